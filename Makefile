@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint test-min bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/graphclean demo --overwrite
+
+test: lint
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The tests again with the oldest versions of everything but torch.
+test-min: .venv-min/.ready
+	.venv-min/bin/pytest -n 2
+
+bench: $(VENV)/.ready
+	$(BIN)/python benchmarks/graph.py
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	@touch $@
+
+.venv-min/.ready: pyproject.toml constraints-min.txt
+	$(PYTHON) -m venv --clear .venv-min
+	.venv-min/bin/pip install -q -c constraints-min.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-min build dist .mypy_cache .ruff_cache .pytest_cache

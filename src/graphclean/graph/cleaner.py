@@ -1,0 +1,145 @@
+"""One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from .csr import Graph, as_csr
+from .knn import knn_graph, nearest_neighbours
+from .propagation import TOLERANCE, Evidence, Symmetrise, gather_evidence, normalise_graph, weight_graph
+from .selection import LccEdges, confident_edges, judge_confidence, largest_components, mutual_edges
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
+
+    k: int = 30
+    """Neighbours a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
+    gamma: float = 3.0
+    """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
+    symmetrise: Symmetrise = "sum"
+    """`sum`: mutual edges count twice (release); `max`: an undirected graph (paper)."""
+    alpha: float = 0.5
+    """Share of the neighbours in Eq. 2, against a sample's own label."""
+    class_balance: bool = True
+    """Divide each class's labels by their sum before they spread (release)."""
+    evidence: Evidence = "all"
+    """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
+    eta: float = 0.8
+    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
+    lcc_edges: LccEdges = "mutual"
+    """Edges that connect a component: `mutual` neighbours (release), or `any` (paper)."""
+    ensemble: float = 0.6
+    """Weight of the past in the temporal ensemble of logits."""
+    tolerance: float = TOLERANCE
+    """Relative error allowed in the solution of Eq. 2."""
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What one step decided, one row a sample."""
+
+    selected: Tensor
+    """In the clean set: confident, and in the largest component of its class."""
+    labels: Tensor
+    """Hard pseudo-labels ŷ."""
+    soft_labels: Tensor
+    """Ỹ, rows summing to 1."""
+    confident: Tensor
+    """Passed Eq. 3."""
+    degrees: Tensor
+    """Edges to other confident nodes, counted in both directions; 0 for nodes that are not confident."""
+
+
+class GraphCleaner:
+    """Noise correction and subgraph selection, one call an epoch.
+
+    >>> cleaner = GraphCleaner(labels, n_classes=10)
+    >>> for epoch in range(epochs):
+    ...     cleaned = cleaner.step(z, logits)          # whole training set, evaluation mode
+    ...     train_one_epoch(cleaned.selected, cleaned.labels)
+
+    Tensors stay on the device of `labels`; a label below 0 means unlabelled.
+    """
+
+    def __init__(self, labels: Tensor, n_classes: int, settings: GraphSettings | None = None) -> None:
+        if len(labels) == 0:
+            raise ValueError("there are no labels to clean")
+        if int(labels.max()) >= n_classes:
+            raise ValueError(f"label {int(labels.max())} is outside the {n_classes} classes")
+        self.settings = settings if settings is not None else GraphSettings()
+        self.n_classes = n_classes
+        self.given = labels.long()
+        self.epoch = 0
+        self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
+        self._labels = self.given.clamp(min=0)
+        self._selected = self.given >= 0
+
+    def step(self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None) -> Cleaned:
+        """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`."""
+        s = self.settings
+        if graph is not None:
+            neighbours = as_csr(graph, device=self.given.device)
+        elif z is not None:
+            neighbours = knn_graph(nearest_neighbours(z, s.k))
+        else:
+            raise ValueError("a step needs embeddings z or a graph")
+        if neighbours.shape[0] != len(self.given):
+            raise ValueError(f"the graph has {neighbours.shape[0]} nodes for {len(self.given)} labels")
+        S = normalise_graph(weight_graph(neighbours, gamma=s.gamma, symmetrise=s.symmetrise))
+        soft = gather_evidence(
+            S,
+            self._start(logits).to(S.dtype),
+            alpha=s.alpha,
+            class_balance=s.class_balance,
+            evidence=s.evidence,
+            tolerance=s.tolerance,
+        )
+        labels, confident = judge_confidence(soft, self.given, eta=s.eta)
+        rows, cols = confident_edges(neighbours, confident)
+        degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
+        if s.lcc_edges == "mutual":
+            rows, cols = mutual_edges(rows, cols, len(labels))
+        selected = largest_components(rows, cols, labels, confident, self.n_classes)
+        self._labels, self._selected = labels, selected
+        self.epoch += 1
+        return Cleaned(selected, labels, soft, confident, degrees)
+
+    def _start(self, logits: Tensor) -> Tensor:
+        """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
+        decay = self.settings.ensemble
+        self._logits = decay * self._logits + (1 - decay) * logits.detach().to(self._logits)
+        hard = one_hot(self._labels, self.n_classes).to(self._logits.dtype)
+        if self.epoch == 0:
+            return hard * self._selected.unsqueeze(1)
+        p = (self._logits / (1 - decay ** (self.epoch + 1))).softmax(1)
+        return torch.where(self._selected.unsqueeze(1), hard, p)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on besides its inputs."""
+        return {
+            "settings": asdict(self.settings),
+            "epoch": self.epoch,
+            "given": self.given,
+            "logits": self._logits,
+            "labels": self._labels,
+            "selected": self._selected,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up where `state_dict` left off; refuses the state of other labels or settings."""
+        mine = asdict(self.settings)
+        differing = sorted(name for name in mine if mine[name] != state["settings"].get(name))
+        if differing:
+            raise ValueError(f"the saved state was made with other settings: {', '.join(differing)}")
+        device = self.given.device
+        if not torch.equal(state["given"].to(device), self.given):
+            raise ValueError("the saved state was made with other labels")
+        self.epoch = int(state["epoch"])
+        self._logits = state["logits"].to(device)
+        self._labels = state["labels"].to(device)
+        self._selected = state["selected"].to(device)

@@ -1,0 +1,41 @@
+"""Connected components: SciPy on the CPU, min-label propagation with pointer jumping on CUDA."""
+
+import torch
+from scipy import sparse
+from scipy.sparse import csgraph
+from torch import Tensor
+
+
+def connected_components(rows: Tensor, cols: Tensor, n: int) -> Tensor:
+    """Label each of `n` nodes with the lowest index in its component; an edge joins both its ends."""
+    if rows.device.type == "cpu":
+        return _components_scipy(rows, cols, n)
+    return components_by_jumping(rows, cols, n)
+
+
+def components_by_jumping(rows: Tensor, cols: Tensor, n: int) -> Tensor:
+    """The parallel algorithm, for any device: every node follows a parent pointer to a lower index.
+
+    Each round offers both ends of an edge, and their parents, the other end's grandparent, then halves
+    all chains by one jump. Pointers only ever fall within a component, so it ends with all of them at its
+    lowest index, after about log n rounds.
+    """
+    source, target = torch.cat([rows, cols]), torch.cat([cols, rows])
+    parent = torch.arange(n, device=rows.device)
+    while True:
+        grand = parent[parent]
+        offer = grand[target]
+        lower = parent.scatter_reduce(0, parent[source], offer, "amin")
+        lower = lower.scatter_reduce(0, source, offer, "amin").minimum(grand)
+        if torch.equal(lower, parent):
+            return parent
+        parent = lower
+
+
+def _components_scipy(rows: Tensor, cols: Tensor, n: int) -> Tensor:
+    ones = torch.ones(len(rows), dtype=torch.bool).numpy()
+    matrix = sparse.coo_array((ones, (rows.numpy(), cols.numpy())), shape=(n, n)).tocsr()
+    count, labels = csgraph.connected_components(matrix, directed=False)
+    component = torch.as_tensor(labels).long()
+    lowest = torch.full((count,), n).scatter_reduce(0, component, torch.arange(n), "amin")
+    return lowest[component]

@@ -1,0 +1,76 @@
+"""Eq. 3 and 4 of the paper: confident nodes, then each class's largest connected component among them."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .components import connected_components
+from .csr import Graph, as_csr, edge_rows, from_edges, to_scipy
+
+LccEdges = Literal["any", "mutual"]
+
+
+class Confident(NamedTuple):
+    """Eq. 3: a hard pseudo-label for every node, and whether it is confident."""
+
+    labels: Tensor
+    confident: Tensor
+
+
+def judge_confidence(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
+    """Eq. 3: the given label stands where its share is over 1/K; otherwise the largest share must pass η.
+
+    A given label below 0 means unlabelled: only the second rule applies. A row that no class leads (no
+    evidence: uniform) is never confident.
+    """
+    uniform = 1 / soft.shape[1]
+    top, argmax = soft.max(1)
+    own = soft.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
+    # A uniform row is 1/K up to rounding, and is not more than 1/K.
+    over = uniform * (1 + 8 * torch.finfo(soft.dtype).eps)
+    stands = (given >= 0) & (own > over)
+    return Confident(torch.where(stands, given, argmax), stands | (top > max(eta, over)))
+
+
+def confident_edges(graph: Graph, confident: Tensor) -> tuple[Tensor, Tensor]:
+    """The edges of a directed graph between two confident nodes, by row, then column."""
+    graph = as_csr(graph, device=confident.device)
+    rows, cols = edge_rows(graph), graph.col_indices().long()
+    keep = confident[rows] & confident[cols]
+    return rows[keep], cols[keep]
+
+
+def mutual_edges(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Of edges ordered by row, then column, those whose reverse is there too."""
+    if rows.device.type == "cpu":
+        ones = torch.ones(len(rows), dtype=torch.bool)
+        edges = to_scipy(from_edges(rows, cols, ones, n))
+        both = edges.multiply(edges.T).tocoo()
+        return torch.as_tensor(both.row).long(), torch.as_tensor(both.col).long()
+    return mutual_by_search(rows, cols, n)
+
+
+def mutual_by_search(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The same for any device: look every reversed edge up among the edges."""
+    keys, reverse = rows * n + cols, cols * n + rows
+    at = torch.searchsorted(keys, reverse).clamp_(max=max(len(keys) - 1, 0))
+    mutual = keys[at] == reverse
+    return rows[mutual], cols[mutual]
+
+
+def largest_components(
+    rows: Tensor, cols: Tensor, labels: Tensor, confident: Tensor, n_classes: int
+) -> Tensor:
+    """Eq. 4: of each class, the largest connected component of its confident nodes; ties to the lowest index.
+
+    `rows` and `cols` are edges between confident nodes. A class without a confident node selects nothing.
+    """
+    n = len(labels)
+    same = labels[rows] == labels[cols]
+    root = connected_components(rows[same], cols[same], n)
+    size = torch.bincount(root, minlength=n)[root]
+    # Larger components first, then lower roots: one number to compare.
+    rank = torch.where(confident, size * n + (n - 1 - root), -1)
+    best = torch.full((n_classes,), -1, device=labels.device).scatter_reduce(0, labels, rank, "amax")
+    return confident & (rank == best[labels])

@@ -1,0 +1,182 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from graphclean.graph import Cleaned, GraphCleaner, GraphSettings, knn_graph, nearest_neighbours, to_scipy
+
+from .oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
+
+PAPER = GraphSettings(k=4, gamma=1, symmetrise="max", class_balance=False, lcc_edges="any", eta=0.6)
+RELEASE = GraphSettings(k=4, eta=0.6)
+
+
+def blobs(n: int, n_classes: int, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Clustered points, their noisy labels, and logits that point to the true class."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(n) % n_classes
+    centres = torch.randn(n_classes, 5, generator=generator, dtype=torch.float64) * 2
+    z = centres[truth] + torch.randn(n, 5, generator=generator, dtype=torch.float64)
+    wrong = torch.rand(n, generator=generator) < noise
+    labels = torch.where(wrong, torch.randint(0, n_classes, (n,), generator=generator), truth)
+    logits = torch.nn.functional.one_hot(truth, n_classes) + torch.randn(n, n_classes, generator=generator)
+    return z, labels, logits
+
+
+def brute_ngc(
+    z: np.ndarray, given: np.ndarray, logits: list[np.ndarray], n_classes: int, s: GraphSettings
+) -> list[tuple[np.ndarray, ...]]:
+    """The whole graph step of every epoch, dense and in a few lines."""
+    n, ensemble, previous, epochs = len(z), np.zeros((len(z), n_classes)), None, []
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    edges = np.zeros((n, n), bool)
+    np.put_along_axis(edges, brute_neighbours(z, s.k), True, axis=1)
+    S = dense_normalised(np.where(edges, unit @ unit.T, 0), s.gamma, s.symmetrise)
+    for epoch, raw in enumerate(logits):
+        ensemble = s.ensemble * ensemble + (1 - s.ensemble) * raw
+        T = ensemble / (1 - s.ensemble ** (epoch + 1))
+        p = np.exp(T) / np.exp(T).sum(1, keepdims=True)
+        if previous is None:
+            Y = np.eye(n_classes)[given]
+        else:
+            Y = np.where(previous[2][:, None], np.eye(n_classes)[previous[0]], p)
+        soft = dense_soft(S, Y, s.alpha, s.class_balance, s.evidence)
+        previous = brute_selection(edges, soft, given, s.eta, s.lcc_edges == "mutual")
+        epochs.append((*previous, soft))
+    return epochs
+
+
+@pytest.mark.parametrize("base", [PAPER, RELEASE], ids=["paper", "release"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_a_brute_force_ngc_over_epochs(base: GraphSettings, seed: int) -> None:
+    z, labels, logits = blobs(50, 4, 0.4, seed)
+    per_epoch = [logits * scale for scale in (0.5, 1.0, 3.0)]
+    cleaner = GraphCleaner(labels, 4, base)
+    expected = brute_ngc(z.numpy(), labels.numpy(), [x.double().numpy() for x in per_epoch], 4, base)
+    for raw, (wanted_labels, wanted_confident, wanted_selected, soft) in zip(
+        per_epoch, expected, strict=True
+    ):
+        cleaned = cleaner.step(z, raw)
+        np.testing.assert_allclose(cleaned.soft_labels.numpy(), soft, atol=2e-5)
+        np.testing.assert_array_equal(cleaned.labels.numpy(), wanted_labels)
+        np.testing.assert_array_equal(cleaned.confident.numpy(), wanted_confident)
+        np.testing.assert_array_equal(cleaned.selected.numpy(), wanted_selected)
+
+
+def test_degrees_count_edges_between_confident_nodes() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 1)
+    cleaned = GraphCleaner(labels, 4, RELEASE).step(z, logits)
+    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    confident = cleaned.confident.numpy()
+    expected = [
+        sum(int(edges[i, j]) + int(edges[j, i]) for j in range(50) if confident[i] and confident[j])
+        for i in range(50)
+    ]
+    assert cleaned.degrees.tolist() == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    n=st.integers(4, 32),
+    n_classes=st.integers(2, 5),
+    evidence=st.sampled_from(["all", "leave-own-out"]),
+    lcc_edges=st.sampled_from(["any", "mutual"]),
+)
+def test_properties(seed: int, n: int, n_classes: int, evidence: str, lcc_edges: str) -> None:
+    z, labels, logits = blobs(n, n_classes, 0.5, seed)
+    chosen = dataclasses.replace(RELEASE, evidence=evidence, lcc_edges=lcc_edges)
+    first = GraphCleaner(labels, n_classes, chosen).step(z, logits)
+    assert (first.confident | ~first.selected).all()
+    torch.testing.assert_close(first.soft_labels.sum(1), torch.ones(n, dtype=torch.float64))
+    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    for c in range(n_classes):
+        nodes = (first.selected & (first.labels == c)).nonzero().squeeze(1).numpy()
+        if len(nodes):
+            part = sparse.csr_array((edges | edges.T)[np.ix_(nodes, nodes)])
+            assert csgraph.connected_components(part)[0] == 1
+    order = torch.as_tensor(np.random.default_rng(seed).permutation(n))
+    shuffled = GraphCleaner(labels[order], n_classes, chosen).step(z[order], logits[order])
+    torch.testing.assert_close(shuffled.soft_labels, first.soft_labels[order], atol=1e-6, rtol=0)
+    sizes = [torch.bincount(x.labels[x.selected], minlength=n_classes) for x in (first, shuffled)]
+    assert torch.equal(*sizes)
+
+
+@pytest.mark.parametrize("n_classes", [2, 1000])
+def test_few_and_many_classes_clean_well_separated_clusters(n_classes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.arange(4 * n_classes) % n_classes if n_classes > 2 else torch.arange(60) % 2
+    z = torch.randn(n_classes, 32, generator=generator)[truth] + 0.01 * torch.randn(
+        len(truth), 32, generator=generator
+    )
+    labels = truth.clone()
+    labels[0] = 1
+    settings = GraphSettings(k=3, evidence="leave-own-out", lcc_edges="any")
+    cleaned = GraphCleaner(labels, n_classes, settings).step(z, torch.zeros(len(truth), n_classes))
+    assert cleaned.labels[0] == 0
+    assert cleaned.selected.float().mean() > 0.9
+    assert torch.equal(cleaned.labels[cleaned.selected], truth[cleaned.selected])
+
+
+def test_accepts_a_graph_in_place_of_embeddings() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    graph = knn_graph(nearest_neighbours(z, 4))
+    results = [
+        GraphCleaner(labels, 4, RELEASE).step(*args, graph=g)
+        for args, g in [((z, logits), None), ((None, logits), graph), ((None, logits), to_scipy(graph))]
+    ]
+    for other in results[1:]:
+        assert_equal(results[0], other)
+
+
+def test_state_carries_over() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 3)
+    straight = GraphCleaner(labels, 4, RELEASE)
+    straight.step(z, logits)
+    resumed = GraphCleaner(labels, 4, RELEASE)
+    resumed.load_state_dict(straight.state_dict())
+    assert_equal(straight.step(z, 2 * logits), resumed.step(z, 2 * logits))
+    with pytest.raises(ValueError, match="other settings: eta, k"):
+        GraphCleaner(labels, 4, GraphSettings(eta=0.5)).load_state_dict(straight.state_dict())
+    with pytest.raises(ValueError, match="other labels"):
+        GraphCleaner((labels + 1) % 4, 4, RELEASE).load_state_dict(straight.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("z", "labels"),
+    [
+        (torch.ones(9, 3), torch.arange(9) % 3),  # all points identical
+        (torch.eye(6), torch.arange(6) % 3),  # all points orthogonal: no edge weighs anything
+        (torch.randn(3, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1])),  # N <= k
+        (torch.randn(9, 2, generator=torch.Generator().manual_seed(0)), torch.full((9,), -1)),  # no labels
+        (torch.randn(9, 2, generator=torch.Generator().manual_seed(0)), torch.full((9,), 2)),  # empty classes
+    ],
+)
+@pytest.mark.parametrize("evidence", ["all", "leave-own-out"])
+def test_odd_inputs_give_finite_rows_that_sum_to_one(
+    z: torch.Tensor, labels: torch.Tensor, evidence: str
+) -> None:
+    cleaner = GraphCleaner(labels, 3, GraphSettings(k=5, evidence=evidence))
+    for _ in range(2):
+        cleaned = cleaner.step(z, torch.zeros(len(z), 3))
+        torch.testing.assert_close(cleaned.soft_labels.sum(1), torch.ones(len(z)))
+        assert (cleaned.confident | ~cleaned.selected).all()
+
+
+def test_wrong_sizes_and_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="label 3 is outside the 3 classes"):
+        GraphCleaner(torch.tensor([0, 3]), 3)
+    with pytest.raises(ValueError, match="5 nodes for 4 labels"):
+        GraphCleaner(torch.zeros(4, dtype=torch.int64), 2).step(torch.eye(5), torch.zeros(4, 2))
+    with pytest.raises(ValueError, match="needs embeddings z or a graph"):
+        GraphCleaner(torch.zeros(4, dtype=torch.int64), 2).step(None, torch.zeros(4, 2))
+
+
+def assert_equal(a: Cleaned, b: Cleaned) -> None:
+    for field in dataclasses.fields(Cleaned):
+        assert torch.equal(getattr(a, field.name), getattr(b, field.name)), field.name

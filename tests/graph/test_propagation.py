@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.semi_supervised import LabelSpreading
+
+from graphclean.graph import (
+    gather_evidence,
+    knn_graph,
+    nearest_neighbours,
+    normalise_graph,
+    own_weight,
+    propagate,
+    to_scipy,
+    weight_graph,
+)
+from graphclean.graph.propagation import symmetrise_by_sorting
+
+from .oracles import dense_normalised, dense_soft
+
+
+def random_graph(n: int, seed: int, density: float = 0.2) -> sparse.csr_array:
+    """A directed graph whose two directions differ in weight, with negative similarities among them."""
+    rng = np.random.default_rng(seed)
+    return sparse.csr_array(rng.uniform(-0.3, 1, (n, n)) * (rng.random((n, n)) < density) * (1 - np.eye(n)))
+
+
+def labels(n: int, n_classes: int, seed: int) -> np.ndarray:
+    return np.eye(n_classes)[np.random.default_rng(seed).integers(0, n_classes, n)]
+
+
+@pytest.mark.parametrize("symmetrise", ["max", "sum"])
+@pytest.mark.parametrize("gamma", [1.0, 3.0])
+def test_normalised_graph_equals_the_dense_one(symmetrise: str, gamma: float) -> None:
+    graph = random_graph(40, 1)
+    S = normalise_graph(weight_graph(graph, gamma=gamma, symmetrise=symmetrise))
+    np.testing.assert_allclose(
+        to_scipy(S).toarray(), dense_normalised(graph.toarray(), gamma, symmetrise), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("symmetrise", ["max", "sum"])
+def test_sorting_and_scipy_symmetrise_alike(symmetrise: str) -> None:
+    graph = random_graph(80, 7)
+    graph.data = np.abs(graph.data)
+    rows, cols = (torch.as_tensor(part).long() for part in graph.tocoo().coords)
+    by_sorting = symmetrise_by_sorting(rows, cols, torch.as_tensor(graph.data), 80, symmetrise)
+    torch.testing.assert_close(by_sorting, weight_graph(graph, symmetrise=symmetrise))
+
+
+@pytest.mark.parametrize("evidence", ["all", "leave-own-out"])
+@pytest.mark.parametrize("class_balance", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 7, 1000])
+def test_soft_labels_equal_a_dense_solve(evidence: str, class_balance: bool, n_classes: int) -> None:
+    graph, Y = random_graph(60, 2), labels(60, n_classes, 3)
+    S = normalise_graph(weight_graph(graph))
+    # With a probe at every node the diagonal of the inverse is exact.
+    soft = gather_evidence(
+        S, torch.as_tensor(Y), class_balance=class_balance, evidence=evidence, probes=60, tolerance=1e-10
+    )
+    expected = dense_soft(dense_normalised(graph.toarray(), 1, "max"), Y, 0.5, class_balance, evidence)
+    np.testing.assert_allclose(soft.numpy(), expected, atol=1e-7)
+
+
+@settings(max_examples=25, deadline=None)
+@given(alpha=st.floats(0.05, 0.95), exponent=st.integers(2, 9), seed=st.integers(0, 99))
+def test_error_stays_under_the_stated_tolerance(alpha: float, exponent: int, seed: int) -> None:
+    tolerance = 10.0**-exponent
+    S = normalise_graph(weight_graph(random_graph(40, seed)))
+    Y = labels(40, 4, seed)
+    exact = np.linalg.solve(np.eye(40) - alpha * to_scipy(S).toarray(), (1 - alpha) * Y)
+    found = propagate(S, torch.as_tensor(Y), alpha=alpha, tolerance=tolerance).numpy()
+    assert (np.linalg.norm(found - exact, axis=0) <= tolerance * np.linalg.norm(exact, axis=0) + 1e-14).all()
+
+
+def test_agrees_with_label_spreading() -> None:
+    """Scikit-learn's fixed point on the same affinity: Zhou's algorithm, the same system as Eq. 2."""
+    n, n_classes = 60, 3
+    weights = weight_graph(random_graph(n, 4, density=0.3))
+    y = np.random.default_rng(5).integers(0, n_classes, n)
+    y[::3] = -1
+    W = to_scipy(weights).toarray()
+    peer = LabelSpreading(kernel=lambda _a, _b: W, alpha=0.5, max_iter=1000, tol=1e-12)
+    peer.fit(np.arange(n)[:, None], y)
+    Y = np.where(y[:, None] == np.arange(n_classes), 1.0, 0.0)
+    soft = gather_evidence(normalise_graph(weights), torch.as_tensor(Y), tolerance=1e-12)
+    np.testing.assert_allclose(soft.numpy(), peer.label_distributions_, atol=1e-8)
+
+
+def test_zero_alpha_keeps_the_labels_and_one_is_refused() -> None:
+    S = normalise_graph(weight_graph(random_graph(10, 0)))
+    Y = torch.as_tensor(labels(10, 2, 0))
+    torch.testing.assert_close(propagate(S, Y, alpha=0), Y)
+    with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\)"):
+        propagate(S, Y, alpha=1)
+
+
+def test_own_weight_is_close_with_two_steps_closer_with_probes() -> None:
+    z = torch.randn(400, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    S = normalise_graph(weight_graph(knn_graph(nearest_neighbours(z, 10)), symmetrise="sum"))
+    exact = np.diag(np.linalg.inv(np.eye(400) - 0.5 * to_scipy(S).toarray()))
+    plain = np.abs(own_weight(S, probes=0).numpy() - exact)
+    probed = np.abs(own_weight(S).numpy() - exact)
+    assert plain.max() < 0.03
+    assert probed.mean() < 0.5 * plain.mean()
+    np.testing.assert_allclose(own_weight(S, probes=400, tolerance=1e-10).numpy(), exact, atol=1e-8)
+
+
+def test_isolated_nodes_keep_their_label_or_have_no_evidence() -> None:
+    graph = sparse.csr_array(np.array([[0, 1.0, 0], [1.0, 0, 0], [0, 0, 0]]))
+    S = normalise_graph(weight_graph(graph))
+    Y = torch.tensor([[1.0, 0], [0, 1.0], [0, 1.0]], dtype=torch.float64)
+    assert gather_evidence(S, Y)[2].tolist() == [0, 1]
+    left_out = gather_evidence(S, Y, evidence="leave-own-out", probes=3)
+    torch.testing.assert_close(left_out[2], torch.tensor([0.5, 0.5], dtype=torch.float64))
+    torch.testing.assert_close(left_out[0], torch.tensor([0.0, 1.0], dtype=torch.float64))
+
+
+def test_negative_similarities_weigh_nothing() -> None:
+    graph = sparse.csr_array(np.array([[0, -0.5], [-0.5, 0]]))
+    assert weight_graph(graph, gamma=3).values().numel() == 0
+
+
+def test_an_empty_class_stays_empty() -> None:
+    S = normalise_graph(weight_graph(random_graph(30, 6)))
+    Y = torch.as_tensor(labels(30, 3, 6))
+    wide = torch.cat([Y, torch.zeros(30, 1, dtype=Y.dtype)], 1)
+    soft = gather_evidence(S, wide, class_balance=True)
+    assert (soft[:, 3] == 0).all()
+    torch.testing.assert_close(soft[:, :3], gather_evidence(S, Y, class_balance=True))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), evidence=st.sampled_from(["all", "leave-own-out"]))
+def test_rows_sum_to_one_and_follow_a_permutation(seed: int, evidence: str) -> None:
+    graph, Y = random_graph(25, seed, density=0.1), labels(25, 3, seed)
+    order = np.random.default_rng(seed).permutation(25)
+
+    def soft(graph: sparse.csr_array, Y: np.ndarray) -> np.ndarray:
+        S = normalise_graph(weight_graph(graph))
+        return gather_evidence(S, torch.as_tensor(Y), class_balance=True, evidence=evidence).numpy()
+
+    straight = soft(graph, Y)
+    np.testing.assert_allclose(straight.sum(1), 1, atol=1e-9)
+    assert (straight >= 0).all()
+    shuffled = soft(sparse.csr_array(graph.toarray()[np.ix_(order, order)]), Y[order])
+    np.testing.assert_allclose(shuffled, straight[order], atol=1e-6)
