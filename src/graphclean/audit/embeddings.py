@@ -1,0 +1,215 @@
+"""`clean_embeddings`: verdicts for anyone's embeddings and labels, without training."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ..errors import DataWarning, InputError
+from ..graph import Graph, as_csr, confident_edges, largest_components, nearest_neighbours
+from ..ood import class_prototypes, prototype_similarity
+from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
+from .inputs import Labels, check_embeddings, encode_labels
+from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
+from .notes import copy_notes, id_notes, label_notes
+from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
+from .settings import AuditSettings
+from .verdicts import Decision, Summary, decide, summarise, undecided, verdict_table
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit: the table, the summary, and what predicts for new embeddings."""
+
+    verdicts: pd.DataFrame
+    summary: Summary
+    predictor: Predictor | None
+    """None where a graph stood for the embeddings, or the features carry no class signal."""
+
+
+def clean_embeddings(
+    z: Any,
+    labels: Any,
+    *,
+    ids: Sequence[Any] | None = None,
+    graph: Graph | None = None,
+    settings: AuditSettings | None = None,
+) -> pd.DataFrame:
+    """A verdict for every sample: keep its label, relabel it (to what), or out of distribution.
+
+    `z` is an (N, d) array of embeddings of any kind, `labels` N class names or whole numbers (negative,
+    empty or NaN: unlabelled). A similarity `graph` in CSR form may stand for `z`, which is then None.
+    Returns one row a sample, in input order; `.attrs["summary"]` holds rates, settings found and warnings.
+
+    >>> verdicts = clean_embeddings(z, labels)
+    >>> verdicts[verdicts.verdict == "relabel"].sort_values("label_quality").head()
+    """
+    audit = audit_embeddings(z, labels, ids=ids, graph=graph, settings=settings)
+    for message in audit.summary.warnings:
+        warnings.warn(message, DataWarning, stacklevel=2)
+    audit.verdicts.attrs["summary"] = audit.summary.to_dict()
+    return audit.verdicts
+
+
+def audit_embeddings(
+    z: Any,
+    labels: Any,
+    *,
+    ids: Sequence[Any] | None = None,
+    graph: Graph | None = None,
+    settings: AuditSettings | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes."""
+    settings = settings if settings is not None else AuditSettings()
+    tell = progress if progress is not None else lambda *_: None
+    if (z is None) == (graph is None):
+        raise InputError("give either embeddings or a graph")
+    if graph is None:
+        array = check_embeddings(z)
+        n, copies = len(array), Copies.find(array)
+        standardiser = Standardiser.fit(array)
+        unit = standardiser(array[copies.first])
+        candidates = _knn_graphs(unit, settings.k, tell)
+    else:
+        csr = as_csr(graph)
+        n, copies = csr.shape[0], Copies.none(csr.shape[0])
+        candidates = iter([(round(csr.values().numel() / n), csr)])
+    encoded = encode_labels(labels, n)
+    if len(encoded.classes) < 2:
+        raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
+    names = _check_ids(ids, n)
+    notes = [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
+    if graph is None and max(settings.k) >= len(unit):
+        notes.append(f"k is at most {len(unit) - 1}, as there are {len(unit)} distinct samples")
+
+    heard, model, tried = _choose_graph(candidates, copies, encoded)
+    signal, posterior, decision = 0.0, None, undecided(encoded.codes)
+    if heard is not None and model is not None:
+        evidence = _by_sample(heard, copies)
+        signal = class_signal(evidence, encoded.codes)
+        if signal >= settings.signal:
+            posterior = model.posterior(evidence, encoded.codes)
+            decision = decide(posterior, encoded.codes, settings.certainty)
+    selected, predictor = np.zeros(n, dtype=bool), None
+    if heard is None or posterior is None:
+        notes.append(
+            f"the features carry no class signal: neighbours agree with labels {signal:.1f} standard errors "
+            f"beyond chance, {settings.signal:g} are needed; nothing was relabelled"
+        )
+    else:
+        by_node = _by_node(posterior, copies)
+        selected = _select(heard, by_node, decision, copies, settings.eta)
+        if graph is None:
+            predictor = _make_predictor(by_node, decision, selected, copies, unit, standardiser, encoded)
+    table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
+    k = heard.k if heard is not None else 0
+    return Audit(table, summarise(decision, posterior, encoded, k, tried, signal, selected, notes), predictor)
+
+
+def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
+    if ids is None:
+        return [str(row) for row in range(n)]
+    if len(ids) != n:
+        raise InputError(f"there are {len(ids)} ids for {n} samples; each row needs one")
+    return [str(name) for name in ids]
+
+
+def _knn_graphs(unit: Tensor, ks: tuple[int, ...], tell: Progress) -> Iterator[tuple[int, Tensor]]:
+    """One graph for each k, from one search; none where there is but one distinct sample."""
+    limit = len(unit) - 1
+    if limit < 1:
+        return
+    ks = tuple(sorted({min(k, limit) for k in ks}))
+    neighbours = nearest_neighbours(
+        unit, ks[-1], progress=lambda done, n: tell("finding neighbours", done, n)
+    )
+    for step, k in enumerate(ks):
+        tell("listening to neighbours", step, len(ks))
+        yield k, prefix_graph(neighbours, k)
+    tell("listening to neighbours", len(ks), len(ks))
+
+
+def _choose_graph(
+    candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels
+) -> tuple[Heard | None, LabelModel | None, dict[int, float]]:
+    """The graph under which the given labels are most likely, its label model, and what each k reached."""
+    n_classes = len(labels.classes)
+    Y = copies.spread_labels(labels.codes, n_classes)
+    best: tuple[Heard | None, LabelModel | None] = None, None
+    tried: dict[int, float] = {}
+    for k, graph in candidates:
+        heard = listen(graph, Y, k)
+        model = fit_label_model(_by_sample(heard, copies), labels.codes, n_classes)
+        tried[k] = model.log_likelihood
+        if best[1] is None or model.log_likelihood > best[1].log_likelihood:
+            best = heard, model
+    return *best, tried
+
+
+def _by_sample(heard: Heard, copies: Copies) -> Array:
+    return np.asarray(heard.evidence.double().numpy()[copies.node])
+
+
+def _by_node(posterior: Posterior, copies: Copies) -> Array:
+    """P(class) for each class, then P(OOD), of each node: the mean over its copies."""
+    total = np.zeros((len(copies.first), posterior.classes.shape[1] + 1))
+    np.add.at(total, copies.node, np.column_stack(posterior))
+    return np.asarray(total / np.bincount(copies.node)[:, None])
+
+
+def _select(
+    heard: Heard, by_node: Array, decision: Decision, copies: Copies, eta: float
+) -> npt.NDArray[np.bool_]:
+    """Eq. 3-4 on the posterior: likely samples in the largest component of their class."""
+    share, labels = torch.as_tensor(by_node[:, :-1]).max(1)
+    confident = share > eta
+    rows, cols = confident_edges(heard.graph, confident)
+    chosen = largest_components(rows, cols, labels, confident, by_node.shape[1] - 1).numpy()
+    wanted = np.isin(decision.verdict, ("keep", "relabel", "unlabelled"))
+    return np.asarray(chosen[copies.node] & wanted & (decision.proposed == labels.numpy()[copies.node]))
+
+
+def _make_predictor(
+    by_node: Array,
+    decision: Decision,
+    selected: npt.NDArray[np.bool_],
+    copies: Copies,
+    unit: Tensor,
+    standardiser: Standardiser,
+    labels: Labels,
+) -> Predictor:
+    posterior = torch.as_tensor(by_node, dtype=torch.float32)
+    shares = neighbour_shares(nearest_neighbours(unit, NEIGHBOURS), posterior)
+    prototypes = class_prototypes(
+        unit[torch.as_tensor(copies.node)],
+        torch.as_tensor(decision.proposed),
+        torch.as_tensor(selected),
+        len(labels.classes),
+    )
+    closeness = prototype_similarity(unit, prototypes).amax(1).double().numpy()
+    return Predictor(
+        classes=labels.classes,
+        standardiser=standardiser,
+        nodes=unit,
+        posterior=posterior,
+        calibration=fit_calibration(shares, by_node),
+        prototypes=prototypes,
+        zeta=float(np.quantile(closeness, by_node[:, -1].mean())),
+    )
+
+
+def _loudest_rows(heard: Heard | None, copies: Copies) -> npt.NDArray[np.int64]:
+    """The rows named as neighbours of each sample: the first copy of each neighbouring node."""
+    if heard is None:
+        return np.zeros((len(copies.node), 0), dtype=np.int64)
+    near = loudest(heard.graph)
+    return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])

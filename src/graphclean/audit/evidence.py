@@ -1,0 +1,119 @@
+"""From embeddings to what each sample's neighbours say of its class."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph import (
+    Graph,
+    Neighbours,
+    as_csr,
+    gather_evidence,
+    knn_graph,
+    normalise_graph,
+    weight_graph,
+)
+from .inputs import Codes, Floats
+
+LOUDEST = 5
+"""Neighbours named for each sample."""
+
+
+@dataclass(frozen=True)
+class Standardiser:
+    """Every feature to mean 0 and deviation 1 over the training set, then every row to length 1."""
+
+    mean: Floats
+    scale: Floats
+
+    @classmethod
+    def fit(cls, z: Floats) -> "Standardiser":
+        """Learn mean and deviation; a constant feature says nothing and gets scale 0."""
+        mean = z.mean(0, dtype=np.float64)
+        deviation = z.std(0, dtype=np.float64)
+        live = deviation > 1e-6 * np.maximum(np.abs(mean), 1e-30)
+        scale = np.where(live, 1 / np.where(live, deviation, 1), 0)
+        return cls(mean.astype(np.float32), scale.astype(np.float32))
+
+    def __call__(self, z: Floats) -> Tensor:
+        """Unit rows, as a tensor."""
+        return torch.nn.functional.normalize(torch.as_tensor((z - self.mean) * self.scale), dim=1)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Exact copies share one node of the graph, so that they never vote for each other."""
+
+    first: Codes
+    """The first row of each distinct embedding, in input order."""
+    node: Codes
+    """The node of every row."""
+
+    @classmethod
+    def find(cls, z: Floats) -> "Copies":
+        """Group the rows of `z` that are equal to the bit."""
+        rows = np.ascontiguousarray(z + np.float32(0))  # −0.0 and 0.0 are the same number
+        _, first, node = np.unique(
+            rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(),
+            return_index=True,
+            return_inverse=True,
+        )
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return cls(first[order].astype(np.int64), rank[node.ravel()].astype(np.int64))
+
+    @classmethod
+    def none(cls, n: int) -> "Copies":
+        """Every row its own node."""
+        return cls(np.arange(n), np.arange(n))
+
+    def spread_labels(self, labels: Codes, n_classes: int) -> Tensor:
+        """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabelled."""
+        Y = np.zeros((len(self.first), n_classes), dtype=np.float32)
+        labelled = labels >= 0
+        np.add.at(Y, (self.node[labelled], labels[labelled]), 1)
+        total = Y.sum(1, keepdims=True)
+        return torch.as_tensor(Y / np.maximum(total, 1))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One graph, and what was heard on it, a row a node."""
+
+    k: int
+    graph: Tensor
+    evidence: Tensor
+    """Leave-own-out: what the others say."""
+
+
+def listen(graph: Graph, Y: Tensor, k: int) -> Heard:
+    """Leave-own-out evidence on a directed similarity graph.
+
+    γ = 1, both directions added, α = 0.5; no class balance: it overrates small classes badly when sizes
+    differ, and does nothing for equal ones.
+    """
+    graph = as_csr(graph)
+    S = normalise_graph(weight_graph(graph, gamma=1, symmetrise="sum"))
+    return Heard(k, graph, gather_evidence(S, Y.to(S.dtype), evidence="leave-own-out"))
+
+
+def prefix_graph(neighbours: Neighbours, k: int) -> Tensor:
+    """The graph of the first `k` of longer neighbour lists."""
+    return knn_graph(Neighbours(neighbours.indices[:, :k], neighbours.similarities[:, :k]))
+
+
+def loudest(graph: Tensor) -> Codes:
+    """The nearest few of each node by similarity, then index; −1 where it has fewer."""
+    n = graph.shape[0]
+    indptr = graph.crow_indices().long().numpy()
+    cols, values = graph.col_indices().long().numpy(), graph.values().numpy()
+    rows = np.repeat(np.arange(n), np.diff(indptr))
+    order = np.lexsort((cols, -values, rows))
+    place = np.arange(len(order)) - indptr[rows]
+    keep = place < LOUDEST
+    named = np.full((n, LOUDEST), -1, dtype=np.int64)
+    named[rows[keep], place[keep]] = cols[order][keep]
+    return named

@@ -1,0 +1,156 @@
+"""A model of how the given labels came about, fitted to nothing but those labels and the graph's evidence.
+
+    p(y | e) = (1 − o) Σ_c q_c T[c, y] + o · u[y]
+
+q = softmax(t · log e) is the chance of each class by the evidence e of a sample's neighbours, T the chance
+that class c was labelled y, o = sigmoid(a + b · m) the chance that the sample is of no class at all (m:
+how strongly the evidence points anywhere), and u the label shares, which such a sample's label follows.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.special import expit, softmax
+
+from .inputs import Codes
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+ROUNDS = 4
+"""Times T and the three parameters are fitted in turn."""
+CONFIDENT_SHARE = 0.6
+"""Share of samples, the most confident, whose evidence starts T."""
+PRIOR_COUNT = 2.0
+"""Samples' worth of symmetric noise that each row of T is shrunk by."""
+START = np.array([0.0, -1.5, -1.0])
+"""log t, a, b before any data: evidence as it is, few OOD, less evidence means more of them."""
+PENALTY = 1e-3
+"""Weight of the squared distance from START, against the mean log-likelihood."""
+FIT_SAMPLES = 20_000
+"""Samples that fit t, a and b, evenly spaced; three numbers need no more."""
+FLOOR = 1e-6
+"""Evidence counts as at least this much, so that its logarithm is finite."""
+
+
+class Posterior(NamedTuple):
+    """What each sample is, given its evidence and its label: rows of `classes` plus `ood` sum to 1."""
+
+    classes: Array
+    ood: Array
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """The fitted model; arrays as in the formula above."""
+
+    temperature: float
+    intercept: float
+    slope: float
+    centre: float
+    spread: float
+    transition: Array
+    shares: Array
+    log_likelihood: float
+    """Mean log p of the given labels: what k is chosen by."""
+
+    def prior(self, evidence: Array) -> Posterior:
+        """What each sample is by its evidence alone."""
+        log_evidence = _log(evidence)
+        q = softmax(self.temperature * log_evidence, axis=1)
+        o = expit(self.intercept + self.slope * (log_evidence.max(1) - self.centre) / self.spread)
+        return Posterior((1 - o)[:, None] * q, o)
+
+    def posterior(self, evidence: Array, labels: Codes) -> Posterior:
+        """What each sample is, its given label taken into account; −1 means unlabelled."""
+        prior = self.prior(evidence)
+        given = np.maximum(labels, 0)
+        classes = prior.classes * self.transition.T[given]
+        ood = prior.ood * self.shares[given]
+        total = classes.sum(1) + ood
+        unlabelled = labels < 0
+        return Posterior(
+            np.where(unlabelled[:, None], prior.classes, classes / total[:, None]),
+            np.where(unlabelled, prior.ood, ood / total),
+        )
+
+
+def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelModel:
+    """Fit T, t, a and b to the given labels of the labelled samples (`labels` ≥ 0)."""
+    labelled = labels >= 0
+    e, y = evidence[labelled], labels[labelled]
+    log_e = _log(e)
+    margin = log_e.max(1)
+    centre, spread = float(margin.mean()), float(margin.std())
+    m = (margin - centre) / spread if spread > 1e-9 else np.zeros_like(margin)
+    shares = np.bincount(y, minlength=n_classes) / len(y)
+    confident = margin >= np.quantile(margin, 1 - CONFIDENT_SHARE)
+    counts = np.zeros((n_classes, n_classes))
+    np.add.at(counts, (e[confident].argmax(1), y[confident]), 1)
+    by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
+    theta = START
+    some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
+    for _ in range(ROUNDS):
+        transition = _shrink(counts)
+        arguments = (log_e[some], m[some], transition.T[y[some]], shares[y[some]])
+        theta = minimize(_objective, theta, args=arguments, jac=True, method="L-BFGS-B").x
+        model = LabelModel(
+            temperature=float(np.exp(theta[0])),
+            intercept=float(theta[1]),
+            slope=float(theta[2]),
+            centre=centre,
+            spread=spread if spread > 1e-9 else 1.0,
+            transition=transition,
+            shares=shares,
+            log_likelihood=0.0,
+        )
+        classes = model.posterior(e, y).classes
+        counts = np.asarray((by_label @ classes).T)
+    prior = model.prior(e)
+    likelihood = (prior.classes * model.transition.T[y]).sum(1) + prior.ood * shares[y]
+    return LabelModel(**{**vars(model), "log_likelihood": float(np.log(likelihood).mean())})
+
+
+def class_signal(evidence: Array, labels: Codes) -> float:
+    """How far the neighbours' majority agrees with the given labels beyond chance, in standard errors."""
+    heard = (labels >= 0) & (evidence.max(1) > 1 / evidence.shape[1] + 1e-9)
+    if not heard.any():
+        return 0.0
+    y, guess = labels[heard], evidence[heard].argmax(1)
+    n_classes = evidence.shape[1]
+    chance = (
+        float(np.bincount(y, minlength=n_classes) @ np.bincount(guess, minlength=n_classes)) / len(y) ** 2
+    )
+    error = np.sqrt(max(chance * (1 - chance), 1e-12) / len(y))
+    return float(((y == guess).mean() - chance) / error)
+
+
+def _log(evidence: Array) -> Array:
+    return np.asarray(np.log(np.maximum(evidence, FLOOR)))
+
+
+def _shrink(counts: Array) -> Array:
+    """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
+    n_classes = len(counts)
+    stay = float(np.clip(np.trace(counts) / counts.sum(), 0.05, 0.999))
+    symmetric = np.full((n_classes, n_classes), (1 - stay) / (n_classes - 1))
+    np.fill_diagonal(symmetric, stay)
+    return np.asarray((counts + PRIOR_COUNT * symmetric) / (counts.sum(1, keepdims=True) + PRIOR_COUNT))
+
+
+def _objective(theta: Array, log_e: Array, m: Array, to_given: Array, share: Array) -> tuple[float, Array]:
+    """Negative mean log-likelihood with its penalty, and the gradient in (log t, a, b)."""
+    t = np.exp(theta[0])
+    q = softmax(t * log_e, axis=1)
+    o = expit(theta[1] + theta[2] * m)
+    weighted = q * to_given
+    fit = weighted.sum(1)
+    p = (1 - o) * fit + o * share
+    slope_t = (weighted * log_e).sum(1) - fit * (q * log_e).sum(1)
+    slope_o = o * (1 - o) * (share - fit)
+    gradient = -np.array([np.mean((1 - o) * slope_t * t / p), np.mean(slope_o / p), np.mean(slope_o * m / p)])
+    away = theta - START
+    return float(PENALTY * (away @ away) - np.log(p).mean()), gradient + 2 * PENALTY * away

@@ -1,0 +1,60 @@
+"""What a user should know about the data before trusting the verdicts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from .evidence import Copies
+from .inputs import Labels
+
+SMALL_CLASS = 20
+"""Samples under which a class's verdicts rest on too little."""
+IMBALANCE = 20
+"""Largest class over smallest from which sizes are called unequal."""
+
+
+def label_notes(labels: Labels) -> list[str]:
+    """Small classes, strong imbalance, unlabelled samples."""
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    notes = []
+    small = np.flatnonzero(sizes < SMALL_CLASS)
+    if len(small):
+        some = ", ".join(f"{labels.classes[c]} ({sizes[c]})" for c in small[:3])
+        have = "class has" if len(small) == 1 else "classes have"
+        more = ", …" if len(small) > 3 else ""
+        notes.append(
+            f"{len(small)} {have} under {SMALL_CLASS} samples, whose verdicts are weak: {some}{more}"
+        )
+    if sizes.max() >= IMBALANCE * sizes.min():
+        notes.append(
+            f"strong imbalance: {labels.classes[int(sizes.argmax())]} has {sizes.max()} samples, "
+            f"{labels.classes[int(sizes.argmin())]} has {sizes.min()}"
+        )
+    missing = int((labels.codes < 0).sum())
+    if missing:
+        notes.append(f"{missing} samples are unlabelled: they get a proposal, and no verdict on a label")
+    return notes
+
+
+def id_notes(ids: Sequence[str]) -> list[str]:
+    """Ids that stand more than once."""
+    extra = len(ids) - len(set(ids))
+    return [f"{extra} ids are repeats of an earlier one; rows stay in input order"] if extra else []
+
+
+def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
+    """Exact copies, and those among them whose labels disagree."""
+    extra = len(copies.node) - len(copies.first)
+    if extra == 0:
+        return []
+    notes = [f"{extra} rows are exact copies of an earlier one; copies do not vote for each other"]
+    labelled = np.flatnonzero(labels.codes >= 0)
+    frame = pd.DataFrame({"node": copies.node[labelled], "label": labels.codes[labelled], "row": labelled})
+    frame = frame.drop_duplicates(["node", "label"])
+    groups = frame[frame["node"].duplicated(keep=False)].groupby("node", sort=True)["row"].apply(list)
+    if len(groups):
+        example = ", ".join(f"{ids[row]} ({labels.classes[labels.codes[row]]})" for row in groups.iloc[0][:3])
+        plural = "group" if len(groups) == 1 else "groups"
+        notes.append(f"{len(groups)} {plural} of exact copies carry conflicting labels, such as {example}")
+    return notes

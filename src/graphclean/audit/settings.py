@@ -1,0 +1,25 @@
+"""What a user may set about an audit, each with its reason."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """Settings of `clean_embeddings` and `graphclean clean`."""
+
+    k: tuple[int, ...] = (10, 20, 50, 100)
+    """Neighbours a sample: of these, the one under which the given labels are most likely is taken."""
+    certainty: float = 0.6
+    """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
+    eta: float = 0.8
+    """Probability of its class that a sample needs to enter the selected clean set."""
+    signal: float = 5.0
+    """Standard errors by which neighbours must agree beyond chance; under it nothing is relabelled."""
+
+    def __post_init__(self) -> None:
+        if not self.k or min(self.k) < 1:
+            raise ValueError("k must be whole numbers of at least 1")
+        if not 0.5 <= self.certainty < 1:
+            raise ValueError("certainty must be from 0.5 to under 1")
+        if not 0 < self.eta < 1:
+            raise ValueError("eta must be between 0 and 1")

@@ -1,0 +1,165 @@
+"""From a posterior to the verdict table, and to the few numbers that sum it up."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .inputs import Codes, Labels
+from .label_model import Array, Posterior
+
+VERDICTS = ("keep", "relabel", "ood", "uncertain", "unlabelled")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict for every sample, as arrays."""
+
+    verdict: npt.NDArray[np.str_]
+    proposed: Codes
+    quality: Array
+    """P(given label | in distribution); NaN where unlabelled."""
+    ood: Array
+
+
+def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
+    """Judge the given label first, then what to do about it.
+
+    `keep` when P(keep) reaches `certainty`; when P(keep) is at most 1 − `certainty` the label is wrong, and
+    the likelier of `relabel` and `ood` is the verdict; `uncertain` in between. So a label that is surely
+    wrong is never hidden under `uncertain` because the sample might be relabelled or of no class.
+    An unlabelled sample has no label to judge: it is `ood`, or `unlabelled` with a proposal.
+    """
+    rows = np.arange(len(given))
+    labelled = given >= 0
+    proposed = posterior.classes.argmax(1)
+    keep = np.where(labelled, posterior.classes[rows, np.maximum(given, 0)], 0)
+    known = posterior.classes.sum(1)
+    verdict = np.where(known - keep >= posterior.ood, "relabel", "ood").astype("U10")
+    verdict[keep > 1 - certainty] = "uncertain"
+    verdict[keep >= certainty] = "keep"
+    verdict[~labelled] = np.where(posterior.ood[~labelled] >= certainty, "ood", "unlabelled")
+    proposed = np.where(verdict == "keep", given, proposed)
+    quality = np.where(labelled, keep / np.maximum(known, 1e-12), np.nan)
+    return Decision(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
+
+
+def undecided(given: Codes) -> Decision:
+    """No verdicts: the features say nothing, so every label stays as it is and no score is made up."""
+    nothing = np.full(len(given), np.nan)
+    verdict = np.where(given >= 0, "uncertain", "unlabelled").astype("U10")
+    return Decision(verdict, given, nothing, nothing)
+
+
+def verdict_table(
+    decision: Decision,
+    labels: Labels,
+    ids: Sequence[str],
+    selected: npt.NDArray[np.bool_],
+    neighbours: Codes,
+) -> pd.DataFrame:
+    """One row a sample, in input order. `neighbours` holds row numbers, −1 for none."""
+    names = np.asarray(ids, dtype=object)
+    return pd.DataFrame(
+        {
+            "id": pd.Series(names, dtype=str),
+            "given_label": labels.names(labels.codes),
+            "proposed_label": labels.names(decision.proposed),
+            "verdict": pd.Series(decision.verdict.astype(object), dtype=str),
+            "label_quality": decision.quality,
+            "ood_score": decision.ood,
+            "selected": selected,
+            "neighbours": [[str(names[j]) for j in row if j >= 0] for row in neighbours],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an audit found, in numbers."""
+
+    samples: int
+    classes: list[Any]
+    verdicts: dict[str, int]
+    """Samples by verdict."""
+    k: int
+    """Neighbours a sample in the graph that was used."""
+    k_tried: dict[int, float]
+    """Mean log-likelihood of the given labels under each k that was tried; the largest won."""
+    signal: float
+    """Agreement of neighbours with the given labels beyond chance, in standard errors."""
+    noise_rate: float | None
+    """Estimated share of wrong labels among the samples of known classes; None where nothing was decided."""
+    ood_rate: float | None
+    """Estimated share of samples of no known class."""
+    expected_right: dict[str, float]
+    """By verdict, the share that is right by the model's own estimate."""
+    confused: list[dict[str, Any]]
+    """Given -> proposed among `relabel` verdicts, most frequent first."""
+    selected: int
+    """Samples in the selected clean set."""
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return asdict(self)
+
+
+def summarise(
+    decision: Decision,
+    posterior: Posterior | None,
+    labels: Labels,
+    k: int,
+    k_tried: dict[int, float],
+    signal: float,
+    selected: npt.NDArray[np.bool_],
+    notes: list[str],
+) -> Summary:
+    """Sum up a decision; without a posterior nothing is estimated."""
+    noise_rate = ood_rate = None
+    if posterior is not None:
+        labelled = labels.codes >= 0
+        known = posterior.classes[labelled]
+        kept = known[np.arange(len(known)), labels.codes[labelled]].sum()
+        noise_rate, ood_rate = float(1 - kept / known.sum()), float(posterior.ood.mean())
+    return Summary(
+        samples=len(labels.codes),
+        classes=list(labels.classes),
+        verdicts={name: int((decision.verdict == name).sum()) for name in VERDICTS},
+        k=k,
+        k_tried=k_tried,
+        signal=signal,
+        noise_rate=noise_rate,
+        ood_rate=ood_rate,
+        expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
+        confused=_confused_pairs(decision, labels),
+        selected=int(selected.sum()),
+        warnings=notes,
+    )
+
+
+def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
+    """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
+    rows = np.arange(len(given))
+    right = {
+        "keep": posterior.classes[rows, np.maximum(given, 0)],
+        "relabel": posterior.classes[rows, np.maximum(decision.proposed, 0)],
+        "ood": posterior.ood,
+    }
+    chosen = {name: decision.verdict == name for name in right}
+    return {name: float(right[name][rows].mean()) for name, rows in chosen.items() if rows.any()}
+
+
+def _confused_pairs(decision: Decision, labels: Labels) -> list[dict[str, Any]]:
+    """Given -> proposed pairs among `relabel` verdicts with their counts, most frequent first."""
+    moved = decision.verdict == "relabel"
+    pairs = Counter(zip(labels.codes[moved].tolist(), decision.proposed[moved].tolist(), strict=True))
+    ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {"given": labels.classes[given], "proposed": labels.classes[proposed], "count": count}
+        for (given, proposed), count in ranked
+    ]

@@ -1,0 +1,19 @@
+"""Eq. 8 and 9 of the paper: class prototypes, and how close a sample comes to one."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+def class_prototypes(z: Tensor, labels: Tensor, selected: Tensor, n_classes: int) -> Tensor:
+    """Eq. 8: c_k = Normalize(mean of z over the selected of class k); a zero row for a class without any."""
+    unit = normalize(z, dim=1)
+    total = torch.zeros(n_classes, z.shape[1], dtype=unit.dtype, device=z.device)
+    total.index_add_(0, labels[selected], unit[selected])
+    return normalize(total, dim=1)
+
+
+def prototype_similarity(z: Tensor, prototypes: Tensor) -> Tensor:
+    """Cosine with every prototype, −1 for a class that has none; Eq. 9's s(x) is the maximum of a row."""
+    cosine = normalize(z, dim=1) @ prototypes.T
+    return torch.where(prototypes.any(1), cosine, -1)
