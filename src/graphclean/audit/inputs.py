@@ -30,7 +30,10 @@ class Labels:
 
 def check_embeddings(z: Any, *, what: str = "embeddings") -> Floats:
     """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three."""
-    array = np.asarray(z)
+    try:
+        array = np.asarray(z)
+    except ValueError as error:
+        raise InputError(f"{what} must be a table of numbers, with rows of one length") from error
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise InputError(f"{what} must be numbers, not {array.dtype}")
     if np.iscomplexobj(array):

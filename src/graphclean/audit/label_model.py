@@ -28,8 +28,8 @@ PRIOR_COUNT = 2.0
 """Samples' worth of symmetric noise that each row of T is shrunk by."""
 START = np.array([0.0, -1.5, -1.0])
 """log t, a, b before any data: evidence as it is, few OOD, less evidence means more of them."""
-PENALTY = 1e-3
-"""Weight of the squared distance from START, against the mean log-likelihood."""
+PRIOR_WEIGHT = 1.5
+"""Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
 FIT_SAMPLES = 20_000
 """Samples that fit t, a and b, evenly spaced; three numbers need no more."""
 FLOOR = 1e-6
@@ -121,11 +121,13 @@ def class_signal(evidence: Array, labels: Codes) -> float:
         return 0.0
     y, guess = labels[heard], evidence[heard].argmax(1)
     n_classes = evidence.shape[1]
-    chance = (
-        float(np.bincount(y, minlength=n_classes) @ np.bincount(guess, minlength=n_classes)) / len(y) ** 2
-    )
-    error = np.sqrt(max(chance * (1 - chance), 1e-12) / len(y))
-    return float(((y == guess).mean() - chance) / error)
+    given, guessed = (np.bincount(part, minlength=n_classes) for part in (y, guess))
+    n = len(y)
+    chance = float(given @ guessed) / n**2
+    # Mean and variance of the agreement when the labels are shuffled over the samples.
+    away = np.eye(n_classes) - (given / n)[:, None] - (guessed / n)[None, :] + chance
+    variance = float(guessed @ away**2 @ given) / max(n - 1, 1)
+    return float((int((y == guess).sum()) - n * chance) / np.sqrt(variance)) if variance > 0 else 0.0
 
 
 def _log(evidence: Array) -> Array:
@@ -152,5 +154,5 @@ def _objective(theta: Array, log_e: Array, m: Array, to_given: Array, share: Arr
     slope_t = (weighted * log_e).sum(1) - fit * (q * log_e).sum(1)
     slope_o = o * (1 - o) * (share - fit)
     gradient = -np.array([np.mean((1 - o) * slope_t * t / p), np.mean(slope_o / p), np.mean(slope_o * m / p)])
-    away = theta - START
-    return float(PENALTY * (away @ away) - np.log(p).mean()), gradient + 2 * PENALTY * away
+    away, penalty = theta - START, PRIOR_WEIGHT / len(m)
+    return float(penalty * (away @ away) - np.log(p).mean()), gradient + 2 * penalty * away

@@ -1,0 +1,167 @@
+"""`graphclean …`: reads the command line, calls `run`, and shows what came of it."""
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from . import __version__, run, screen
+from .config import Config, apply_settings
+from .data.embeddings import Names
+from .errors import InputError
+from .progress import StageProgress
+
+app = typer.Typer(
+    name="graphclean",
+    help="Verdicts for labels you can't trust: keep, relabel, or out of distribution.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class DetectorName(StrEnum):
+    """Ways to tell OOD for new data."""
+
+    graph = "graph"
+    prototypes = "prototypes"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left there.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7."),
+]
+FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
+IdColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the ids [default: id, if there is one].")
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels [default: label].")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphclean {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Verdicts for labels you can't trust: keep, relabel, or out of distribution."""
+    del version
+
+
+@app.command()
+def clean(
+    data: Annotated[Path, typer.Argument(help="Embeddings: .npz, .npy, .csv, .tsv or .parquet.")],
+    labels: Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")] = None,
+    features_key: FeaturesKey = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")] = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder [default: runs/NAME-clean].")] = None,
+    settings: Settings = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give every sample a verdict, without training: from embeddings and their labels."""
+    config = apply_settings(Config(), settings or [])
+    target = out if out is not None else Path("runs") / f"{data.stem}-clean"
+    names = Names(features_key, labels_key, label_column, id_column)
+    with StageProgress(quiet=quiet or as_json) as progress:
+        audit = run.clean(
+            data, target, config, labels=labels, names=names, overwrite=overwrite, progress=progress
+        )
+    if as_json:
+        _print_json({"run": str(target), **audit.summary.to_dict()})
+    elif not quiet:
+        screen.show_audit(audit.summary, str(data), target)
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `graphclean clean`.")],
+    data: Annotated[Path, typer.Argument(help="New embeddings: .npz, .npy, .csv, .tsv or .parquet.")],
+    features_key: FeaturesKey = None,
+    label_column: Annotated[str | None, typer.Option(help="Column to leave aside [default: label].")] = None,
+    id_column: IdColumn = None,
+    detector: Annotated[
+        DetectorName, typer.Option(help="Judge OOD by the nearest training samples, or by class prototypes.")
+    ] = DetectorName.graph,
+    out: Annotated[
+        Path | None, typer.Option(help=".csv or .parquet [default: RUN/predictions/NAME.csv].")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Class or OOD for new embeddings, from what a run learned."""
+    names = Names(features_key, None, label_column, id_column)
+    table, target = run.predict(
+        folder, data, out=out, names=names, detector=detector.value, overwrite=overwrite
+    )
+    if as_json:
+        _print_json({"out": str(target), **screen.prediction_counts(table)})
+    elif not quiet:
+        screen.show_predictions(table, str(data), target)
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Which labels are made wrong.")] = 0,
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    settings: Settings = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Clean handwritten digits with half of their labels replaced, and compare with the truth."""
+    config = apply_settings(Config(), settings or [])
+    with StageProgress(quiet=quiet or as_json) as progress:
+        audit, scores, facts = run.demo(out, config, seed=seed, overwrite=overwrite, progress=progress)
+    if as_json:
+        _print_json({"run": str(out), "facts": facts, "scores": vars(scores), **audit.summary.to_dict()})
+    elif not quiet:
+        screen.show_demo(audit.summary, scores, facts, out)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    one_line = " ".join(message.split())
+    typer.echo(f"graphclean: {one_line}", err=True)
+    sys.exit(code)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
+    except InputError as error:
+        _fail(str(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        # Wrong usage: typer's own exceptions are recognised by their method, as their home has moved.
+        describe = getattr(error, "format_message", None)
+        if describe is None:
+            raise
+        _fail(describe(), 2)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,1 @@
+"""Sources: what people bring, and the data that comes with the package."""

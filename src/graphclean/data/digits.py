@@ -1,0 +1,37 @@
+"""Scikit-learn's digits, made messy: the data of `graphclean demo`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_digits
+
+KNOWN = 8
+"""Digits 0 to 7 are the classes; 8 and 9 belong to none."""
+
+
+@dataclass(frozen=True)
+class NoisyDigits:
+    """Pixels, labels that can't be trusted, and the truth."""
+
+    pixels: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    truth: npt.NDArray[np.int64]
+
+    @property
+    def is_ood(self) -> npt.NDArray[np.bool_]:
+        """The 8s and 9s."""
+        return self.truth >= KNOWN
+
+
+def noisy_digits(noise: float = 0.5, seed: int = 0) -> NoisyDigits:
+    """Digits of which a share `noise` of the 0-7, and all 8s and 9s, get a label drawn from 0-7."""
+    pixels, truth = load_digits(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    labels = truth.copy()
+    known = np.flatnonzero(truth < KNOWN)
+    chosen = rng.choice(known, round(noise * len(known)), replace=False)
+    labels[chosen] = rng.integers(0, KNOWN, len(chosen))
+    unknown = truth >= KNOWN
+    labels[unknown] = rng.integers(0, KNOWN, int(unknown.sum()))
+    return NoisyDigits(pixels.astype(np.float32), labels.astype(np.int64), truth.astype(np.int64))

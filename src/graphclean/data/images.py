@@ -1,0 +1,298 @@
+"""Photos as people have them: class folders, or a table of paths and labels."""
+
+import csv
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ..errors import InputError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+"""All that Pillow may try, whatever a file is called: its other readers are needless risk."""
+PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
+LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
+
+LEAVES = "leaves the folder"
+
+Choose: TypeAlias = Callable[[list[str]], list[int]]
+"""From a table's header to the places of the columns that are wanted."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Photos by path, one row each, in an order that two runs agree on."""
+
+    root: Path
+    paths: list[Path | None]
+    """Absolute files; None where refused."""
+    ids: list[str]
+    labels: list[str] | None
+    """Class names, "" where a photo has none; None where labels were not asked for."""
+    problems: dict[int, str]
+    """Row -> reason, for the rows refused before opening."""
+
+
+class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
+    """A file that gives no image; the message is a short reason."""
+
+
+def read_image_folder(root: Path, *, labelled: bool = True) -> ImageSet:
+    """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
+
+    Photos that lie directly in `root` are unlabelled. Names with a leading dot are skipped. Links that
+    leave `root` are rows that are never opened, and linked folders are rows that are never entered.
+    With `labelled=False` the folders mean nothing and all photos are taken.
+    """
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder" if root.exists() else f"no such folder: {root}")
+    real = Path(os.path.realpath(root))
+    rows = sorted((_text(path.relative_to(real)), path, problem) for path, problem in _walk(real))
+    labels = [name.split("/", 1)[0] if "/" in name else "" for name, _, _ in rows]
+    images = ImageSet(
+        root=real,
+        paths=[None if problem else path for _, path, problem in rows],
+        ids=[name for name, _, _ in rows],
+        labels=labels if labelled else None,
+        problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
+    )
+    return _check_images(images, root)
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
+    """Every photo below `root`, or the reason why a photo or a folder is refused."""
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+        except OSError as error:
+            yield folder, _reason(error)
+            continue
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_symlink():
+                problem = _check_link(path, root)
+                if problem is not None or path.suffix.lower() in SUFFIXES:
+                    yield path, problem
+            elif entry.is_dir():
+                folders.append(path)
+            elif path.suffix.lower() in SUFFIXES:
+                yield path, _check_place(path, root)
+
+
+def _check_link(link: Path, root: Path) -> str | None:
+    """Why a link must not be followed, if so; what it says of files other than photos is ignored."""
+    try:
+        target = Path(os.path.realpath(link, strict=True))
+    except OSError:
+        return "broken link"
+    if target.is_dir():
+        return "linked folder, not entered" if target.is_relative_to(root) else LEAVES
+    return _check_place(target, root) if link.suffix.lower() in SUFFIXES else None
+
+
+def _check_place(target: Path, root: Path) -> str | None:
+    """Why a resolved path must not be opened, if so."""
+    if not target.is_relative_to(root):
+        return LEAVES
+    if target.is_file():
+        return None
+    return "not a file" if target.exists() else "no such file"
+
+
+def read_manifest(
+    path: Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    labelled: bool = True,
+) -> ImageSet:
+    """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
+
+    Columns are named by the caller or known by their usual names. Ids are the paths as written unless an
+    `id_column` is named. Paths that leave the table's folder are rows that are never opened.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} is not a file" if path.exists() else f"no such file: {path}")
+
+    def choose(header: list[str]) -> list[int]:
+        chosen = [_find_column(path, header, path_column, PATH_COLUMNS, "path")]
+        if labelled:
+            chosen.append(_find_column(path, header, label_column, LABEL_COLUMNS, "label"))
+        if id_column is not None:
+            chosen.append(_find_column(path, header, id_column, set(), "id"))
+        return chosen
+
+    read = _read_parquet if path.suffix.lower() in {".parquet", ".pq"} else _read_text
+    columns = read(path, choose)
+    if not columns[0]:
+        raise InputError(f"{path} has no rows")
+    root = Path(os.path.realpath(path.parent))
+    places = [_place(cell, root) for cell in columns[0]]
+    images = ImageSet(
+        root=root,
+        paths=[place if isinstance(place, Path) else None for place in places],
+        ids=columns[0] if id_column is None else columns[-1],
+        labels=columns[1] if labelled else None,
+        problems={row: place for row, place in enumerate(places) if isinstance(place, str)},
+    )
+    return _check_images(images, path)
+
+
+def _find_column(path: Path, header: list[str], asked: str | None, usual: set[str], what: str) -> int:
+    """The place of a column: the one that was asked for, or the only one with a usual name."""
+    names = [name.lower() for name in header] if asked is None else header
+    found = [place for place, name in enumerate(names) if name in (usual if asked is None else {asked})]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        which = ", ".join(header[place] for place in found)
+        raise InputError(f"{path}: more than one column could hold the {what} ({which}); say which")
+    there = ", ".join(header) or "none"
+    if asked is None:
+        raise InputError(f"{path}: say which column holds the {what}; there are: {there}")
+    near = difflib.get_close_matches(asked, header, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"? ' if near else ""
+    raise InputError(f'{path} has no column "{asked}"; {hint}there are: {there}')
+
+
+def _read_text(path: Path, choose: Choose) -> list[list[str]]:
+    """The chosen columns of a CSV or TSV file, every cell as it is written."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            separator = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            chosen = choose(header)
+            columns: list[list[str]] = [[] for _ in chosen]
+            for cells in filter(None, reader):
+                if len(cells) != len(header):
+                    counts = f"{len(cells)} cells, the header has {len(header)}"
+                    raise InputError(f"{path}, line {reader.line_num}: {counts}")
+                for column, place in zip(columns, chosen, strict=True):
+                    column.append(cells[place])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text; save it as a CSV in UTF-8") from error
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return columns
+
+
+def _read_parquet(path: Path, choose: Choose) -> list[list[str]]:
+    """The chosen columns of a parquet file, as text."""
+    try:
+        with pq.ParquetFile(path) as file:
+            header = list(file.schema_arrow.names)
+            names = [header[place] for place in choose(header)]
+            table = file.read(columns=names)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error
+    return [[_cell(value, name, path) for value in table[name].to_pylist()] for name in names]
+
+
+def _cell(value: Any, name: str, path: Path) -> str:
+    """A parquet value as a CSV would write it; numbers that became floats beside gaps are whole again."""
+    if value is None or value != value:
+        return ""
+    if not isinstance(value, str | int | float):
+        raise InputError(f'{path}: column "{name}" holds {type(value).__name__} values, not text or numbers')
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _place(cell: str, root: Path) -> Path | str:
+    """The file that a table's cell names, or why it is refused."""
+    if not cell.strip():
+        return "no path"
+    try:
+        target = Path(os.path.realpath(root / cell))
+        return _check_place(target, root) or target
+    except (OSError, ValueError):  # a name too long, or with a NUL byte
+        return "no such file"
+
+
+def _check_images(images: ImageSet, source: Path) -> ImageSet:
+    """`images`, if there is at least one file to open and, with labels, at least two classes."""
+    if not any(images.paths):
+        some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
+        raise InputError(f"no images in {source}{some}")
+    if images.labels is not None:
+        opened = zip(images.labels, images.paths, strict=True)
+        classes = sorted({label.strip() for label, path in opened if path} - {""})
+        if len(classes) < 2:
+            have = f"one class ({classes[0]})" if classes else "no classes"
+            raise InputError(f"{have} in {source}; at least two are needed")
+    return images
+
+
+def open_image(path: Path) -> Image.Image:
+    """The first frame of a file, upright, as RGB on white; `UnreadableImage` whatever is wrong with it.
+
+    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused.
+    """
+    try:
+        if not path.is_file():
+            raise UnreadableImage("not a file" if path.exists() else "no such file")
+        if path.stat().st_size == 0:
+            raise UnreadableImage("empty file")
+        with path.open("rb") as file:
+            image = Image.open(file, formats=FORMATS)
+            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+                raise Image.DecompressionBombError
+            image.load()
+            with suppress(Exception):  # broken EXIF data does not spoil the pixels
+                ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image)
+    except UnreadableImage:
+        raise
+    except Exception as error:  # Pillow raises nearly anything on broken files
+        raise UnreadableImage(_reason(error)) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """A new RGB image; what is transparent becomes white."""
+    if image.mode.startswith("I") or image.mode == "F":
+        image = Image.fromarray(_to_bytes(np.asarray(image)))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _to_bytes(grey: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Deep grey values as 0 to 255: 16-bit by their full range, 32-bit and floats by their own."""
+    values = np.nan_to_num(grey.astype(np.float32), posinf=0, neginf=0)
+    low, high = float(values.min()), float(values.max())
+    if grey.dtype.kind in "ui" and low >= 0 and high <= 65535:
+        low, high = 0, 65535
+    return np.asarray(np.rint((values - low) * (255 / ((high - low) or 1))), dtype=np.uint8)
+
+
+def _reason(error: Exception) -> str:
+    """An error in a few words."""
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return "too many pixels"
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return "truncated" if "truncated" in str(error).lower() else "damaged"
+
+
+def _text(path: Path) -> str:
+    """A path with forward slashes, as text that can be written: stray bytes in names are escaped."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")

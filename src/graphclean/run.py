@@ -1,0 +1,168 @@
+"""Jobs from a source to a run folder: what the front doors call."""
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from .audit import Audit, Predictor, audit_embeddings
+from .audit.embeddings import Progress
+from .audit.evidence import Standardiser
+from .audit.predictor import Calibration, Detector
+from .config import Config
+from .data.digits import noisy_digits
+from .data.embeddings import EmbeddingSet, Names, read_embeddings
+from .errors import InputError
+from .evaluate import VerdictScores, score_verdicts
+from .runfolder import (
+    check_target,
+    new_run,
+    read_config,
+    read_tensors,
+    replaced,
+    safe_csv,
+    write_config,
+    write_env,
+    write_json,
+    write_table,
+    write_tensors,
+)
+
+MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
+
+
+def clean(
+    data: Path,
+    out: Path,
+    config: Config,
+    *,
+    labels: Path | None = None,
+    names: Names | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit a file of embeddings and write the run folder `out`."""
+    check_target(out, overwrite=overwrite)
+    source = read_embeddings(data, labels=labels, names=names)
+    audit = audit_embeddings(
+        source.features, source.labels, ids=source.ids, settings=config.audit, progress=progress
+    )
+    audit.summary.warnings[:0] = source.notes
+    described = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    _write_run(audit, source, out, config, described, overwrite=overwrite)
+    return audit
+
+
+def demo(
+    out: Path, config: Config, *, seed: int = 0, overwrite: bool = False, progress: Progress | None = None
+) -> tuple[Audit, VerdictScores, dict[str, int]]:
+    """Clean the noisy digits, and score the verdicts against the truth that is known here."""
+    check_target(out, overwrite=overwrite)
+    digits = noisy_digits(seed=seed)
+    source = EmbeddingSet(digits.pixels, digits.labels)
+    audit = audit_embeddings(digits.pixels, digits.labels, settings=config.audit, progress=progress)
+    scores = score_verdicts(audit.verdicts, digits.truth, digits.is_ood)
+    known = ~digits.is_ood
+    facts = {
+        "samples": len(digits.labels),
+        "ood": int(digits.is_ood.sum()),
+        "known": int(known.sum()),
+        "wrong": int((digits.labels != digits.truth)[known].sum()),
+    }
+    _write_run(
+        audit, source, out, config, {"data": "digits", "seed": seed}, overwrite=overwrite, scores=scores
+    )
+    return audit, scores, facts
+
+
+def predict(
+    run: Path,
+    data: Path,
+    *,
+    out: Path | None = None,
+    names: Names | None = None,
+    detector: Detector = "graph",
+    overwrite: bool = False,
+) -> tuple[pd.DataFrame, Path]:
+    """Class or OOD for new embeddings, written as .csv or .parquet; returns the table and where it is."""
+    predictor = load_predictor(run)
+    target = out if out is not None else run / "predictions" / f"{data.stem}.csv"
+    if target.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"{target}: predictions are written as .csv or .parquet")
+    if target.exists() and not overwrite:
+        raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
+    source = read_embeddings(data, names=names, labelled=False)
+    table = predictor.predict(source.features, source.ids, detector)
+    with replaced(target) as draft:
+        if target.suffix.lower() == ".csv":
+            safe_csv(table).to_csv(draft, index=False)
+        else:
+            table.to_parquet(draft, index=False)
+    return table, target
+
+
+def _write_run(
+    audit: Audit,
+    source: EmbeddingSet,
+    out: Path,
+    config: Config,
+    described: dict[str, Any],
+    *,
+    overwrite: bool,
+    scores: VerdictScores | None = None,
+) -> None:
+    with new_run(out, overwrite=overwrite) as folder:
+        write_config(folder, "clean", described, config.to_dict())
+        write_env(folder, _fingerprint(source))
+        write_json(folder / "summary.json", audit.summary.to_dict())
+        write_table(audit.verdicts, folder / "verdicts")
+        if scores is not None:
+            write_json(folder / "scores.json", asdict(scores))
+        if audit.predictor is not None:
+            _write_predictor(audit.predictor, folder)
+
+
+def _fingerprint(source: EmbeddingSet) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(source.features).tobytes())
+    digest.update("\n".join(str(label) for label in source.labels).encode())
+    return digest.hexdigest()
+
+
+def _write_predictor(predictor: Predictor, folder: Path) -> None:
+    write_tensors(
+        folder / MODEL,
+        {
+            "mean": torch.as_tensor(predictor.standardiser.mean),
+            "scale": torch.as_tensor(predictor.standardiser.scale),
+            "nodes": predictor.nodes,
+            "posterior": predictor.posterior,
+        },
+        {"classes": predictor.classes, "calibration": list(predictor.calibration)},
+    )
+    write_tensors(folder / PROTOTYPES, {"prototypes": predictor.prototypes}, {"zeta": predictor.zeta})
+
+
+def load_predictor(run: Path) -> Predictor:
+    """What predicts for new embeddings, from a run folder."""
+    read_config(run)
+    for name in (MODEL, PROTOTYPES):
+        if not (run / name).is_file():
+            raise InputError(f"{run}: no {name} in it: the run found no class signal, or files are missing")
+    tensors, metadata = read_tensors(run / MODEL)
+    prototypes, more = read_tensors(run / PROTOTYPES)
+    try:
+        return Predictor(
+            classes=metadata["classes"],
+            standardiser=Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy()),
+            nodes=tensors["nodes"],
+            posterior=tensors["posterior"],
+            calibration=Calibration(*metadata["calibration"]),
+            prototypes=prototypes["prototypes"],
+            zeta=more["zeta"],
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{run}: the model files are not those of a clean run: {error}") from error

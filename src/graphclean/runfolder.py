@@ -1,0 +1,214 @@
+"""The run folder: written whole or not at all, and read without trusting what is in it."""
+
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ._version import __version__
+from .errors import InputError
+
+FORMAT = 1
+"""Rises when an older version could no longer read what this one writes."""
+VERDICTS = "verdicts.parquet"
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Refuse a target that holds something: a run unless `overwrite`, anything else always."""
+    if not out.exists() and not out.is_symlink():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out}: there is a file of that name; choose another folder with --out")
+    if not any(out.iterdir()):
+        return
+    if not (out / "config.json").is_file() or not (out / "env.json").is_file():
+        raise InputError(f"{out}: the folder holds files that are not a run; choose another with --out")
+    if not overwrite:
+        raise InputError(
+            f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
+        )
+
+
+@contextmanager
+def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to write into that becomes `out` only when the block ends well."""
+    check_target(out, overwrite=overwrite)
+    out = out.absolute()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden and beside the target, so that the final rename stays on one file system.
+        draft = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+        draft.mkdir()
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror}") from error
+    try:
+        yield draft
+        _swap(draft, out)
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _swap(draft: Path, out: Path) -> None:
+    """Put `draft` in the place of `out`; an older run is moved aside first and removed last."""
+    old = None
+    if out.exists():
+        old = out.parent / f"{draft.name}.old"
+        os.rename(out, old)
+    try:
+        os.rename(draft, out)
+    except OSError:
+        if old is not None:
+            os.rename(old, out)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` only when the block ends well."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        os.replace(draft, path)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Plain JSON: NaN becomes null, keys stay in order."""
+    path.write_text(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_table(table: pd.DataFrame, stem: Path) -> None:
+    """The same table as .parquet and as .csv."""
+    table = table.copy()
+    table.attrs = {}
+    table.to_parquet(stem.with_suffix(".parquet"), index=False)
+    safe_csv(table).to_csv(stem.with_suffix(".csv"), index=False)
+
+
+def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
+    """Lists as JSON, and text that a spreadsheet would run as a formula made inert with a leading quote."""
+    safe = table.copy()
+    for name in safe.columns:
+        kind = safe[name].dtype
+        if pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind):
+            continue
+        safe[name] = [_safe_cell(value) for value in safe[name]]
+    return safe
+
+
+def _safe_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def write_config(folder: Path, kind: str, source: dict[str, Any], settings: dict[str, Any]) -> None:
+    """What was asked for, and by which version."""
+    head = {"graphclean": __version__, "format": FORMAT, "kind": kind}
+    write_json(folder / "config.json", {**head, "source": source, "settings": settings})
+
+
+def write_env(folder: Path, fingerprint: str) -> None:
+    """What it ran on: versions, threads, commit, and a fingerprint of the data."""
+    packages = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
+    write_json(
+        folder / "env.json",
+        {
+            "graphclean": __version__,
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": {name: _version(name) for name in packages},
+            "threads": torch.get_num_threads(),
+            "data_sha256": fingerprint,
+        },
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the checkout the package runs from, if it runs from one."""
+    here = Path(__file__).resolve().parent
+    if not (here.parents[1] / ".git").exists():
+        return None
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Tensors as safetensors, with JSON values beside them."""
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, path, metadata={key: json.dumps(value) for key, value in metadata.items()})
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: damaged or not a model file: {error}") from error
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The config of a run folder; refuses what is not one, or what a newer version wrote."""
+    path = run / "config.json"
+    if not run.is_dir():
+        raise InputError(f"{run}: no such run folder")
+    if not path.is_file():
+        raise InputError(f"{run}: not a run folder, as there is no config.json in it")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        made_with, number = config["graphclean"], int(config["format"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged: {error}") from error
+    if number > FORMAT:
+        raise InputError(
+            f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
+        )
+    return dict(config)

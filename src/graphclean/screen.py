@@ -1,0 +1,135 @@
+"""What a person sees on the terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .audit import Summary
+from .evaluate import VerdictScores
+
+MEANING = {
+    "keep": "the label fits",
+    "relabel": "another class fits",
+    "ood": "no class fits",
+    "uncertain": "can't tell",
+    "unlabelled": "had no label; see the proposal",
+}
+CONFUSED_SHOWN = 5
+
+
+def show_audit(summary: Summary, source: str, out: Path) -> None:
+    """The verdicts, what they rest on, and where they are."""
+    console = _console()
+    console.print(
+        f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
+    )
+    _show_findings(console, summary)
+    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    _show_warnings(summary.warnings)
+
+
+def show_demo(summary: Summary, scores: VerdictScores, facts: dict[str, int], out: Path) -> None:
+    """The demo's verdicts beside the truth."""
+    console = _console()
+    console.print(
+        f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
+        f"{facts['known']:,} labels are wrong. {facts['ood']} more are 8s and 9s under random labels.\n",
+        soft_wrap=True,
+    )
+    _show_findings(console, summary)
+    console.print("Against the truth, which the method never saw:")
+    table = _table("", "")
+    table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
+    table.add_row("labels right after", _percent(scores.labels_right))
+    table.add_row("mislabel F1", f"{scores.mislabel_f1:.3f}")
+    table.add_row("any-issue F1", f"{scores.issue_f1:.3f}")
+    table.add_row("OOD AUROC", f"{scores.ood_auroc:.3f}")
+    table.show_header = False
+    console.print(table)
+    console.print()
+    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    _show_warnings(summary.warnings)
+
+
+def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
+    """How many were accepted as what."""
+    console = _console()
+    counts = prediction_counts(table)
+    console.print(
+        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class\n",
+        soft_wrap=True,
+    )
+    shown = _table("class", "samples")
+    for name, count in counts["known"].items():
+        shown.add_row(escape(str(name)), f"{count:,}")
+    console.print(shown)
+    console.print()
+    console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+
+
+def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
+    """Accepted samples by class, and how many were rejected."""
+    known = table[table["verdict"] == "known"]["predicted_label"].value_counts()
+    return {
+        "samples": len(table),
+        "ood": int((table["verdict"] == "ood").sum()),
+        "known": {str(name): int(count) for name, count in known.items()},
+    }
+
+
+def _show_findings(console: Console, summary: Summary) -> None:
+    table = _table("verdict", "samples", "", "right, by its own estimate")
+    for name, count in summary.verdicts.items():
+        if count == 0 and name == "unlabelled":
+            continue
+        right = summary.expected_right.get(name)
+        estimate = f"about {round(100 * right)} of 100" if right is not None else ""
+        table.add_row(name, f"{count:,}", MEANING[name], estimate)
+    console.print(table)
+    console.print()
+    if summary.noise_rate is not None and summary.ood_rate is not None:
+        console.print(
+            f"Estimated: {_percent(summary.noise_rate)} of the labels of known classes are wrong, "
+            f"{_percent(summary.ood_rate)} of the samples belong to no class.",
+            soft_wrap=True,
+        )
+    if summary.k_tried:
+        tried = ", ".join(str(k) for k in summary.k_tried)
+        console.print(
+            f"Neighbours: k = {summary.k}, under which the given labels are likeliest (of {tried})."
+            if len(summary.k_tried) > 1
+            else f"Neighbours: k = {summary.k}.",
+            soft_wrap=True,
+        )
+    if summary.confused:
+        console.print("\nMost often relabelled:")
+        pairs = _table("given", "proposed", "samples")
+        for pair in summary.confused[:CONFUSED_SHOWN]:
+            pairs.add_row(escape(str(pair["given"])), escape(str(pair["proposed"])), f"{pair['count']:,}")
+        console.print(pairs)
+    console.print()
+
+
+def _show_warnings(messages: list[str]) -> None:
+    console = Console(stderr=True, highlight=False)
+    for message in messages:
+        console.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name == "samples" else "left")
+    return table
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

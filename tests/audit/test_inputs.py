@@ -1,0 +1,82 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphclean.audit.inputs import check_embeddings, encode_labels
+from graphclean.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        (["b", "a", "", "b"], ["a", "b"], [1, 0, -1, 1]),
+        ([3, 1, -1, 3], [1, 3], [1, 0, -1, 1]),
+        (np.array([2.0, np.nan, 0.0]), [0, 2], [1, -1, 0]),
+        (["10", "9", "-1"], [9, 10], [1, 0, -1]),
+        (["01", "1", "NA"], ["01", "1", "NA"], [0, 1, 2]),
+        (["a", None, "nan"], ["a"], [0, -1, -1]),
+        ([True, False], ["False", "True"], [1, 0]),
+        (pd.Series(["x", "y"], index=[7, 8]), ["x", "y"], [0, 1]),
+        (pd.Series(pd.Categorical(["q", "p"])), ["p", "q"], [1, 0]),
+        (pd.Series([5, None], dtype="Int64"), [5], [0, -1]),
+    ],
+)
+def test_labels_of_many_kinds(labels: object, classes: list[object], codes: list[int]) -> None:
+    found = encode_labels(labels)
+    assert found.classes == classes
+    assert found.codes.tolist() == codes
+    names = found.names(found.codes)
+    assert [None if pd.isna(name) else name for name in names] == [
+        None if code < 0 else classes[code] for code in codes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, 1.0], "labels must be names or whole numbers; 1 are not"),
+        (np.zeros((3, 2)), "labels must be one a row"),
+    ],
+)
+def test_labels_that_are_refused(labels: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encode_labels(labels)
+
+
+def test_labels_of_another_length_are_refused() -> None:
+    with pytest.raises(InputError, match="there are 3 labels for 4 embeddings"):
+        encode_labels([0, 1, 2], 4)
+
+
+def test_bad_rows_are_counted_and_three_are_named() -> None:
+    z = np.ones((9, 2))
+    z[[1, 3, 5, 7], 0] = np.nan, np.inf, -np.inf, 1e39
+    with pytest.raises(
+        InputError, match=r"NaN or infinite values in 4 rows of 9 \(counted from 0: 1, 3, 5, …\)"
+    ):
+        check_embeddings(z)
+    z = np.ones((5, 2))
+    z[2] = 0
+    with pytest.raises(InputError, match=r"all zero in 1 row of 5 \(counted from 0: 2\)"):
+        check_embeddings(z)
+
+
+@pytest.mark.parametrize(
+    ("z", "message"),
+    [
+        (np.ones(4), r"not an array of shape \(4,\)"),
+        (np.ones((0, 3)), "empty: 0 rows × 3 columns"),
+        (np.ones((3, 0)), "empty: 3 rows × 0 columns"),
+        (np.array([["a"]]), "must be numbers"),
+        (np.array([[1j]]), "must be real numbers"),
+        ([[1, 2], [3]], "must be"),
+    ],
+)
+def test_embeddings_that_are_refused(z: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_embeddings(z)
+
+
+def test_whole_numbers_and_halves_are_taken() -> None:
+    assert check_embeddings(np.array([[1, 2]], dtype=np.int8)).dtype == np.float32
+    assert check_embeddings(np.ones((2, 2), dtype=np.float16)).dtype == np.float32

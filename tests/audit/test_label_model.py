@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from graphclean.audit.label_model import START, LabelModel, _objective, class_signal, fit_label_model
+
+
+def drawn(n: int, n_classes: int, noise: float, ood: float, seed: int) -> tuple[np.ndarray, ...]:
+    """Evidence that points to the true class of known samples and nowhere for OOD, with labels and truth."""
+    rng = np.random.default_rng(seed)
+    truth = np.where(rng.random(n) < ood, -1, rng.integers(0, n_classes, n))
+    strength = np.where(truth[:, None] == np.arange(n_classes), 12.0, 1.0)
+    evidence = rng.gamma(strength * 2)
+    evidence /= evidence.sum(1, keepdims=True)
+    labels = np.where((rng.random(n) < noise) | (truth < 0), rng.integers(0, n_classes, n), truth)
+    return evidence, labels, truth
+
+
+def test_gradient_is_right() -> None:
+    evidence = drawn(80, 4, 0.3, 0.2, 0)[0]
+    rng = np.random.default_rng(1)
+    to_given = rng.random((80, 4))
+    arguments = (np.log(evidence), rng.normal(size=80), to_given, rng.random(80))
+    for theta in (START, np.array([0.7, -0.3, 0.4])):
+        numeric = approx_fprime(theta, lambda x: _objective(x, *arguments)[0], 1e-7)
+        np.testing.assert_allclose(_objective(theta, *arguments)[1], numeric, atol=1e-5)
+
+
+def test_posterior_is_bayes_rule_worked_by_hand() -> None:
+    model = LabelModel(
+        temperature=2.0,
+        intercept=-1.0,
+        slope=-0.5,
+        centre=np.log(0.5),
+        spread=2.0,
+        transition=np.array([[0.8, 0.2], [0.1, 0.9]]),
+        shares=np.array([0.4, 0.6]),
+        log_likelihood=0.0,
+    )
+    evidence = np.array([[0.75, 0.25]])
+    o = 1 / (1 + np.exp(1.0 + 0.5 * (np.log(0.75) - np.log(0.5)) / 2))
+    q = np.array([0.75**2, 0.25**2]) / (0.75**2 + 0.25**2)
+    for label in (0, 1):
+        joint = np.array([*(1 - o) * q * model.transition[:, label], o * model.shares[label]])
+        classes, ood = model.posterior(evidence, np.array([label]))
+        np.testing.assert_allclose([*classes[0], ood[0]], joint / joint.sum())
+    classes, ood = model.posterior(evidence, np.array([-1]))
+    np.testing.assert_allclose([*classes[0], ood[0]], [*(1 - o) * q, o])
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 0.6])
+def test_finds_the_rates_that_made_the_labels(noise: float) -> None:
+    evidence, labels, truth = drawn(4000, 5, noise, 0.2, 2)
+    model = fit_label_model(evidence, labels, 5)
+    posterior = model.posterior(evidence, labels)
+    np.testing.assert_allclose(posterior.classes.sum(1) + posterior.ood, 1)
+    assert posterior.ood.mean() == pytest.approx(0.2, abs=0.07)
+    assert np.diag(model.transition).mean() == pytest.approx(1 - 0.8 * noise, abs=0.06)
+    known = truth >= 0
+    assert (posterior.classes.argmax(1) == truth)[known].mean() > 0.97
+
+
+def test_learns_which_class_is_taken_for_which() -> None:
+    evidence, _, truth = drawn(3000, 4, 0.0, 0.0, 3)
+    flipped = np.random.default_rng(4).random(3000) < 0.3
+    labels = np.where(flipped, (truth + 1) % 4, truth)
+    transition = fit_label_model(evidence, labels, 4).transition
+    expected = 0.7 * np.eye(4) + 0.3 * np.roll(np.eye(4), 1, axis=1)
+    np.testing.assert_allclose(transition, expected, atol=0.06)
+
+
+def test_unlabelled_samples_do_not_move_the_fit() -> None:
+    evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 5)
+    more = np.vstack([evidence, np.full((50, 3), 1 / 3)])
+    extended = fit_label_model(more, np.append(labels, np.full(50, -1)), 3)
+    plain = fit_label_model(evidence, labels, 3)
+    assert extended.log_likelihood == plain.log_likelihood
+    np.testing.assert_array_equal(extended.transition, plain.transition)
+
+
+def test_signal_is_large_for_real_evidence_and_small_for_chance() -> None:
+    evidence, labels, _ = drawn(1000, 5, 0.8, 0.0, 6)
+    assert class_signal(evidence, labels) > 10
+    shuffled = np.random.default_rng(7).permutation(labels)
+    assert abs(class_signal(evidence, shuffled)) < 4
+    assert class_signal(np.full((10, 5), 0.2), labels[:10]) == 0
+
+
+def test_signal_is_in_standard_errors_also_for_unequal_classes() -> None:
+    rng = np.random.default_rng(8)
+    guess = rng.choice(3, 300, p=[0.8, 0.15, 0.05])
+    evidence = np.where(guess[:, None] == np.arange(3), 0.8, 0.1)
+    labels = rng.choice(3, 300, p=[0.9, 0.07, 0.03])
+    drawn_scores = [class_signal(evidence, rng.permutation(labels)) for _ in range(2000)]
+    assert np.mean(drawn_scores) == pytest.approx(0, abs=0.1)
+    assert np.std(drawn_scores) == pytest.approx(1, abs=0.1)

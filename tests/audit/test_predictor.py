@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from graphclean.audit import audit_embeddings
+from graphclean.audit.predictor import Calibration, fit_calibration, neighbour_shares
+from graphclean.errors import InputError
+from graphclean.graph import Neighbours
+
+from .test_embeddings import blobs
+
+
+@pytest.fixture(scope="module")
+def split() -> tuple[object, np.ndarray, np.ndarray]:
+    """An audit of most of a noisy set, and what was held back with its truth."""
+    z, labels, truth = blobs([150] * 4, noise=0.3, ood=120)
+    held = np.arange(len(z)) % 5 == 0
+    return audit_embeddings(z[~held], labels[~held]).predictor, z[held], truth[held]
+
+
+@pytest.mark.parametrize("detector", ["graph", "prototypes"])
+def test_new_samples_get_their_class_and_strangers_are_told(split, detector: str) -> None:  # type: ignore[no-untyped-def]
+    predictor, z, truth = split
+    table = predictor.predict(z, [f"n{i}" for i in range(len(z))], detector)
+    assert list(table.columns) == ["id", "predicted_label", "probability", "ood_score", "verdict"]
+    assert table.id[3] == "n3"
+    known = truth >= 0
+    assert (table.predicted_label.to_numpy() == truth)[known].mean() > 0.97
+    assert roc_auc_score(~known, table.ood_score) > 0.85
+    rejected = (table.verdict == "ood").to_numpy()
+    assert rejected[known].mean() < 0.15
+    assert rejected[~known].mean() > 0.5
+
+
+def test_probabilities_are_calibrated(split) -> None:  # type: ignore[no-untyped-def]
+    predictor, z, truth = split
+    table = predictor.predict(z)
+    assert table.ood_score.mean() == pytest.approx((truth < 0).mean(), abs=0.07)
+
+
+def test_other_widths_are_refused(split) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError, match="these embeddings have 3 columns, the run was made with 16"):
+        split[0].predict(np.ones((2, 3)))
+
+
+def test_shares_are_the_weighted_mean_of_the_neighbours() -> None:
+    posterior = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    found = Neighbours(
+        torch.tensor([[0, 1], [2, 0], [1, 2]]), torch.tensor([[0.6, 0.2], [0.5, -0.5], [0.0, 0.0]])
+    )
+    expected = [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]]
+    np.testing.assert_allclose(neighbour_shares(found, posterior), expected, atol=1e-7)
+
+
+def test_calibration_recovers_what_made_the_targets() -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet([1, 1, 1, 1], 4000)
+    wanted = Calibration(1.8, -0.7, 1.4)
+    known, ood = wanted(shares)
+    posterior = np.column_stack([known * (1 - ood)[:, None], ood])
+    np.testing.assert_allclose(fit_calibration(shares, posterior), wanted, atol=0.05)
+
+
+def test_calibrated_values_are_probabilities() -> None:
+    shares = np.array([[1.0, 0, 0], [0, 0, 1.0], [0.4, 0.4, 0.2]])
+    known, ood = Calibration(2.0, 0.0, 1.0)(shares)
+    np.testing.assert_allclose(known.sum(1), 1)
+    assert known[0, 0] > 0.99
+    np.testing.assert_allclose(ood, [0.001, 0.999, 0.2])

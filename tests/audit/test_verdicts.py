@@ -1,0 +1,36 @@
+import numpy as np
+
+from graphclean.audit.label_model import Posterior
+from graphclean.audit.verdicts import decide
+
+
+def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
+    """A sample labelled 0 of two classes."""
+    posterior = Posterior(np.array([[keep, relabel]]), np.array([ood]))
+    decision = decide(posterior, np.array([0]), certainty)
+    return str(decision.verdict[0]), int(decision.proposed[0])
+
+
+def test_the_label_is_judged_first() -> None:
+    assert judge(0.61, 0.39, 0.0) == ("keep", 0)
+    assert judge(0.5, 0.3, 0.2) == ("uncertain", 0)
+    assert judge(0.45, 0.5, 0.05) == ("uncertain", 1)
+    assert judge(0.3, 0.5, 0.2) == ("relabel", 1)
+    assert judge(0.3, 0.2, 0.5) == ("ood", 0)
+
+
+def test_a_surely_wrong_label_is_never_uncertain() -> None:
+    assert judge(0.01, 0.5, 0.49) == ("relabel", 1)
+    assert judge(0.01, 0.49, 0.5) == ("ood", 1)
+
+
+def test_certainty_moves_the_borders() -> None:
+    assert judge(0.7, 0.3, 0.0, certainty=0.8) == ("uncertain", 0)
+    assert judge(0.55, 0.45, 0.0, certainty=0.5) == ("keep", 0)
+
+
+def test_quality_is_the_chance_of_the_label_among_known_classes() -> None:
+    posterior = Posterior(np.array([[0.3, 0.1], [0.0, 0.0], [0.5, 0.1]]), np.array([0.6, 1.0, 0.4]))
+    decision = decide(posterior, np.array([0, 1, -1]), 0.6)
+    np.testing.assert_allclose(decision.quality, [0.75, 0, np.nan])
+    assert decision.verdict.tolist() == ["ood", "ood", "unlabelled"]

@@ -1,0 +1,332 @@
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image, PngImagePlugin
+
+from graphclean.data.images import UnreadableImage, open_image, read_image_folder, read_manifest
+from graphclean.errors import InputError
+
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+def save(path: Path, colour: tuple[int, ...] = RED) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (2, 2), colour).save(path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes of one photo each, beside a photo that is outside."""
+    root = tmp_path / "photos"
+    save(root / "cat" / "1.png")
+    save(root / "dog" / "2.png")
+    save(tmp_path / "secret.png")
+    return root
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(UnreadableImage) as caught:
+        open_image(path)
+    return str(caught.value)
+
+
+# Folders
+
+
+def test_photos_come_sorted_with_the_first_folder_as_label(tmp_path: Path) -> None:
+    for name in ("dog/b.JPG", "dog/a.png", "cat/deep/er/z.webp", "top.bmp", ".git/x.png", "cat/._a.png"):
+        save(tmp_path / name)
+    (tmp_path / "cat" / "notes.txt").write_text("no photo")
+    images = read_image_folder(tmp_path)
+    assert images.ids == ["cat/deep/er/z.webp", "dog/a.png", "dog/b.JPG", "top.bmp"]
+    assert images.labels == ["cat", "dog", "dog", ""]
+    assert images.paths == [images.root / name for name in images.ids]
+    assert images.problems == {}
+
+
+def test_without_labels_one_flat_folder_will_do(tmp_path: Path) -> None:
+    save(tmp_path / "b.png")
+    save(tmp_path / "new" / "a.png")
+    images = read_image_folder(tmp_path, labelled=False)
+    assert (images.ids, images.labels) == (["b.png", "new/a.png"], None)
+
+
+def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
+    (folder / "cat" / "in.png").symlink_to(folder / "dog" / "2.png")
+    (folder / "cat" / "out.png").symlink_to(folder.parent / "secret.png")
+    (folder / "cat" / "gone.png").symlink_to(folder / "nothing.png")
+    (folder / "cat" / "round.png").symlink_to(folder / "cat" / "round.png")
+    (folder / "cat" / "out.txt").symlink_to(folder.parent / "secret.png")
+    images = read_image_folder(folder)
+    problems = {images.ids[row]: reason for row, reason in images.problems.items()}
+    assert problems == {
+        "cat/out.png": "leaves the folder",
+        "cat/gone.png": "broken link",
+        "cat/round.png": "broken link",
+    }
+    opened = [name for name, path in zip(images.ids, images.paths, strict=True) if path is not None]
+    assert opened == ["cat/1.png", "cat/in.png", "dog/2.png"]
+
+
+def test_linked_folders_are_one_row_each_and_loops_end(folder: Path) -> None:
+    (folder / "all").symlink_to(folder.parent)
+    (folder / "dog" / "loop").symlink_to(folder)
+    images = read_image_folder(folder)
+    assert images.ids == ["all", "cat/1.png", "dog/2.png", "dog/loop"]
+    assert images.problems == {0: "leaves the folder", 3: "linked folder, not entered"}
+
+
+def test_a_folder_that_is_itself_reached_by_a_link_is_read(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    images = read_image_folder(link)
+    assert (images.ids, images.problems) == (["cat/1.png", "dog/2.png"], {})
+
+
+def test_what_is_called_a_photo_but_is_no_file_is_refused(folder: Path) -> None:
+    os.mkfifo(folder / "cat" / "pipe.png")
+    images = read_image_folder(folder)
+    assert images.problems == {images.ids.index("cat/pipe.png"): "not a file"}
+    assert refused(folder / "cat" / "pipe.png") == "not a file"
+
+
+def test_names_that_are_not_text_get_ids_that_are(folder: Path) -> None:
+    os.rename(folder / "cat" / "1.png", os.fsencode(folder / "cat") + b"/\xff.png")
+    images = read_image_folder(folder)
+    assert images.ids[0] == "cat/\\xff.png"
+    assert images.paths[0] is not None
+    assert open_image(images.paths[0]).getpixel((0, 0)) == RED
+
+
+def test_folders_that_cannot_be_used_say_why(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "a.png").symlink_to(folder / "cat" / "1.png")
+    for path, message in (
+        (tmp_path / "none", "no such folder: .*none$"),
+        (folder / "cat" / "1.png", "1.png is not a folder$"),
+        (tmp_path / "empty", "no images in .*empty$"),
+        (tmp_path / "links", "no images in .*links that can be opened; a.png: leaves the folder$"),
+        (folder / "cat", "no classes in .*cat; at least two are needed$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_image_folder(path)
+    (folder / "dog" / "2.png").rename(folder / "2.png")
+    with pytest.raises(InputError, match=r"^one class \(cat\) in"):
+        read_image_folder(folder)
+
+
+# Manifests
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.csv", "path,label\ncat/1.png,cat\ndog/2.png,NA\n"),
+        ("m.csv", "\ufeffLabel;File;note\r\ncat;cat/1.png;x,y\r\n\r\nNA;dog/2.png;\r\n"),
+        ("m.tsv", 'image_path\tclass\ncat/1.png\tcat\n"dog/2.png"\tNA\n'),
+        ("m.txt", "y\tfilename\ncat\tcat/1.png\nNA\tdog/2.png\n"),
+    ],
+)
+def test_tables_as_people_write_them(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, encoding="utf-8", newline="")
+    images = read_manifest(folder / name)
+    assert images.ids == ["cat/1.png", "dog/2.png"]
+    assert images.labels == ["cat", "NA"]
+    assert images.paths == [images.root / "cat" / "1.png", images.root / "dog" / "2.png"]
+    assert images.problems == {}
+
+
+def test_parquet_tables_read_like_text(folder: Path) -> None:
+    frame = pd.DataFrame(
+        {"file": ["cat/1.png", "dog/2.png", None], "target": [7.0, 1.0, None], "key": [10, 11, 12]}
+    )
+    frame.to_parquet(folder / "m.parquet")
+    images = read_manifest(folder / "m.parquet", id_column="key")
+    assert (images.ids, images.labels) == (["10", "11", "12"], ["7", "1", ""])
+    assert images.problems == {2: "no path"}
+    pd.DataFrame({"image": [{"bytes": b"x"}], "label": ["a"]}).to_parquet(folder / "hf.parquet")
+    with pytest.raises(InputError, match='column "image" holds dict values'):
+        read_manifest(folder / "hf.parquet")
+    (folder / "bad.parquet").write_bytes(b"no parquet")
+    with pytest.raises(InputError, match=r"^cannot read .*bad.parquet as parquet: "):
+        read_manifest(folder / "bad.parquet")
+
+
+def test_paths_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
+    (folder / "out.png").symlink_to(folder.parent / "secret.png")
+    rows = {
+        str(folder / "cat" / "1.png"): None,
+        "cat/../dog/2.png": None,
+        "../secret.png": "leaves the folder",
+        str(folder.parent / "secret.png"): "leaves the folder",
+        "../not-there.png": "leaves the folder",
+        "out.png": "leaves the folder",
+        "cat/3.png": "no such file",
+        "cat": "not a file",
+        "": "no path",
+        "x" * 5000: "no such file",
+        "nul\0.png": "no such file",
+    }
+    lines = [f"{path},{'ab'[row % 2]}" for row, path in enumerate(rows)]
+    (folder / "m.csv").write_text("\n".join(["path,label", *lines]))
+    images = read_manifest(folder / "m.csv")
+    assert images.ids == list(rows)
+    assert [images.problems.get(row) for row in range(len(rows))] == list(rows.values())
+    assert [path is None for path in images.paths] == [reason is not None for reason in rows.values()]
+
+
+def test_columns_are_named_or_asked_for(folder: Path) -> None:
+    table = folder / "m.csv"
+    table.write_text("path,image,labels,kind,key\ncat/1.png,dog/2.png,a,b,k1\ndog/2.png,cat/1.png,b,b,k2\n")
+    images = read_manifest(table, path_column="image", label_column="labels", id_column="key")
+    assert (images.ids, images.labels) == (["k1", "k2"], ["a", "b"])
+    assert images.paths[0] == images.root / "dog" / "2.png"
+    for columns, message in (
+        ({}, r"more than one column could hold the path \(path, image\); say which$"),
+        (
+            {"path_column": "path"},
+            "say which column holds the label; there are: path, image, labels, kind, key$",
+        ),
+        ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
+        ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
+        ({"path_column": "path", "label_column": "kind"}, r"^one class \(b\) in .*m.csv; at least two"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_manifest(table, **columns)
+    unlabelled = read_manifest(table, path_column="path", labelled=False)
+    assert (unlabelled.ids, unlabelled.labels) == (["cat/1.png", "dog/2.png"], None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "say which column holds the path; there are: none$"),
+        (b"path,label\n", "m.csv has no rows$"),
+        (b"path,label\na.png,x\nb.png,y,z\n", "m.csv, line 3: 3 cells, the header has 2$"),
+        (b'path,label\n"a"b.png,x\n', "m.csv, line 2: "),
+        (b"path,label\n\xff\xfe,x\n", "m.csv is not UTF-8 text"),
+        (b"path,label\na.png,x\n", "no images in .*m.csv that can be opened; a.png: no such file$"),
+    ],
+)
+def test_tables_that_cannot_be_used_say_why(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "m.csv").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_manifest(tmp_path / "m.csv")
+    with pytest.raises(InputError, match=r"^no such file: .*n.csv$"):
+        read_manifest(tmp_path / "n.csv")
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("mode", "pixels", "suffix", "expected"),
+    [
+        ("1", [0, 255], "png", [(0, 0, 0), (255, 255, 255)]),
+        ("L", [0, 77], "png", [(0, 0, 0), (77, 77, 77)]),
+        ("LA", [(9, 255), (9, 0)], "png", [(9, 9, 9), (255, 255, 255)]),
+        # (10 × 128 + 255 × 127) / 255 = 132.02
+        ("RGBA", [(10, 20, 30, 128), (1, 2, 3, 0)], "png", [(132, 137, 142), (255, 255, 255)]),
+        ("CMYK", [(255, 0, 0, 0), (0, 0, 0, 255)], "tif", [(0, 255, 255), (0, 0, 0)]),
+        ("I;16", [257, 65535], "png", [(1, 1, 1), (255, 255, 255)]),
+        ("I;16", [128 * 257, 300], "tif", [(128, 128, 128), (1, 1, 1)]),
+        ("I", [-100, 155], "tif", [(0, 0, 0), (255, 255, 255)]),
+        ("F", [0.5, 0.5], "tif", [(0, 0, 0), (0, 0, 0)]),
+    ],
+)
+def test_every_mode_becomes_rgb(
+    tmp_path: Path, mode: str, pixels: list[int], suffix: str, expected: list[tuple[int, ...]]
+) -> None:
+    image = Image.new(mode, (2, 1))
+    for x, value in enumerate(pixels):
+        image.putpixel((x, 0), value)
+    image.save(tmp_path / f"a.{suffix}")
+    opened = open_image(tmp_path / f"a.{suffix}")
+    assert (opened.mode, opened.size) == ("RGB", (2, 1))
+    assert [opened.getpixel((x, 0)) for x in range(2)] == expected
+
+
+def test_palettes_and_their_transparency_are_resolved(tmp_path: Path) -> None:
+    image = Image.new("P", (3, 1))
+    image.putpalette([*RED, *BLUE, 0, 255, 0])
+    image.putdata([0, 1, 2])
+    image.save(tmp_path / "a.png", transparency=b"\xff\x00\x80")
+    pixels = [open_image(tmp_path / "a.png").getpixel((x, 0)) for x in range(3)]
+    assert pixels == [RED, (255, 255, 255), (127, 255, 127)]
+
+
+def test_animations_give_their_first_frame(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (2, 2), colour) for colour in (RED, BLUE)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert open_image(tmp_path / "a.gif").getpixel((0, 0)) == RED
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+@pytest.mark.parametrize(
+    ("orientation", "expected"),
+    [(1, [[RED, BLUE]]), (2, [[BLUE, RED]]), (6, [[RED], [BLUE]]), (8, [[BLUE], [RED]])],
+)
+def test_photos_are_turned_upright(
+    tmp_path: Path, suffix: str, orientation: int, expected: list[list[tuple[int, ...]]]
+) -> None:
+    image = Image.new("RGB", (2, 1), RED)
+    image.putpixel((1, 0), BLUE)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image.save(tmp_path / f"a.{suffix}", exif=exif)
+    assert np.array_equal(np.asarray(open_image(tmp_path / f"a.{suffix}")), expected)
+
+
+def test_broken_exif_data_does_not_spoil_a_photo(tmp_path: Path) -> None:
+    Image.new("RGB", (2, 1), RED).save(tmp_path / "a.png", exif=b"Exif\0\0II*\0no directory")
+    assert open_image(tmp_path / "a.png").getpixel((0, 0)) == RED
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "bmp", "gif", "tif", "webp"])
+def test_cut_off_files_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert refused(path) in {"truncated", "damaged", "not an image"}
+
+
+def test_files_that_are_no_photos_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("<html>404</html>")
+    Image.new("RGB", (2, 2)).save(tmp_path / "other.jpg", format="PPM")
+    bomb = PngImagePlugin.PngInfo()
+    bomb.add_text("comment", "x" * 80_000_000, zip=True)
+    Image.new("RGB", (2, 2)).save(tmp_path / "text-bomb.png", pnginfo=bomb)
+    assert refused(tmp_path / "empty.jpg") == "empty file"
+    assert refused(tmp_path / "text.jpg") == "not an image"
+    assert refused(tmp_path / "other.jpg") == "not an image"
+    assert refused(tmp_path / "gone.jpg") == "no such file"
+    assert refused(tmp_path) == "not a file"
+
+    def deny(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", deny)
+    assert refused(tmp_path / "text.jpg") == "permission denied"
+
+
+@pytest.mark.parametrize("action", ["ignore", "error"])
+@pytest.mark.parametrize("side", [4, 8])
+def test_more_pixels_than_the_limit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, action: str
+) -> None:
+    """Up to twice the limit Pillow only warns, which must not depend on how warnings are treated."""
+    Image.new("L", (side, side)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter(action)  # type: ignore[arg-type]
+        assert refused(tmp_path / "a.png") == "too many pixels"
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", side * side)
+    assert open_image(tmp_path / "a.png").size == (side, side)

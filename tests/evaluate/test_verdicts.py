@@ -1,0 +1,45 @@
+import math
+
+import pandas as pd
+import pytest
+
+from graphclean.evaluate import score_verdicts
+
+
+def test_worked_by_hand() -> None:
+    table = pd.DataFrame(
+        [
+            # given, proposed, verdict, quality, ood
+            ("a", "a", "keep", 0.9, 0.0),  # right
+            ("a", "b", "relabel", 0.1, 0.1),  # truth b: found
+            ("b", "b", "keep", 0.8, 0.2),  # truth a: missed
+            ("b", "a", "relabel", 0.2, 0.3),  # truth b: false alarm
+            ("a", "a", "ood", 0.3, 0.9),  # OOD: found
+            ("b", "b", "uncertain", 0.5, 0.25),  # OOD: not flagged
+        ],
+        columns=["given_label", "proposed_label", "verdict", "label_quality", "ood_score"],
+    )
+    scores = score_verdicts(table, ["a", "b", "a", "b", "", ""], [False] * 4 + [True] * 2)
+    assert scores.mislabel_f1 == pytest.approx(0.5)  # 1 found, 1 false, 1 missed
+    assert scores.issue_f1 == pytest.approx(4 / 7)  # 2 found, 1 false, 2 missed
+    assert scores.labels_right == pytest.approx(0.5)
+    assert scores.ood_auroc == pytest.approx(7 / 8)  # 0.9 beats 4, 0.25 beats 3 of 4
+    # Likeliest: keep, relabel, keep, relabel, ood, keep against clean, wrong, wrong, clean, ood, ood.
+    assert scores.three_way_f1 == pytest.approx((2 / 5 + 2 / 4 + 2 / 3) / 3)
+
+
+def test_nothing_to_find_is_not_scored() -> None:
+    table = pd.DataFrame(
+        {
+            "given_label": [0, 1],
+            "proposed_label": [0, 1],
+            "verdict": ["keep"] * 2,
+            "label_quality": 1.0,
+            "ood_score": 0.0,
+        }
+    )
+    scores = score_verdicts(table, [0, 1], [False, False])
+    assert scores.labels_right == 1
+    assert math.isnan(scores.mislabel_f1)
+    assert math.isnan(scores.issue_f1)
+    assert math.isnan(scores.ood_auroc)
