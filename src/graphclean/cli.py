@@ -41,9 +41,9 @@ Settings = Annotated[
 ]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
 IdColumn = Annotated[
-    str | None, typer.Option(help="Column that holds the ids [default: id, if there is one].")
+    str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
 ]
-LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels [default: label].")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -70,7 +70,7 @@ def clean(
     labels_key: Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")] = None,
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder [default: runs/NAME-clean].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -95,13 +95,13 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `graphclean clean`.")],
     data: Annotated[Path, typer.Argument(help="New embeddings: .npz, .npy, .csv, .tsv or .parquet.")],
     features_key: FeaturesKey = None,
-    label_column: Annotated[str | None, typer.Option(help="Column to leave aside [default: label].")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column to leave aside (default: label).")] = None,
     id_column: IdColumn = None,
     detector: Annotated[
         DetectorName, typer.Option(help="Judge OOD by the nearest training samples, or by class prototypes.")
     ] = DetectorName.graph,
     out: Annotated[
-        Path | None, typer.Option(help=".csv or .parquet [default: RUN/predictions/NAME.csv].")
+        Path | None, typer.Option(help=".csv or .parquet (default: RUN/predictions/NAME.csv).")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -163,5 +163,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         describe = getattr(error, "format_message", None)
         if describe is None:
             raise
-        _fail(describe(), 2)
+        message = describe()
+        if not message:  # no arguments at all: the help was shown
+            sys.exit(0)
+        _fail(message, 2)
     sys.exit(code if isinstance(code, int) else 0)

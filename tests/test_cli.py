@@ -1,0 +1,248 @@
+"""The command line as a person uses it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import graphclean
+from graphclean import run
+from graphclean.cli import main
+from graphclean.data.digits import noisy_digits
+
+from .audit.test_embeddings import blobs
+
+
+class Done:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Run the command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Done:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = capsys.readouterr()
+        return Done(int(stop.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Path:
+    """Embeddings with class names: 30 % wrong labels, and strangers."""
+    z, labels, _ = blobs([80] * 3, noise=0.3, ood=40)
+    names = np.array(["ant", "bee", "cat"])[labels]
+    np.savez(tmp_path / "insects.npz", z=z, y=names)
+    return tmp_path / "insects.npz"
+
+
+def everything_below(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def test_clean_writes_the_run_and_says_what_it_found(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
+    done = cli("clean", "insects.npz")
+    assert done.code == 0
+    out = named.parent / "runs" / "insects-clean"
+    assert {p.name for p in out.iterdir()} == {
+        "config.json",
+        "env.json",
+        "summary.json",
+        "verdicts.parquet",
+        "verdicts.csv",
+        "model.safetensors",
+        "prototypes.safetensors",
+    }
+    table = pd.read_parquet(out / "verdicts.parquet")
+    csv = pd.read_csv(out / "verdicts.csv")
+    assert csv.verdict.tolist() == table.verdict.tolist()
+    assert json.loads(csv.neighbours[0]) == list(table.neighbours[0])
+    for verdict, count in table.verdict.value_counts().items():
+        assert f"{verdict} " in done.out
+        assert str(count) in done.out
+    assert "280 samples, 3 classes" in done.out
+    assert "of 100" in done.out
+    assert "of the samples belong to no class" in done.out
+    assert "Most often relabelled" in done.out
+    env = json.loads((out / "env.json").read_text())
+    assert env["packages"]["torch"]
+    assert len(env["data_sha256"]) == 64
+
+
+def test_two_runs_agree_to_the_byte(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
+    for out in ("one", "two"):
+        assert cli("clean", "insects.npz", "--out", out, "--quiet").code == 0
+    for name in ("verdicts.csv", "verdicts.parquet", "summary.json", "model.safetensors"):
+        assert (named.parent / "one" / name).read_bytes() == (named.parent / "two" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("named")
+def test_json_is_all_that_is_printed(cli) -> None:  # type: ignore[no-untyped-def]
+    done = cli("clean", "insects.npz", "--json", "--set", "audit.k=15")
+    summary = json.loads(done.out)
+    assert sum(summary["verdicts"].values()) == summary["samples"] == 280
+    assert list(summary["k_tried"]) == ["15"]
+    assert cli("clean", "insects.npz", "--quiet", "--overwrite").out == ""
+
+
+def test_predict_from_the_run(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
+    cli("clean", "insects.npz", "--quiet")
+    z, _, truth = blobs([80] * 3, noise=0.3, ood=40)
+    pd.DataFrame(z[:240]).assign(id=[f"n{i}" for i in range(240)]).to_csv(
+        named.parent / "new.csv", index=False
+    )
+    done = cli("predict", "runs/insects-clean", "new.csv")
+    assert done.code == 0
+    table = pd.read_csv(named.parent / "runs/insects-clean/predictions/new.csv")
+    assert table.id[5] == "n5"
+    expected = np.array(["ant", "bee", "cat"])[truth[:240]]
+    assert (table.predicted_label == expected).mean() > 0.95
+    assert f"{(table.verdict == 'ood').sum()} of them of no known class" in done.out
+    from_python = run.load_predictor(named.parent / "runs/insects-clean").predict(z[:240].astype(np.float32))
+    np.testing.assert_allclose(table.ood_score, from_python.ood_score, atol=1e-6)
+    assert cli("predict", "runs/insects-clean", "new.csv").err.count("the file exists; use --overwrite") == 1
+    prototypes = cli(
+        "predict", "runs/insects-clean", "new.csv", "--detector", "prototypes", "--out", "p.parquet", "--json"
+    )
+    assert json.loads(prototypes.out)["samples"] == 240
+    assert not np.allclose(pd.read_parquet(named.parent / "p.parquet").ood_score, table.ood_score)
+
+
+def test_demo_shows_what_was_found_against_the_truth(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = cli("demo")
+    assert done.code == 0
+    scores = json.loads((tmp_path / "runs/demo/scores.json").read_text())
+    assert scores["labels_right"] > 0.97
+    assert scores["mislabel_f1"] > 0.97
+    assert scores["ood_auroc"] > 0.95
+    assert f"{scores['ood_auroc']:.3f}" in done.out
+    digits = noisy_digits()
+    before = (digits.labels == digits.truth)[~digits.is_ood].mean()
+    assert f"{100 * before:.1f} %" in done.out
+
+
+def test_warnings_go_to_stderr(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([90, 12])
+    pd.DataFrame(z).assign(label=labels, id="same").to_csv(tmp_path / "t.csv", index=False)
+    done = cli("clean", "t.csv")
+    assert done.code == 0
+    assert "warning: 1 class has under 20 samples" in done.err
+    assert "warning: 101 ids are repeats" in done.err
+    assert "warning" not in done.out
+
+
+def test_hostile_names_are_only_names(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([80, 80], noise=0.3)
+    names = np.array(["<script>", "[red]=cmd()"])[labels]
+    pd.DataFrame(z).assign(label=names, id="=1+1").to_csv(tmp_path / "t.csv", index=False)
+    done = cli("clean", "t.csv")
+    assert "[red]=cmd()" in done.out
+    assert pd.read_csv(tmp_path / "runs/t-clean/verdicts.csv").id[0] == "'=1+1"
+
+
+def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
+    """Name -> arguments, and what the one line must say."""
+    z, labels, _ = blobs([30, 30])
+    spoilt = z.copy()
+    spoilt[[4, 8, 15, 16]] = np.nan
+    zero = z.copy()
+    zero[7] = 0
+    np.savez(folder / "good.npz", z=z, y=labels)
+    np.savez(folder / "nan.npz", z=spoilt, y=labels)
+    np.savez(folder / "zero.npz", z=zero, y=labels)
+    np.savez(folder / "short.npz", z=z, y=labels[:-1])
+    np.savez(folder / "one.npz", z=z, y=np.zeros(60, dtype=int))
+    np.savez(folder / "pickled.npz", z=np.array([{}], dtype=object), y=labels)
+    (folder / "empty.csv").write_bytes(b"")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "thesis.doc").write_text("mine")
+    return {
+        "nan": (["clean", "nan.npz"], "NaN or infinite values in 4 rows of 60 (counted from 0: 4, 8, 15, …)"),
+        "zero": (["clean", "zero.npz"], "all zero in 1 row of 60"),
+        "length": (["clean", "short.npz"], "there are 59 labels for 60 embeddings"),
+        "one-class": (["clean", "one.npz"], "the labels hold 1 class"),
+        "pickled": (["clean", "pickled.npz"], "pickled objects, which are never loaded"),
+        "empty": (["clean", "empty.csv"], "the file is empty"),
+        "missing": (["clean", "none.npz"], "no such file"),
+        "option": (["clean", "good.npz", "--lables", "x"], "--labels"),
+        "setting": (["clean", "good.npz", "--set", "audit.certanty=1"], "did you mean audit.certainty?"),
+        "command": (["claen", "good.npz"], "No such command 'claen'"),
+        "no-data": (["clean"], "Missing argument"),
+        "taken": (["clean", "good.npz", "--out", "taken"], "not a run"),
+        "no-run": (["predict", "taken", "good.npz"], "not a run folder"),
+    }
+
+
+CASES = [
+    *("nan", "zero", "length", "one-class", "pickled", "empty", "missing"),
+    *("option", "setting", "command", "no-data", "taken", "no-run"),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_one_line_exit_2_and_nothing_written(cli, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def]
+    arguments, message = bad_inputs(tmp_path)[case]
+    before = everything_below(tmp_path)
+    done = cli(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert message in done.err
+    assert done.err.startswith("graphclean: ")
+    assert done.err.count("\n") == 1
+    assert everything_below(tmp_path) == before
+
+
+def test_a_run_that_exists_is_kept(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
+    cli("clean", "insects.npz", "--quiet")
+    stamp = (named.parent / "runs/insects-clean/summary.json").stat().st_mtime_ns
+    done = cli("clean", "insects.npz")
+    assert done.code == 2
+    assert "holds another run; use --overwrite" in done.err
+    assert (named.parent / "runs/insects-clean/summary.json").stat().st_mtime_ns == stamp
+
+
+def test_a_run_without_signal_says_so_and_cannot_predict(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", z=rng.normal(size=(400, 6)), y=rng.integers(0, 3, 400))
+    done = cli("clean", "noise.npz")
+    assert done.code == 0
+    assert "no class signal" in done.err
+    assert "no class signal" in cli("predict", "runs/noise-clean", "noise.npz").err
+
+
+def test_version_and_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "graphclean", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"graphclean {graphclean.__version__}"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, code: int) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "big.npz", z=rng.normal(size=(40_000, 64)).astype(np.float32), y=rng.integers(0, 5, 40_000)
+    )
+    command = [sys.executable, "-m", "graphclean", "clean", "big.npz"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()  # shown once the search has run for two seconds
+        assert "finding neighbours" in line
+        process.send_signal(number)
+        started = time.monotonic()
+        rest = process.stderr.read()
+        assert process.wait(timeout=60) == code
+    assert time.monotonic() - started < 30
+    assert "Traceback" not in rest
+    assert everything_below(tmp_path) == ["big.npz"]

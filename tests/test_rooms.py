@@ -1,0 +1,77 @@
+"""The import rules of the rooms: one direction, and no algorithm reaches up."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import graphclean
+
+ROOT = Path(graphclean.__file__).parent
+
+# What each room may import of the package. `errors` and `_version` are open to all.
+RULES: dict[str, set[str]] = {
+    "graph": set(),
+    "data": set(),
+    "ood": set(),
+    "evaluate": set(),
+    "embed": set(),
+    "audit": {"graph", "ood", "evaluate"},
+    "config": {"audit", "graph"},
+    "runfolder": set(),
+    "run": {"audit", "config", "data", "embed", "evaluate", "graph", "ood", "runfolder"},
+    "progress": set(),
+    "screen": {"audit", "evaluate"},
+    "cli": {"config", "data", "progress", "run", "screen"},
+    "__main__": {"cli"},
+    "__init__": {"audit", "graph"},
+    "errors": set(),
+    "_version": set(),
+}
+OPEN = {"errors", "_version"}
+OUTSIDE = {"graph": {"torch", "scipy"}}
+"""Rooms that may import only these from outside the standard library."""
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else path.stem
+
+
+def imports(path: Path) -> tuple[set[str], set[str]]:
+    """Rooms of the package, and packages from elsewhere, that a file imports."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    depth = len(path.relative_to(ROOT).parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            outside |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            outside.add((node.module or "").split(".")[0])
+        elif isinstance(node, ast.ImportFrom) and node.level == depth:
+            heads = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            inside |= {head for head in heads if head != "__version__"}
+    return inside, outside
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_keep_to_the_rules(path: Path) -> None:
+    room = room_of(path)
+    inside, outside = imports(path)
+    assert "graphclean" not in outside, "the package imports itself by relative names"
+    assert "torchvision" not in outside
+    assert inside - {room} - OPEN <= RULES[room]
+    if room in OUTSIDE:
+        standard = {"collections", "dataclasses", "math", "typing", "warnings"}
+        assert outside - standard <= OUTSIDE[room]
+
+
+def test_importing_the_package_pulls_in_no_extra() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, graphclean.cli; print([m for m in ('torchvision', 'timm', 'faiss') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

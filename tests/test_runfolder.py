@@ -1,0 +1,106 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from graphclean.errors import InputError
+from graphclean.runfolder import (
+    check_target,
+    new_run,
+    read_config,
+    read_tensors,
+    safe_csv,
+    write_config,
+    write_env,
+    write_json,
+    write_tensors,
+)
+
+
+def make_run(out: Path, mark: str, *, overwrite: bool = False) -> None:
+    with new_run(out, overwrite=overwrite) as folder:
+        write_config(folder, "clean", {"mark": mark}, {})
+        write_env(folder, "0")
+
+
+def test_a_run_appears_whole(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "run"
+    with new_run(out) as folder:
+        write_config(folder, "clean", {}, {"a": float("nan")})
+        assert not out.exists()
+    assert read_config(out)["settings"] == {"a": None}
+    assert [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_a_broken_run_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    make_run(tmp_path / "run", "first")
+
+    def break_off() -> None:
+        with new_run(tmp_path / "run", overwrite=True) as folder:
+            (folder / "half").write_text("x")
+            raise error
+
+    with pytest.raises(error):
+        break_off()
+    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    make_run(out, "first")
+    with pytest.raises(InputError, match="holds another run; use --overwrite"):
+        make_run(out, "second")
+    make_run(out, "second", overwrite=True)
+    assert read_config(out)["source"] == {"mark": "second"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_other_files_are_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    check_target(tmp_path / "photos", overwrite=False)
+    (tmp_path / "photos" / "cat.jpg").write_text("x")
+    with pytest.raises(InputError, match="not a run"):
+        make_run(tmp_path / "photos", "x", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="there is a file of that name"):
+        make_run(tmp_path / "file", "x", overwrite=True)
+    with pytest.raises(InputError, match="can't be written"):
+        make_run(tmp_path / "file" / "below", "x")
+
+
+def test_runs_that_are_not_readable(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such run folder"):
+        read_config(tmp_path / "none")
+    with pytest.raises(InputError, match=r"not a run folder, as there is no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        read_config(tmp_path)
+    write_json(tmp_path / "config.json", {"graphclean": "9.9", "format": 99})
+    with pytest.raises(InputError, match=r"written by graphclean 9\.9, which is newer"):
+        read_config(tmp_path)
+
+
+def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    write_tensors(path, {"a": torch.arange(6).reshape(2, 3).T}, {"names": ["x", 1]})
+    tensors, metadata = read_tensors(path)
+    assert torch.equal(tensors["a"], torch.arange(6).reshape(2, 3).T)
+    assert metadata == {"names": ["x", 1]}
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="damaged"):
+        read_tensors(path)
+
+
+def test_formulas_are_made_inert_in_csv() -> None:
+    hostile = ["=cmd()", "+1", "-x", "@a", "\t=1", "fine", "<script>"]
+    table = pd.DataFrame({"id": hostile, "n": range(7), "neighbours": [["=a", 'b"']] * 7})
+    safe = safe_csv(table)
+    assert safe.id.tolist() == ["'=cmd()", "'+1", "'-x", "'@a", "'\t=1", "fine", "<script>"]
+    assert json.loads(safe.neighbours[0]) == ["=a", 'b"']
+    assert safe.n.tolist() == list(range(7))
+    assert table.id.tolist() == hostile
