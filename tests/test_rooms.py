@@ -19,7 +19,8 @@ RULES: dict[str, set[str]] = {
     "audit": {"graph", "ood", "evaluate"},
     "config": {"audit", "graph"},
     "runfolder": set(),
-    "run": {"audit", "config", "data", "embed", "evaluate", "graph", "ood", "runfolder"},
+    "photos": {"data", "embed", "runfolder"},
+    "run": {"audit", "config", "data", "evaluate", "photos", "runfolder"},
     "progress": set(),
     "screen": {"audit", "evaluate"},
     "cli": {"config", "data", "progress", "run", "screen"},
@@ -29,7 +30,7 @@ RULES: dict[str, set[str]] = {
     "_version": set(),
 }
 OPEN = {"errors", "_version"}
-OUTSIDE = {"graph": {"torch", "scipy"}}
+OUTSIDE = {"graph": {"torch", "scipy", "faiss"}}
 """Rooms that may import only these from outside the standard library."""
 
 

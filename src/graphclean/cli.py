@@ -32,6 +32,13 @@ class DetectorName(StrEnum):
     prototypes = "prototypes"
 
 
+class NeighbourSearch(StrEnum):
+    """Ways to find neighbours."""
+
+    exact = "exact"
+    approx = "approx"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left there.")]
@@ -43,6 +50,7 @@ FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that hold
 IdColumn = Annotated[
     str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
 ]
+PathColumn = Annotated[str | None, typer.Option(help="Column that holds the paths of photos.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
 
 
@@ -64,25 +72,44 @@ def _top(
 
 @app.command()
 def clean(
-    data: Annotated[Path, typer.Argument(help="Embeddings: .npz, .npy, .csv, .tsv or .parquet.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, or a table of paths."
+        ),
+    ],
     labels: Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")] = None,
     features_key: FeaturesKey = None,
     labels_key: Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")] = None,
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
+    path_column: PathColumn = None,
+    embedder: Annotated[
+        str, typer.Option(help="For photos: efficientnet-lite0, which auto takes too (extra photos).")
+    ] = "auto",
+    neighbours: Annotated[
+        NeighbourSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
+    ] = NeighbourSearch.exact,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give every sample a verdict, without training: from embeddings and their labels."""
-    config = apply_settings(Config(), settings or [])
+    """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
+    config = apply_settings(Config(), [f"audit.neighbours={neighbours.value}", *(settings or [])])
     target = out if out is not None else Path("runs") / f"{data.stem}-clean"
-    names = Names(features_key, labels_key, label_column, id_column)
+    names = Names(features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         audit = run.clean(
-            data, target, config, labels=labels, names=names, overwrite=overwrite, progress=progress
+            data,
+            target,
+            config,
+            labels=labels,
+            names=names,
+            embedder=None if embedder == "auto" else embedder,
+            overwrite=overwrite,
+            progress=progress,
         )
     if as_json:
         _print_json({"run": str(target), **audit.summary.to_dict()})
@@ -93,10 +120,11 @@ def clean(
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `graphclean clean`.")],
-    data: Annotated[Path, typer.Argument(help="New embeddings: .npz, .npy, .csv, .tsv or .parquet.")],
+    data: Annotated[Path, typer.Argument(help="New embeddings or photos, as for `graphclean clean`.")],
     features_key: FeaturesKey = None,
     label_column: Annotated[str | None, typer.Option(help="Column to leave aside (default: label).")] = None,
     id_column: IdColumn = None,
+    path_column: PathColumn = None,
     detector: Annotated[
         DetectorName, typer.Option(help="Judge OOD by the nearest training samples, or by class prototypes.")
     ] = DetectorName.graph,
@@ -107,11 +135,18 @@ def predict(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Class or OOD for new embeddings, from what a run learned."""
-    names = Names(features_key, None, label_column, id_column)
-    table, target = run.predict(
-        folder, data, out=out, names=names, detector=detector.value, overwrite=overwrite
-    )
+    """Class or OOD for new embeddings or photos, from what a run learned."""
+    names = Names(features_key, None, label_column, id_column, path_column)
+    with StageProgress(quiet=quiet or as_json) as progress:
+        table, target = run.predict(
+            folder,
+            data,
+            out=out,
+            names=names,
+            detector=detector.value,
+            overwrite=overwrite,
+            progress=progress,
+        )
     if as_json:
         _print_json({"out": str(target), **screen.prediction_counts(table)})
     elif not quiet:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .audit import AuditSettings
 from .errors import InputError
@@ -58,7 +58,9 @@ def _parse(text: str, kind: Any, name: str) -> Any:
         if get_origin(kind) is tuple:
             item = get_args(kind)[0]
             return tuple(item(part) for part in text.strip("()[]").split(",") if part.strip())
-        return kind(text)
+        if get_origin(kind) is Literal and text not in get_args(kind):
+            raise ValueError(text)
+        return text if get_origin(kind) is Literal else kind(text)
     except ValueError as error:
         raise InputError(f"--set {name}: {text!r} is not {_describe(kind)}") from error
 
@@ -66,4 +68,6 @@ def _parse(text: str, kind: Any, name: str) -> Any:
 def _describe(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "a list of whole numbers such as 10,20,50"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
     return {int: "a whole number", float: "a number"}.get(kind, str(kind))

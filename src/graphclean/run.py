@@ -1,7 +1,7 @@
 """Jobs from a source to a run folder: what the front doors call."""
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .audit import Audit, Predictor, audit_embeddings
+from .audit import Audit, Predictor, audit_embeddings, with_unreadable
 from .audit.embeddings import Progress
 from .audit.evidence import Standardiser
 from .audit.predictor import Calibration, Detector
@@ -18,6 +18,7 @@ from .data.digits import noisy_digits
 from .data.embeddings import EmbeddingSet, Names, read_embeddings
 from .errors import InputError
 from .evaluate import VerdictScores, score_verdicts
+from .photos import EmbeddedPhotos, are_photos, embed_photos, save_cache
 from .runfolder import (
     check_target,
     new_run,
@@ -42,18 +43,28 @@ def clean(
     *,
     labels: Path | None = None,
     names: Names | None = None,
+    embedder: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a file of embeddings and write the run folder `out`."""
+    """Audit embeddings or photos and write the run folder `out`."""
     check_target(out, overwrite=overwrite)
-    source = read_embeddings(data, labels=labels, names=names)
-    audit = audit_embeddings(
-        source.features, source.labels, ids=source.ids, settings=config.audit, progress=progress
-    )
-    audit.summary.warnings[:0] = source.notes
-    described = {"data": str(data), "labels": str(labels) if labels is not None else None}
-    _write_run(audit, source, out, config, described, overwrite=overwrite)
+    names = names if names is not None else Names()
+    described: dict[str, Any] = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    if not are_photos(data, names, embedder):
+        source = read_embeddings(data, labels=labels, names=names)
+        audit = _audit(source, config, progress)
+        _write_run(audit, source, out, config, described, overwrite=overwrite)
+        return audit
+    if labels is not None:
+        raise InputError(
+            f"{data}: --labels is for embeddings; photos have theirs in folder names or in the table"
+        )
+    photos = embed_photos(data, names, embedder=embedder, cache=out, progress=progress)
+    source = EmbeddingSet(photos.features, photos.labels, photos.ids, _photo_notes(photos))
+    audit = _add_unreadable(_audit(source, config, progress), photos)
+    described["embedder"] = photos.embedder
+    _write_run(audit, source, out, config, described, overwrite=overwrite, photos=photos)
     return audit
 
 
@@ -64,7 +75,7 @@ def demo(
     check_target(out, overwrite=overwrite)
     digits = noisy_digits(seed=seed)
     source = EmbeddingSet(digits.pixels, digits.labels)
-    audit = audit_embeddings(digits.pixels, digits.labels, settings=config.audit, progress=progress)
+    audit = _audit(source, config, progress)
     scores = score_verdicts(audit.verdicts, digits.truth, digits.is_ood)
     known = ~digits.is_ood
     facts = {
@@ -73,9 +84,8 @@ def demo(
         "known": int(known.sum()),
         "wrong": int((digits.labels != digits.truth)[known].sum()),
     }
-    _write_run(
-        audit, source, out, config, {"data": "digits", "seed": seed}, overwrite=overwrite, scores=scores
-    )
+    described = {"data": "digits", "seed": seed}
+    _write_run(audit, source, out, config, described, overwrite=overwrite, scores=scores)
     return audit, scores, facts
 
 
@@ -87,22 +97,56 @@ def predict(
     names: Names | None = None,
     detector: Detector = "graph",
     overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
-    """Class or OOD for new embeddings, written as .csv or .parquet; returns the table and where it is."""
+    """Class or OOD for new embeddings or photos, as .csv or .parquet; returns the table and where it is."""
+    names = names if names is not None else Names()
     predictor = load_predictor(run)
+    made_by = read_config(run)["source"].get("embedder")
     target = out if out is not None else run / "predictions" / f"{data.stem}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     if target.exists() and not overwrite:
         raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
-    source = read_embeddings(data, names=names, labelled=False)
-    table = predictor.predict(source.features, source.ids, detector)
+    if are_photos(data, names, None):
+        if made_by is None:
+            raise InputError(f"{run}: this run was made from embeddings, so photos can't be compared with it")
+        photos = embed_photos(data, names, embedder=made_by, labelled=False, progress=progress)
+        table = predictor.predict(photos.features, photos.ids, detector)
+        table = with_unreadable(table, photos.images.ids, photos.rows)
+    else:
+        source = read_embeddings(data, names=names, labelled=False)
+        table = predictor.predict(source.features, source.ids, detector)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
         else:
             table.to_parquet(draft, index=False)
     return table, target
+
+
+def _audit(source: EmbeddingSet, config: Config, progress: Progress | None) -> Audit:
+    audit = audit_embeddings(
+        source.features, source.labels, ids=source.ids, settings=config.audit, progress=progress
+    )
+    summary = replace(audit.summary, warnings=[*source.notes, *audit.summary.warnings])
+    return replace(audit, summary=summary)
+
+
+def _photo_notes(photos: EmbeddedPhotos) -> list[str]:
+    if not photos.problems:
+        return []
+    some = [f"{photos.images.ids[row]} ({reason})" for row, reason in list(photos.problems.items())[:3]]
+    count = f"{len(photos.problems)} photo{'s' if len(photos.problems) > 1 else ''}"
+    return [f"{count} can't be read, listed in unreadable.csv: {', '.join(some)}"]
+
+
+def _add_unreadable(audit: Audit, photos: EmbeddedPhotos) -> Audit:
+    """The photos that could not be read, in their places in the table, and counted."""
+    verdicts = {**audit.summary.verdicts, "unreadable": len(photos.problems)}
+    summary = replace(audit.summary, samples=len(photos.images.ids), verdicts=verdicts)
+    table = with_unreadable(audit.verdicts, photos.images.ids, photos.rows, photos.images.labels)
+    return replace(audit, verdicts=table, summary=summary)
 
 
 def _write_run(
@@ -114,6 +158,7 @@ def _write_run(
     *,
     overwrite: bool,
     scores: VerdictScores | None = None,
+    photos: EmbeddedPhotos | None = None,
 ) -> None:
     with new_run(out, overwrite=overwrite) as folder:
         write_config(folder, "clean", described, config.to_dict())
@@ -122,6 +167,12 @@ def _write_run(
         write_table(audit.verdicts, folder / "verdicts")
         if scores is not None:
             write_json(folder / "scores.json", asdict(scores))
+        if photos is not None:
+            save_cache(photos, folder)
+        if photos is not None and photos.problems:
+            rows = [(photos.images.ids[row], reason) for row, reason in sorted(photos.problems.items())]
+            listed = pd.DataFrame(rows, columns=["id", "reason"])
+            safe_csv(listed).to_csv(folder / "unreadable.csv", index=False)
         if audit.predictor is not None:
             _write_predictor(audit.predictor, folder)
 
@@ -147,7 +198,7 @@ def _write_predictor(predictor: Predictor, folder: Path) -> None:
 
 
 def load_predictor(run: Path) -> Predictor:
-    """What predicts for new embeddings, from a run folder."""
+    """What predicts for new data, from a run folder."""
     read_config(run)
     for name in (MODEL, PROTOTYPES):
         if not (run / name).is_file():

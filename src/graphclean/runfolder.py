@@ -182,8 +182,11 @@ def _commit() -> str | None:
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Tensors as safetensors, with JSON values beside them."""
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode  # save_file would leave the file to its owner alone
     # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
     save_file(contiguous, path, metadata={"graphclean": json.dumps(metadata)})
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

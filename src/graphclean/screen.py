@@ -17,6 +17,7 @@ MEANING = {
     "ood": "no class fits",
     "uncertain": "can't tell",
     "unlabelled": "had no label; see the proposal",
+    "unreadable": "no image",
 }
 CONFUSED_SHOWN = 5
 
@@ -59,8 +60,9 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     """How many were accepted as what."""
     console = _console()
     counts = prediction_counts(table)
+    lost = f", {counts['unreadable']:,} can't be read" if counts["unreadable"] else ""
     console.print(
-        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class\n",
+        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class{lost}\n",
         soft_wrap=True,
     )
     shown = _table("class", "samples")
@@ -77,6 +79,7 @@ def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
     return {
         "samples": len(table),
         "ood": int((table["verdict"] == "ood").sum()),
+        "unreadable": int((table["verdict"] == "unreadable").sum()),
         "known": {str(name): int(count) for name, count in known.items()},
     }
 
@@ -84,7 +87,7 @@ def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
 def _show_findings(console: Console, summary: Summary) -> None:
     table = _table("verdict", "samples", "", "right, by its own estimate")
     for name, count in summary.verdicts.items():
-        if count == 0 and name == "unlabelled":
+        if count == 0 and name in ("unlabelled", "unreadable"):
             continue
         right = summary.expected_right.get(name)
         estimate = f"about {round(100 * right)} of 100" if right is not None else ""

@@ -159,14 +159,13 @@ def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
 
 def test_copies_of_a_photo_agree_to_the_bit_wherever_they_stand(lite0: Embedder) -> None:
     photos = [Image.fromarray(p.permute(1, 2, 0).numpy()) for p in random_photos(BATCH)]
-    order = [*range(BATCH), 5, 0]
+    order = [*range(BATCH), 5]  # the copy stands alone in the last batch
 
     def choose(path: Path) -> Image.Image:
         return photos[int(path.name)]
 
     z = embed_images([Path(str(i)) for i in order], choose, lite0, refusal=RefusedError).features
     assert np.array_equal(z[BATCH], z[5])
-    assert np.array_equal(z[BATCH + 1], z[0])
     assert not np.array_equal(z[0], z[5])
 
 

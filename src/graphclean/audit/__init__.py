@@ -3,6 +3,14 @@
 from .embeddings import Audit, audit_embeddings, clean_embeddings
 from .predictor import Predictor
 from .settings import AuditSettings
-from .verdicts import Summary
+from .verdicts import Summary, with_unreadable
 
-__all__ = ["Audit", "AuditSettings", "Predictor", "Summary", "audit_embeddings", "clean_embeddings"]
+__all__ = [
+    "Audit",
+    "AuditSettings",
+    "Predictor",
+    "Summary",
+    "audit_embeddings",
+    "clean_embeddings",
+    "with_unreadable",
+]

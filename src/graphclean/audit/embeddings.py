@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import DataWarning, InputError
 from ..graph import Graph, as_csr, confident_edges, largest_components, nearest_neighbours
+from ..graph.approx import approximate_neighbours
 from ..ood import class_prototypes, prototype_similarity
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
@@ -23,6 +24,9 @@ from .settings import AuditSettings
 from .verdicts import Decision, Summary, decide, summarise, undecided, verdict_table
 
 Progress = Callable[[str, int, int], None]
+
+LARGE = 200_000
+"""Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ def audit_embeddings(
     """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes."""
     settings = settings if settings is not None else AuditSettings()
     tell = progress if progress is not None else lambda *_: None
+    notes: list[str] = []
     if (z is None) == (graph is None):
         raise InputError("give either embeddings or a graph")
     if graph is None:
@@ -78,7 +83,7 @@ def audit_embeddings(
         n, copies = len(array), Copies.find(array)
         standardiser = Standardiser.fit(array)
         unit = standardiser(array[copies.first])
-        candidates = _knn_graphs(unit, settings.k, tell)
+        candidates = _knn_graphs(unit, settings, notes, tell)
     else:
         csr = as_csr(graph)
         n, copies = csr.shape[0], Copies.none(csr.shape[0])
@@ -87,7 +92,7 @@ def audit_embeddings(
     if len(encoded.classes) < 2:
         raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
     names = _check_ids(ids, n)
-    notes = [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
+    notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
     if graph is None and max(settings.k) >= len(unit):
         notes.append(f"k is at most {len(unit) - 1}, as there are {len(unit)} distinct samples")
 
@@ -123,15 +128,28 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     return [str(name) for name in ids]
 
 
-def _knn_graphs(unit: Tensor, ks: tuple[int, ...], tell: Progress) -> Iterator[tuple[int, Tensor]]:
+def _knn_graphs(
+    unit: Tensor, settings: AuditSettings, notes: list[str], tell: Progress
+) -> Iterator[tuple[int, Tensor]]:
     """One graph for each k, from one search; none where there is but one distinct sample."""
     limit = len(unit) - 1
     if limit < 1:
         return
-    ks = tuple(sorted({min(k, limit) for k in ks}))
-    neighbours = nearest_neighbours(
-        unit, ks[-1], progress=lambda done, n: tell("finding neighbours", done, n)
-    )
+    ks = sorted({min(k, limit) for k in settings.k})
+
+    def progress(done: int, total: int) -> None:
+        tell("finding neighbours", done, total)
+
+    if settings.neighbours == "approx":
+        try:
+            neighbours, recall = approximate_neighbours(unit, ks[-1], progress=progress)
+        except ImportError as error:
+            raise InputError(str(error)) from error
+        notes.append(f"neighbours are approximate: {100 * recall:.1f} % of the true ones, by a sample")
+    else:
+        neighbours = nearest_neighbours(unit, ks[-1], progress=progress)
+        if len(unit) > LARGE:
+            notes.append(f"{len(unit)} samples: --neighbours approx would be faster")
     for step, k in enumerate(ks):
         tell("listening to neighbours", step, len(ks))
         yield k, prefix_graph(neighbours, k)

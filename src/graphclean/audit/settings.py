@@ -1,6 +1,9 @@
 """What a user may set about an audit, each with its reason."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Neighbours = Literal["exact", "approx"]
 
 
 @dataclass(frozen=True)
@@ -9,6 +12,8 @@ class AuditSettings:
 
     k: tuple[int, ...] = (10, 20, 50, 100)
     """Neighbours a sample: of these, the one under which the given labels are most likely is taken."""
+    neighbours: Neighbours = "exact"
+    """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
     certainty: float = 0.6
     """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
     eta: float = 0.8

@@ -78,6 +78,26 @@ def verdict_table(
     )
 
 
+def with_unreadable(
+    table: pd.DataFrame, ids: Sequence[str], rows: Codes, given: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """A table of the samples `rows`, widened to all `ids`; the others get `unreadable` and no scores."""
+    if len(rows) == len(ids):
+        return table
+    wide = table.set_index(np.asarray(rows)).reindex(range(len(ids)))
+    missing = wide["verdict"].isna()
+    wide["id"] = pd.Series(list(ids), dtype=str)
+    wide["verdict"] = wide["verdict"].fillna("unreadable")
+    if given is not None:
+        named = pd.Series([name or None for name in given], dtype=object)
+        wide["given_label"] = wide["given_label"].astype(object).where(~missing, named)
+        wide["selected"] = wide["selected"].astype(object).where(~missing, False).astype(bool)
+        wide["neighbours"] = [
+            [] if gone else near for gone, near in zip(missing, wide["neighbours"], strict=True)
+        ]
+    return wide
+
+
 @dataclass(frozen=True)
 class Summary:
     """What an audit found, in numbers."""

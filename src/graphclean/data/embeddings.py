@@ -30,6 +30,8 @@ class Names:
     labels_key: str | None = None
     label_column: str | None = None
     id_column: str | None = None
+    path_column: str | None = None
+    """Of a table that names photos."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
 
+FEW_NUMBERS = 16
+"""Number columns from which a table with paths is one of embeddings."""
+
 LEAVES = "leaves the folder"
 
 Choose: TypeAlias = Callable[[list[str]], list[int]]
@@ -151,6 +154,48 @@ def read_manifest(
     return _check_images(images, path)
 
 
+def looks_like_manifest(path: Path) -> bool:
+    """Whether a table names photos: a usual path column with an image's name in it, and few numbers.
+
+    A table of embeddings may hold paths too; what it has and a manifest has not is many numbers, or a list.
+    """
+    try:
+        header, cells = _first_row(path)
+    except (OSError, ValueError, csv.Error, pa.ArrowException):
+        return False
+    named = [str(cell) for name, cell in zip(header, cells, strict=False) if name.lower() in PATH_COLUMNS]
+    numbers = sum(_is_number(cell) for cell in cells)
+    lists = any(isinstance(cell, list) or str(cell).lstrip().startswith("[") for cell in cells)
+    return (
+        any(Path(cell).suffix.lower() in SUFFIXES for cell in named) and numbers < FEW_NUMBERS and not lists
+    )
+
+
+def _first_row(path: Path) -> tuple[list[str], list[Any]]:
+    """The header and the first row of a table; empty where there is none."""
+    if path.suffix.lower() == ".parquet":
+        with pq.ParquetFile(path) as file:
+            header = list(file.schema_arrow.names)
+            rows = next(file.iter_batches(batch_size=1)).to_pylist() if file.metadata.num_rows else []
+        return header, [rows[0][name] for name in header] if rows else []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=_separator(path, file.readline()))
+        file.seek(0)
+        return [name.strip() for name in next(reader, [])], next(reader, [])
+
+
+def _separator(path: Path, header: str) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _find_column(path: Path, header: list[str], asked: str | None, usual: set[str], what: str) -> int:
     """The place of a column: the one that was asked for, or the only one with a usual name."""
     names = [name.lower() for name in header] if asked is None else header
@@ -172,7 +217,7 @@ def _read_text(path: Path, choose: Choose) -> list[list[str]]:
     """The chosen columns of a CSV or TSV file, every cell as it is written."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            separator = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=file.readline().count)
+            separator = _separator(path, file.readline())
             file.seek(0)
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [name.strip() for name in next(reader, [])]

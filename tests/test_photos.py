@@ -1,0 +1,139 @@
+"""Photos in, verdicts out, through the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import graphclean.photos
+from graphclean.embed import embed_images
+
+from .test_cli import cli, everything_below  # noqa: F401
+
+pytest.importorskip("efficientnet_lite_pytorch")
+
+WRONG = {"blue": "green", "green": "red", "red": "blue"}
+COLOURS = {"blue": (20, 40, 220), "green": (20, 200, 40), "red": (220, 30, 30)}
+
+
+def paint(path: Path, colour: str, rng: np.random.Generator) -> None:
+    """A noisy square of a colour on grey."""
+    pixels = rng.integers(90, 140, (48, 48, 3))
+    x, y = rng.integers(0, 16, 2)
+    pixels[y : y + 32, x : x + 32] = np.array(COLOURS[colour]) + rng.integers(-15, 15, (32, 32, 3))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three classes of 24 photos, four more of each in a wrong folder, and four files that can't be read."""
+    rng = np.random.default_rng(0)
+    for colour in COLOURS:
+        for number in range(24):
+            paint(tmp_path / "photos" / colour / f"{number:02}.png", colour, rng)
+    for place, colour in WRONG.items():
+        for number in range(4):
+            paint(tmp_path / "photos" / place / f"wrong-{number}.png", colour, rng)
+    (tmp_path / "photos" / "red" / "empty.jpg").write_bytes(b"")
+    whole = (tmp_path / "photos" / "blue" / "00.png").read_bytes()
+    (tmp_path / "photos" / "blue" / "half.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "photos" / "blue" / "=text.jpg").write_text("not an image")
+    (tmp_path / "secret.png").write_bytes(whole)
+    (tmp_path / "photos" / "green" / "link.png").symlink_to(tmp_path / "secret.png")
+    return tmp_path / "photos"
+
+
+def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    done = cli("clean", "photos", "--set", "audit.k=8")
+    assert done.code == 0
+    out = folder.parent / "runs" / "photos-clean"
+    table = pd.read_parquet(out / "verdicts.parquet").set_index("id")
+    assert len(table) == 88
+    for place, colour in WRONG.items():
+        for number in range(4):
+            row = table.loc[f"{place}/wrong-{number}.png"]
+            assert (row.verdict, row.proposed_label) == ("relabel", colour)
+    assert (table.verdict == "keep").sum() >= 66
+    listed = pd.read_csv(out / "unreadable.csv").set_index("id").reason.to_dict()
+    assert listed == {
+        "blue/=text.jpg": "not an image",
+        "blue/half.png": "truncated",
+        "green/link.png": "leaves the folder",
+        "red/empty.jpg": "empty file",
+    }
+    bad = table[table.verdict == "unreadable"]
+    assert sorted(bad.index) == ["blue/=text.jpg", "blue/half.png", "green/link.png", "red/empty.jpg"]
+    assert bad.ood_score.isna().all()
+    assert bad.given_label.tolist() == [name.split("/")[0] for name in bad.index]
+    assert not bad.selected.any()
+    assert "4 photos can't be read, listed in unreadable.csv" in done.err
+    assert "unreadable" in done.out
+    assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
+    assert json.loads((out / "config.json").read_text())["source"]["embedder"] == "efficientnet-lite0"
+
+
+def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    embedded: list[int] = []
+
+    def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
+        embedded.append(sum(path is not None for path in paths))
+        return embed_images(paths, *args, **kwargs)
+
+    monkeypatch.setattr(graphclean.photos, "embed_images", counting)
+    cli("clean", "photos", "--quiet")
+    first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
+    paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8")
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8", "--out", "elsewhere")
+    # All 87 files that are no link; then the changed one and the three bad ones; then all in a new folder.
+    assert embedded == [87, 4, 87]
+    again = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
+    assert again == (folder.parent / "elsewhere/verdicts.csv").read_bytes()
+    assert again != first
+
+
+def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    cli("clean", "photos", "--quiet")
+    rng = np.random.default_rng(5)
+    for number, colour in enumerate(COLOURS):
+        paint(folder.parent / "new" / f"{number}.png", colour, rng)
+    (folder.parent / "new" / "bad.png").write_bytes(b"x")
+    done = cli("predict", "runs/photos-clean", "new", "--out", "p.csv")
+    assert done.code == 0
+    assert "1 can't be read" in done.out
+    table = pd.read_csv(folder.parent / "p.csv")
+    assert table.predicted_label[:3].tolist() == list(COLOURS)
+    assert table.verdict.tolist()[3] == "unreadable"
+
+
+def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
+    manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)
+    manifest.to_csv(folder.parent / "list.csv", index=False, sep=";")
+    assert cli("clean", "list.csv", "--quiet").code == 0
+    assert cli("clean", "photos", "--quiet").code == 0
+    from_list = pd.read_parquet(folder.parent / "runs/list-clean/verdicts.parquet").set_index("id")
+    from_folder = pd.read_parquet(folder.parent / "runs/photos-clean/verdicts.parquet")
+    for name, verdict in from_folder[from_folder.verdict != "unreadable"][["id", "verdict"]].to_numpy():
+        assert from_list.verdict[f"photos/{name}"] == verdict
+
+
+def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
+    np.savetxt(folder.parent / "y.txt", np.arange(9))
+    cases = {
+        "photos --embedder efficientnet-lite": 'did you mean "efficientnet-lite0"?',
+        "photos --labels y.txt": "--labels is for embeddings",
+        "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
+    }
+    before = everything_below(folder.parent)
+    for arguments, message in cases.items():
+        done = cli("clean", *arguments.split())
+        assert done.code == 2
+        assert message in done.err
+        assert done.err.count("\n") == 1
+    assert everything_below(folder.parent) == before
