@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphclean.graph import knn_graph, nearest_neighbours, to_scipy
+from graphclean.graph.knn import GROUP, _largest
 
 from .oracles import brute_neighbours
 
@@ -71,3 +72,20 @@ def test_graph_is_sorted_csr_of_the_lists() -> None:
     for i in range(30):
         assert set(matrix[[i]].indices) == set(found.indices[i].tolist())
     assert matrix[2, int(found.indices[2, 0])] == pytest.approx(float(found.similarities[2, 0]))
+
+
+def test_wide_rows_in_two_steps_equal_one() -> None:
+    tile = points(40, 7, seed=3).flatten().repeat(6).reshape(3, 560)
+    tile = torch.cat([tile, points(3, 6000, seed=4)], 1)  # ties, and a rest that fills no group
+    values, indices = _largest(tile, 8)
+    assert tile.shape[1] // GROUP >= 32
+    torch.testing.assert_close(values, tile.topk(8, dim=1).values)
+    torch.testing.assert_close(tile.gather(1, indices), values)
+
+
+def test_large_sets_equal_a_full_sort() -> None:
+    z = points(9000, 6, seed=5)
+    found = nearest_neighbours(z, 4, queries=z[:50])
+    unit = torch.nn.functional.normalize(z, dim=1)
+    ranked = (unit[:50] @ unit.T).sort(dim=1, descending=True, stable=True)
+    assert torch.equal(found.indices, ranked.indices[:, :4])

@@ -11,8 +11,13 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-# Torch says once a process that its CSR layout may still change; the few calls used here are tested.
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state", category=UserWarning)
+# Torch says once a process that its CSR layout may still change, and that it does not check what it is given;
+# the few calls used here are tested, and what comes from outside is checked in `as_csr`.
+for _message in (
+    "Sparse CSR tensor support is in beta state",
+    "Sparse invariant checks are implicitly disabled",
+):
+    warnings.filterwarnings("ignore", message=_message, category=UserWarning)
 
 Graph: TypeAlias = Tensor | sparse.csr_array | sparse.csr_matrix
 

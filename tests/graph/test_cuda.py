@@ -1,0 +1,65 @@
+"""The same results on CUDA as on the CPU, where there is a GPU."""
+
+import pytest
+import torch
+
+from graphclean.graph import (
+    GraphCleaner,
+    GraphSettings,
+    gather_evidence,
+    knn_graph,
+    nearest_neighbours,
+    normalise_graph,
+    weight_graph,
+)
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def points(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.arange(n) % 5
+    z = 2 * torch.randn(5, 12, generator=generator)[truth] + torch.randn(n, 12, generator=generator)
+    labels = torch.where(
+        torch.rand(n, generator=generator) < 0.3, torch.randint(0, 5, (n,), generator=generator), truth
+    )
+    return z, labels, torch.randn(n, 5, generator=generator)
+
+
+def test_neighbours_with_ties() -> None:
+    z = points(3000)[0].round().repeat(2, 1)  # many exact ties
+    on_cpu, on_cuda = nearest_neighbours(z, 20), nearest_neighbours(z.cuda(), 20)
+    torch.testing.assert_close(on_cuda.similarities.cpu(), on_cpu.similarities)
+    own = torch.arange(6000).unsqueeze(1)
+    assert (on_cuda.indices.cpu() != own).all()
+    level = on_cuda.similarities.diff(dim=1) == 0
+    assert (on_cuda.indices.diff(dim=1)[level] > 0).all()
+
+
+@pytest.mark.parametrize("symmetrise", ["max", "sum"])
+@pytest.mark.parametrize("evidence", ["all", "leave-own-out"])
+def test_soft_labels(symmetrise: str, evidence: str) -> None:
+    z, labels, _ = points(2000)
+    graph = knn_graph(nearest_neighbours(z, 10))
+    Y = torch.nn.functional.one_hot(labels, 5).float()
+    on_cpu = gather_evidence(
+        normalise_graph(weight_graph(graph, symmetrise=symmetrise)), Y, evidence=evidence
+    )
+    S = normalise_graph(weight_graph(graph.cuda(), symmetrise=symmetrise))
+    on_cuda = gather_evidence(S, Y.cuda(), evidence=evidence)
+    torch.testing.assert_close(on_cuda.cpu(), on_cpu, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lcc_edges", ["any", "mutual"])
+def test_cleaner_over_epochs(lcc_edges: str) -> None:
+    z, labels, logits = points(2000)
+    settings = GraphSettings(k=10, lcc_edges=lcc_edges)
+    cleaners = [GraphCleaner(labels, 5, settings), GraphCleaner(labels.cuda(), 5, settings)]
+    for scale in (0.5, 1.0, 2.0):
+        on_cpu, on_cuda = (
+            cleaners[0].step(z, scale * logits),
+            cleaners[1].step(z.cuda(), scale * logits.cuda()),
+        )
+        assert on_cuda.selected.device.type == "cuda"
+        for name in ("selected", "labels", "confident", "degrees"):
+            assert torch.equal(getattr(on_cuda, name).cpu(), getattr(on_cpu, name)), name
