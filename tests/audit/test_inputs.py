@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from graphclean.audit.inputs import check_embeddings, encode_labels
 from graphclean.errors import InputError
@@ -80,3 +81,9 @@ def test_embeddings_that_are_refused(z: object, message: str) -> None:
 def test_whole_numbers_and_halves_are_taken() -> None:
     assert check_embeddings(np.array([[1, 2]], dtype=np.int8)).dtype == np.float32
     assert check_embeddings(np.ones((2, 2), dtype=np.float16)).dtype == np.float32
+
+
+def test_tensors_are_taken() -> None:
+    z = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(check_embeddings(z), np.ones((2, 3)))
+    assert encode_labels(torch.tensor([4, 2, -1])).codes.tolist() == [1, 0, -1]

@@ -85,7 +85,7 @@ def audit_embeddings(
         unit = standardiser(array[copies.first])
         candidates = _knn_graphs(unit, settings, notes, tell)
     else:
-        csr = as_csr(graph)
+        csr = _check_graph(graph)
         n, copies = csr.shape[0], Copies.none(csr.shape[0])
         candidates = iter([(round(csr.values().numel() / n), csr)])
     encoded = encode_labels(labels, n)
@@ -118,6 +118,13 @@ def audit_embeddings(
     table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
     k = heard.k if heard is not None else 0
     return Audit(table, summarise(decision, posterior, encoded, k, tried, signal, selected, notes), predictor)
+
+
+def _check_graph(graph: Graph) -> Tensor:
+    try:
+        return as_csr(graph, device=torch.device("cpu"))
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
 
 
 def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:

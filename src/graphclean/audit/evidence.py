@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from ..graph import (
-    Graph,
     Neighbours,
-    as_csr,
     gather_evidence,
     knn_graph,
     normalise_graph,
@@ -89,13 +87,12 @@ class Heard:
     """Leave-own-out: what the others say."""
 
 
-def listen(graph: Graph, Y: Tensor, k: int) -> Heard:
+def listen(graph: Tensor, Y: Tensor, k: int) -> Heard:
     """Leave-own-out evidence on a directed similarity graph.
 
     γ = 1, both directions added, α = 0.5; no class balance: it overrates small classes badly when sizes
     differ, and does nothing for equal ones.
     """
-    graph = as_csr(graph)
     S = normalise_graph(weight_graph(graph, gamma=1, symmetrise="sum"))
     return Heard(k, graph, gather_evidence(S, Y.to(S.dtype), evidence="leave-own-out"))
 

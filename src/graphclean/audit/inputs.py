@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from ..errors import InputError
 
@@ -31,7 +32,7 @@ class Labels:
 def check_embeddings(z: Any, *, what: str = "embeddings") -> Floats:
     """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three."""
     try:
-        array = np.asarray(z)
+        array = np.asarray(_from_torch(z))
     except ValueError as error:
         raise InputError(f"{what} must be a table of numbers, with rows of one length") from error
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
@@ -92,7 +93,16 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     return Labels(result, [int(c) for c in classes])
 
 
+def _from_torch(values: Any) -> Any:
+    """A tensor of any device and type as an array; anything else as it is."""
+    if not isinstance(values, torch.Tensor):
+        return values
+    values = values.detach().cpu()
+    return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
+
+
 def _flat(labels: Any) -> Any:
+    labels = _from_torch(labels)
     array = labels if isinstance(labels, list | tuple) else np.asarray(labels)
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise InputError(f"labels must be one a row, not an array of shape {array.shape}")

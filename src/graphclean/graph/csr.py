@@ -32,13 +32,11 @@ def from_edges(rows: Tensor, cols: Tensor, values: Tensor, n: int) -> Tensor:
 
 
 def as_csr(graph: Graph, *, device: torch.device | None = None) -> Tensor:
-    """Bring a torch or SciPy sparse matrix into the contract; refuse what is not a graph.
-
-    A torch CSR tensor is taken at its word and returned as it is, so that nothing is checked every epoch.
-    """
-    if isinstance(graph, Tensor) and graph.layout == torch.sparse_csr:
-        return graph if device is None else graph.to(device)
+    """A torch or SciPy sparse matrix in the contract: sorted, no self-loops; NaN and the like are refused."""
     if isinstance(graph, Tensor):
+        if graph.layout == torch.sparse_csr:
+            places = torch.stack([edge_rows(graph), graph.col_indices().long()])
+            graph = torch.sparse_coo_tensor(places, graph.values(), graph.shape, check_invariants=False)
         if graph.layout != torch.sparse_coo:
             raise ValueError(f"a graph is a sparse CSR matrix, not a tensor of layout {graph.layout}")
         coo = graph.coalesce()
@@ -59,7 +57,12 @@ def as_csr(graph: Graph, *, device: torch.device | None = None) -> Tensor:
     keep = rows != cols
     device = device if device is not None else values.device
     rows, cols, values = (part[keep].to(device) for part in (rows, cols, values))
-    return from_edges(rows, cols, values, graph.shape[0])
+    return from_edges(rows, cols, values if values.is_floating_point() else values.float(), graph.shape[0])
+
+
+def in_contract(graph: Graph) -> Tensor:
+    """A torch CSR tensor as it is, taken at its word so that nothing is checked twice; else `as_csr`."""
+    return graph if isinstance(graph, Tensor) and graph.layout == torch.sparse_csr else as_csr(graph)
 
 
 def to_scipy(graph: Tensor) -> sparse.csr_array:

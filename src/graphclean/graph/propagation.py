@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .csr import Graph, as_csr, edge_rows, from_edges, row_sums, to_scipy
+from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
 
 Symmetrise = Literal["max", "sum"]
 Evidence = Literal["all", "leave-own-out"]
@@ -25,7 +25,7 @@ def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrise: Symmetrise = "
     `max` takes the larger of the two directions (the paper's undirected graph), `sum` adds them, so that
     mutual edges count twice (the authors' release). Negative similarities weigh nothing.
     """
-    graph = as_csr(graph)
+    graph = in_contract(graph)
     values = graph.values().clamp(min=0) ** gamma
     live = values > 0
     rows, cols, values = edge_rows(graph)[live], graph.col_indices()[live].long(), values[live]

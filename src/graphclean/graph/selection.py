@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .components import connected_components
-from .csr import Graph, as_csr, edge_rows, from_edges, to_scipy
+from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
 
 LccEdges = Literal["any", "mutual"]
 
@@ -35,7 +35,7 @@ def judge_confidence(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
 
 def confident_edges(graph: Graph, confident: Tensor) -> tuple[Tensor, Tensor]:
     """The edges of a directed graph between two confident nodes, by row, then column."""
-    graph = as_csr(graph, device=confident.device)
+    graph = in_contract(graph).to(confident.device)
     rows, cols = edge_rows(graph), graph.col_indices().long()
     keep = confident[rows] & confident[cols]
     return rows[keep], cols[keep]
