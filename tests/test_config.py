@@ -1,6 +1,6 @@
 import pytest
 
-from graphclean.config import Config, apply_settings
+from graphclean.config import Config, apply_settings, load_preset, preset_names, read_preset
 from graphclean.errors import InputError
 
 
@@ -17,7 +17,7 @@ def test_settings_are_applied_in_order() -> None:
     [
         ("audit.certanty=0.7", "--set audit.certanty: no such setting; did you mean audit.certainty?"),
         ("certainty=0.7", "did you mean audit.certainty?"),
-        ("zzz=1", "no such setting; there are audit.k, audit.certainty"),
+        ("zzz=1", "no such setting; there are audit.k, audit.neighbours"),
         ("audit.certainty", "write it as section.name=value"),
         ("audit.certainty=high", "--set audit.certainty: 'high' is not a number"),
         ("audit.k=1.5", "is not a list of whole numbers such as 10,20,50"),
@@ -29,3 +29,29 @@ def test_refused(assignment: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         apply_settings(Config(), [assignment])
     assert message in str(caught.value)
+
+
+def test_presets_load_and_say_why() -> None:
+    assert preset_names() == [
+        "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "demo", "embeddings", "paper", "release",
+    ]  # fmt: skip
+    for name in preset_names():
+        assert read_preset(name).startswith("# ")
+        load_preset(name)
+    lond = load_preset("cifar10-lond")
+    assert (lond.graph.k, lond.graph.eta, lond.learn.epochs, lond.learn.warmup) == (30, 0.8, 300, 5)
+    assert lond.learn.lr == 0.15
+    assert load_preset("paper").graph.symmetrise == "max"
+    assert load_preset("release").learn.final_norm is False
+    assert apply_settings(lond, ["learn.flip=false", "learn.augmix=off"]).learn.augmix == "off"
+
+
+def test_unknown_presets_and_settings_of_other_sections_are_refused() -> None:
+    with pytest.raises(InputError, match="no preset cifar10-lon; did you mean cifar10-lond"):
+        load_preset("cifar10-lon")
+    with pytest.raises(InputError, match="no such setting"):
+        apply_settings(Config(), ["learn.lr=0.1"], sections=("audit",))
+    with pytest.raises(InputError, match="'maybe' is not true or false"):
+        apply_settings(Config(), ["learn.flip=maybe"])
+    with pytest.raises(InputError, match="'off' is not one of exact, approx"):
+        apply_settings(Config(), ["audit.neighbours=off"])

@@ -97,7 +97,8 @@ def clean(
     overwrite: Overwrite = False,
 ) -> None:
     """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
-    config = apply_settings(Config(), [f"audit.neighbours={neighbours.value}", *(settings or [])])
+    changes = [f"audit.neighbours={neighbours.value}", *(settings or [])]
+    config = apply_settings(Config(), changes, sections=("audit",))
     target = out if out is not None else Path("runs") / f"{data.stem}-clean"
     names = Names(features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
@@ -163,7 +164,7 @@ def demo(
     overwrite: Overwrite = False,
 ) -> None:
     """Clean handwritten digits with half of their labels replaced, and compare with the truth."""
-    config = apply_settings(Config(), settings or [])
+    config = apply_settings(Config(), settings or [], sections=("audit",))
     with StageProgress(quiet=quiet or as_json) as progress:
         audit, scores, facts = run.demo(out, config, seed=seed, overwrite=overwrite, progress=progress)
     if as_json:

@@ -1,12 +1,16 @@
-"""One tree of frozen settings, and `--set section.name=value` on top of it."""
+"""One tree of frozen settings; presets and `--set section.name=value` on top of it."""
 
 import difflib
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.resources import files
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .audit import AuditSettings
 from .errors import InputError
+from .graph import GraphSettings
+from .learn.settings import LearnSettings
 
 
 @dataclass(frozen=True)
@@ -14,55 +18,91 @@ class Config:
     """Every setting of a run, by section. What each means stands with its section."""
 
     audit: AuditSettings = field(default_factory=AuditSettings)
+    """Verdicts."""
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    """The graph step of training, every epoch."""
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    """Training."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return asdict(self)
 
 
-def apply_settings(config: Config, assignments: Sequence[str]) -> Config:
-    """Apply `section.name=value` in order; an unknown name is refused with the nearest right one."""
-    known = [
-        f"{section.name}.{f.name}"
-        for section in fields(config)
-        for f in fields(section_of(config, section.name))
-    ]
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        name = name.strip()
-        if not equals:
-            raise InputError(f"--set {assignment}: write it as section.name=value")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise InputError(f"--set {name}: no such setting; {hint}")
-        section_name, _, key = name.partition(".")
-        section = section_of(config, section_name)
-        value = _parse(text.strip(), get_type_hints(type(section))[key], name)
-        try:
-            changed = replace(section, **{key: value})
-        except ValueError as error:
-            raise InputError(f"--set {assignment}: {error}") from error
-        config = replace(config, **{section_name: changed})
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _presets() if path.name.endswith(".toml"))
+
+
+def read_preset(name: str) -> str:
+    """A preset as it is written, with its reasons."""
+    names = preset_names()
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+        raise InputError(f"no preset {name}; {hint}")
+    return files(__package__).joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def load_preset(name: str) -> Config:
+    """A preset as settings: what it does not name keeps its default."""
+    config = Config()
+    for section, values in tomllib.loads(read_preset(name)).items():
+        for key, value in values.items():
+            config = _assign(config, f"{section}.{key}", value, f"preset {name}: {section}.{key}")
     return config
 
 
-def section_of(config: Config, name: str) -> Any:
-    """A section of the tree by its name."""
-    return getattr(config, name)
+def apply_settings(config: Config, assignments: Sequence[str], sections: Sequence[str] = ()) -> Config:
+    """Apply `section.name=value` in order; an unknown name is refused with the nearest right one.
+
+    With `sections`, only theirs are known: a setting that would have no effect is an error too.
+    """
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"--set {assignment}: write it as section.name=value")
+        config = _assign(config, name.strip(), text.strip(), f"--set {name.strip()}", sections)
+    return config
 
 
-def _parse(text: str, kind: Any, name: str) -> Any:
-    """Text as a value of the setting's type."""
+def _assign(config: Config, name: str, value: Any, where: str, sections: Sequence[str] = ()) -> Config:
+    parts = [part.name for part in fields(config) if not sections or part.name in sections]
+    known = [f"{part}.{setting.name}" for part in parts for setting in fields(getattr(config, part))]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise InputError(f"{where}: no such setting; {hint}")
+    section_name, _, key = name.partition(".")
+    section = getattr(config, section_name)
+    kind = get_type_hints(type(section))[key]
     try:
-        if get_origin(kind) is tuple:
-            item = get_args(kind)[0]
-            return tuple(item(part) for part in text.strip("()[]").split(",") if part.strip())
-        if get_origin(kind) is Literal and text not in get_args(kind):
-            raise ValueError(text)
-        return text if get_origin(kind) is Literal else kind(text)
+        parsed = _parse(value, kind)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: {value!r} is not {_describe(kind)}") from error
+    try:
+        changed = replace(section, **{key: parsed})
     except ValueError as error:
-        raise InputError(f"--set {name}: {text!r} is not {_describe(kind)}") from error
+        raise InputError(f"{where}={value}: {error}") from error
+    return replace(config, **{section_name: changed})
+
+
+def _parse(value: Any, kind: Any) -> Any:
+    """Text, or a TOML value, as a value of the setting's type."""
+    if get_origin(kind) is tuple:
+        parts = value.strip("()[]").split(",") if isinstance(value, str) else value
+        return tuple(get_args(kind)[0](part) for part in parts if str(part).strip())
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(value)
+        return value
+    if kind is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError(value)
+        return str(value).lower() == "true"
+    if kind is int and isinstance(value, float):
+        raise ValueError(value)
+    return kind(value)
 
 
 def _describe(kind: Any) -> str:
@@ -70,4 +110,8 @@ def _describe(kind: Any) -> str:
         return "a list of whole numbers such as 10,20,50"
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    return {int: "a whole number", float: "a number"}.get(kind, str(kind))
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
+
+
+def _presets() -> Any:
+    return files(__package__).joinpath("presets").iterdir()

@@ -161,7 +161,7 @@ def _write_run(
     photos: EmbeddedPhotos | None = None,
 ) -> None:
     with new_run(out, overwrite=overwrite) as folder:
-        write_config(folder, "clean", described, config.to_dict())
+        write_config(folder, "clean", described, {"audit": asdict(config.audit)})
         write_env(folder, _fingerprint(source))
         write_json(folder / "summary.json", audit.summary.to_dict())
         write_table(audit.verdicts, folder / "verdicts")

@@ -1,0 +1,88 @@
+"""Training inputs by index: on the device where they fit, from workers where they don't. One interface."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+WORKERS = 4
+AHEAD = 3
+"""Batches that are being read while one is used."""
+
+
+class Inputs(Protocol):
+    """A set of N inputs, all of one shape and type, that comes in batches on one device."""
+
+    shape: tuple[int, ...]
+    """Of one input."""
+    device: torch.device
+
+    def __len__(self) -> int: ...
+
+    def stream(self, batches: Tensor) -> Iterator[Tensor]:
+        """The inputs that each row of `batches` (indices) names, in order."""
+
+
+class ResidentInputs:
+    """Inputs that live on the device as they are (uint8 images, float features) and are indexed there."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+        self.shape = tuple(inputs.shape[1:])
+        self.device = inputs.device
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def stream(self, batches: Tensor) -> Iterator[Tensor]:
+        """One gather a batch, no copy from the host."""
+        for indices in batches:
+            yield self.inputs[indices]
+
+
+class StreamedInputs:
+    """Inputs that are read one by one, by threads that stay a few batches ahead."""
+
+    def __init__(
+        self, read: Callable[[int], Tensor], n: int, shape: tuple[int, ...], device: torch.device
+    ) -> None:
+        self.read = read
+        self.n = n
+        self.shape = shape
+        self.device = device
+
+    def __len__(self) -> int:
+        return self.n
+
+    def stream(self, batches: Tensor) -> Iterator[Tensor]:
+        """Batches in order, each read ahead of its use."""
+        rows = batches.tolist()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            waiting: list[list[Future[Tensor]]] = []
+            for row in rows:
+                waiting.append([pool.submit(self.read, index) for index in row])
+                if len(waiting) > AHEAD:
+                    yield self._collect(waiting.pop(0))
+            while waiting:
+                yield self._collect(waiting.pop(0))
+
+    def _collect(self, futures: list[Future[Tensor]]) -> Tensor:
+        batch = torch.stack([future.result() for future in futures])
+        if self.device.type == "cuda":
+            batch = batch.pin_memory()
+        return batch.to(self.device, non_blocking=True)
+
+
+def shuffled_batches(n: int, size: int, generator: torch.Generator) -> Tensor:
+    """A random order of all n, in rows of `size`; the last row is filled up from the front of the order."""
+    order = torch.randperm(n, generator=generator, device=generator.device)
+    count = -(-n // size)
+    return order.repeat(-(-count * size // n))[: count * size].view(count, size)
+
+
+def ordered_batches(n: int, size: int, device: torch.device) -> Tensor:
+    """0 to n − 1 in rows of `size`; the last row is filled up with n − 1."""
+    count = -(-n // size)
+    return torch.arange(count * size, device=device).clamp_(max=n - 1).view(count, size)

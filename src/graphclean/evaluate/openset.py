@@ -1,0 +1,121 @@
+"""Scores of a classifier that may reject: accuracy, AUROC, FPR95 and the paper's open-set F."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import roc_auc_score, roc_curve
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+def auroc(ood_score: Floats, is_ood: Bools) -> float:
+    """OOD against known by score, larger = more OOD; NaN where one of them is missing."""
+    if is_ood.all() or not is_ood.any():
+        return float("nan")
+    return float(roc_auc_score(is_ood, ood_score))
+
+
+def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
+    """Share of OOD accepted when 95 % of the known are; NaN where one of them is missing."""
+    if is_ood.all() or not is_ood.any():
+        return float("nan")
+    false, true, _ = roc_curve(~is_ood, -ood_score)
+    return float(false[np.argmax(true >= 0.95)])
+
+
+def open_set_f(right: Bools, accepted: Bools, is_ood: Bools) -> float:
+    """Eq. 10-12: TP = known, accepted and right; FP = known, wrong or rejected; FN = OOD accepted.
+
+    The paper does not spell the counts out; these reproduce its DivideMix column.
+    """
+    true = int((~is_ood & accepted & right).sum())
+    false = int((~is_ood & ~(accepted & right)).sum())
+    missed = int((is_ood & accepted).sum())
+    return 2 * true / (2 * true + false + missed) if true else 0.0
+
+
+@dataclass(frozen=True)
+class BestThreshold:
+    """The ζ that gives the largest F on the samples it is scored on: for the paper's tables only."""
+
+    zeta: float
+    f: float
+
+
+def best_zeta(similarity: Floats, right: Bools, is_ood: Bools) -> BestThreshold:
+    """Tune ζ on the test set, as the paper does: every value of s(x) is tried as the border."""
+    order = np.argsort(-similarity, kind="stable")
+    good = (~is_ood & right)[order]
+    stranger = is_ood[order]
+    true, missed = np.cumsum(good), np.cumsum(stranger)
+    known = int((~is_ood).sum())
+    f = 2 * true / np.maximum(true + known + missed, 1)  # FP = known − TP
+    # Equal scores fall together: only the last of a run is a border.
+    ranked = similarity[order]
+    border = np.append(ranked[1:] != ranked[:-1], True)
+    f = np.where(border, f, -1)
+    best = int(f.argmax())
+    return BestThreshold(float(ranked[best]), float(f[best]))
+
+
+@dataclass(frozen=True)
+class OpenSetScores:
+    """A classifier with a detector on a test set; larger `ood_score` = more OOD."""
+
+    accuracy: float
+    """Top-1 over the known samples, nothing rejected."""
+    auroc: float
+    fpr95: float
+    f: float
+    """Open-set F at the detector's own threshold."""
+    f_best: float
+    """Open-set F at the ζ that is best on these very samples."""
+
+
+def score_open_set(
+    predicted: npt.NDArray[np.int64], similarity: Floats, truth: npt.NDArray[np.int64], zeta: float
+) -> OpenSetScores:
+    """Score predictions with Eq. 9's s(x) against the truth (below 0: OOD), rejecting under `zeta`."""
+    is_ood = truth < 0
+    right = predicted == truth
+    return OpenSetScores(
+        accuracy=float(right[~is_ood].mean()) if not is_ood.all() else float("nan"),
+        auroc=auroc(-similarity, is_ood),
+        fpr95=fpr_at_95(-similarity, is_ood),
+        f=open_set_f(right, similarity >= zeta, is_ood),
+        f_best=best_zeta(similarity, right, is_ood).f,
+    )
+
+
+@dataclass(frozen=True)
+class CleaningScores:
+    """What was selected, against the truth (below 0: OOD)."""
+
+    selected: int
+    wrong_known: int
+    """Selected, of a known class, under a wrong pseudo-label."""
+    ood: int
+    """Selected, of no known class."""
+    noise_rate: float
+    """(wrong_known + ood) / selected."""
+    labels_right: float
+    """Pseudo-labels right, over all samples of known classes."""
+
+
+def score_cleaning(
+    labels: npt.NDArray[np.int64], selected: Bools, truth: npt.NDArray[np.int64]
+) -> CleaningScores:
+    """Score pseudo-labels and the selected set."""
+    is_ood = truth < 0
+    wrong = int((selected & ~is_ood & (labels != truth)).sum())
+    strangers = int((selected & is_ood).sum())
+    count = int(selected.sum())
+    return CleaningScores(
+        selected=count,
+        wrong_known=wrong,
+        ood=strangers,
+        noise_rate=(wrong + strangers) / count if count else float("nan"),
+        labels_right=float((labels == truth)[~is_ood].mean()) if not is_ood.all() else float("nan"),
+    )

@@ -1,0 +1,79 @@
+"""Checkpoints: written whole or not at all, without pickle, and refused where they don't fit."""
+
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import InputError
+
+TENSORS, FACTS = "state.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that the next epoch depends on: tensors by name, and plain values."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write `folder/epoch-NNNN`, then drop older ones; a crash at any point leaves the previous one whole."""
+    name = f"epoch-{checkpoint.facts['epoch']:05}"
+    draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
+    try:
+        draft.mkdir(parents=True)
+        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
+        save_file(contiguous, draft / TENSORS)
+        (draft / FACTS).write_text(json.dumps(checkpoint.facts, indent=1))
+        for part in draft.iterdir():
+            _sync(part)
+        shutil.rmtree(folder / name, ignore_errors=True)
+        os.rename(draft, folder / name)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"{folder}: the checkpoint can't be written: {reason}; the previous one is intact"
+        raise InputError(message) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    for old in folder.glob("*epoch-*"):
+        if old.name != name:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None:
+    """The newest checkpoint, or None; refused where its `config` is not `expected`, naming the difference."""
+    names = sorted(path for path in folder.glob("epoch-*") if path.is_dir()) if folder.is_dir() else []
+    if not names:
+        return None
+    newest = names[-1]
+    try:
+        facts = json.loads((newest / FACTS).read_text())
+        with safe_open(newest / TENSORS, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        config = facts["config"]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
+    wanted = json.loads(json.dumps(expected))
+    differing = [
+        f"{key} was {config.get(key)!r}, is {wanted.get(key)!r}"
+        for key in sorted({*config, *wanted})
+        if config.get(key) != wanted.get(key)
+    ]
+    if differing:
+        raise InputError(f"{newest}: the checkpoint was made otherwise: {'; '.join(differing[:3])}")
+    return Checkpoint(tensors, facts)
+
+
+def _sync(path: Path) -> None:
+    """Make sure that a file is on the disk before the rename says it is there."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,197 @@
+"""Networks with one interface: a trunk to features, then a linear classifier and a linear projector.
+
+Weights start from PyTorch's own defaults for each layer, drawn from its global generator and no other, so
+`torch.manual_seed` before building fixes them.
+"""
+
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize, relu
+
+from ..errors import InputError
+
+EMBEDDING_DIM = 64
+"""Length of z, as in the paper."""
+
+
+class Output(NamedTuple):
+    """What a network says of a batch."""
+
+    logits: Tensor
+    """(B, K), before the softmax."""
+    z: Tensor
+    """(B, embedding_dim), float32, of unit length."""
+
+
+class Network(nn.Module):
+    """The interface of every network, and the head they share. A subclass adds `forward_features`."""
+
+    def __init__(self, n_classes: int, feature_dim: int, embedding_dim: int = EMBEDDING_DIM) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+        self.feature_dim = feature_dim
+        self.embedding_dim = embedding_dim
+        self.classifier = nn.Linear(feature_dim, n_classes)
+        self.projector = nn.Linear(feature_dim, embedding_dim)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The trunk: a batch of inputs to features (B, feature_dim)."""
+        raise NotImplementedError
+
+    def forward_head(self, features: Tensor) -> Output:
+        """Logits and embeddings from features."""
+        # In float32, since bf16 keeps too few digits for z to be of unit length.
+        return Output(self.classifier(features), normalize(self.projector(features).float(), dim=1))
+
+    def forward(self, x: Tensor) -> Output:
+        """Logits and embeddings from inputs."""
+        return self.forward_head(self.forward_features(x))
+
+
+class PreActBlock(nn.Module):
+    """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
+
+    Where the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU; elsewhere it
+    is the input itself.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, (B, channels_out, H / stride, W / stride)."""
+        active = relu(self.norm1(x))
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        out: Tensor = self.conv2(relu(self.norm2(self.conv1(active)))) + shortcut
+        return out
+
+
+class PreActResNet18(Network):
+    """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem, 512 features.
+
+    `final_norm` ends the trunk with the BN-ReLU that the last block's sum would otherwise go without. The
+    authors' release has none, and at its learning rate of 0.15 we saw training diverge.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...] = (3, 32, 32),
+        embedding_dim: int = EMBEDDING_DIM,
+        final_norm: bool = True,
+    ) -> None:
+        super().__init__(n_classes, 512, embedding_dim)
+        self.stem = nn.Conv2d(_channels(input_shape), 64, 3, padding=1, bias=False)
+        blocks, before = [], 64
+        for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            blocks += [PreActBlock(before, width, stride), PreActBlock(width, width, 1)]
+            before = width
+        self.blocks = nn.Sequential(*blocks)
+        self.final = nn.Sequential(nn.BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
+        features: Tensor = self.final(self.blocks(self.stem(x))).mean((2, 3))
+        return features
+
+
+class SmallConv(Network):
+    """Two convolutions and a linear layer for images of a few pixels, fast on a CPU; 128 features.
+
+    The first map is averaged before its BN-ReLU, which then has a quarter of the work. The last is averaged
+    to 2×2, so that any size of image will do. In training it needs two samples a batch, for its last norm.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...] = (1, 8, 8),
+        embedding_dim: int = EMBEDDING_DIM,
+    ) -> None:
+        super().__init__(n_classes, 128, embedding_dim)
+        self.trunk = nn.Sequential(
+            nn.Conv2d(_channels(input_shape), 16, 3, padding=1, bias=False),
+            nn.AvgPool2d(2, ceil_mode=True),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 64, 3, padding=1, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(256, 128, bias=False),
+            nn.BatchNorm1d(128),
+            nn.ReLU(),
+        )
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) to features (B, 128)."""
+        features: Tensor = self.trunk(x)
+        return features
+
+
+class EmbeddingHead(Network):
+    """One hidden layer on embeddings made elsewhere, where images are out of reach or already well embedded.
+
+    LayerNorm first, so that the scale of the embeddings does not matter.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...],
+        embedding_dim: int = EMBEDDING_DIM,
+        hidden: int = 256,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(n_classes, hidden, embedding_dim)
+        if len(input_shape) != 1:
+            raise InputError(f"embedding-head takes embeddings (d,), not inputs of shape {input_shape}")
+        self.trunk = nn.Sequential(
+            nn.LayerNorm(input_shape[0]), nn.Linear(input_shape[0], hidden), nn.ReLU(), nn.Dropout(dropout)
+        )
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Embeddings (B, d) to features (B, hidden)."""
+        features: Tensor = self.trunk(x)
+        return features
+
+
+NETWORKS: dict[str, Callable[..., Network]] = {
+    "preact-resnet18": PreActResNet18,
+    "small-conv": SmallConv,
+    "embedding-head": EmbeddingHead,
+}
+"""Every network by its name in the settings; called as `(n_classes, input_shape=…, **options)`."""
+
+
+def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
+    """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
+    if name not in NETWORKS:
+        close = difflib.get_close_matches(name, NETWORKS, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(NETWORKS)}"
+        raise InputError(f"{name}: no such network; {hint}")
+    return NETWORKS[name](n_classes, input_shape=input_shape, **options)
+
+
+def _channels(input_shape: tuple[int, ...]) -> int:
+    """The channels of images, refusing what is no image."""
+    if len(input_shape) != 3:
+        raise InputError(
+            f"this network takes images (channels, height, width), not inputs of shape {input_shape}; "
+            "for embeddings there is embedding-head"
+        )
+    return input_shape[0]

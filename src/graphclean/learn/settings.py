@@ -1,0 +1,64 @@
+"""What a user may set about training, each with its reason."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Positives = Literal["release", "paper"]
+AugMixVariant = Literal["full", "last-chain", "off"]
+Method = Literal["ngc", "ce"]
+
+
+@dataclass(frozen=True)
+class LearnSettings:
+    """Settings of the training loop (Eq. 5-7 and the optimiser). The defaults are CIFAR-10's."""
+
+    method: Method = "ngc"
+    """`ngc`, or `ce`: plain cross-entropy on the given labels, to compare with."""
+    network: str = "preact-resnet18"
+    """A name from `learn.networks`."""
+    epochs: int = 300
+    """The last epoch is the result; nothing is picked on a test set."""
+    warmup: int = 5
+    """Epochs of mixup cross-entropy on the given labels before the graph decides what is trained on."""
+    batch: int = 512
+    """Samples a step; the contrastive losses see twice as many views."""
+    lr: float = 0.15
+    """Highest learning rate, as in the paper."""
+    lr_end: float = 2e-4
+    """Where the cosine ends."""
+    ramp: float = 1.0
+    """Epochs of linear increase at the start: without it lr 0.15 can diverge in the first steps."""
+    momentum: float = 0.9
+    """Of SGD, without Nesterov."""
+    weight_decay: float = 5e-4
+    """As in the paper."""
+    mixup: float = 8.0
+    """λ ~ Beta(mixup, mixup), one a batch; 0 turns mixup off."""
+    lambda_inst: float = 1.0
+    """λ1 of Eq. 7."""
+    lambda_subgraph: float = 1.0
+    """λ2 of Eq. 7."""
+    tau_inst: float = 0.3
+    """τ1 of Eq. 5."""
+    tau_subgraph: float = 1.0
+    """τ2 of Eq. 6."""
+    subgraph_positives: Positives = "release"
+    """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
+    crop: int = 4
+    """Zero pixels around an image before it is cropped back at random; 0 turns crop and flip off."""
+    flip: bool = True
+    """Mirror images at random; off for digits and letters."""
+    augmix: AugMixVariant = "full"
+    """Of the strong view: AugMix as published, the slip in the authors' release, or none."""
+    noise: float = 0.0
+    """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
+    final_norm: bool = True
+    """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
+    seed: int = 0
+    """Of everything random."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 2:
+            raise ValueError("epochs must be at least 1 and batch at least 2")
+        if not self.lr > 0:
+            raise ValueError("lr must be above 0")

@@ -1,0 +1,80 @@
+"""Where to reject: ζ of Eq. 9 from the training set alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDS = 200
+SEPARATION = 2.0
+"""Ashman's D from which a mixture of two normals has two humps."""
+FLOOR = 1e-3
+"""Smallest deviation of a component, so that ties can't collapse it."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A border on s(x): what lies below is OOD."""
+
+    zeta: float
+    rejected_known: float
+    """Share of known samples expected below it."""
+    ood_share: float
+    """Share of the training set that is OOD, by the fit."""
+
+
+def auto_threshold(similarity: Floats) -> Threshold:
+    """Fit two normals to s over the training set; ζ is where the lower one takes over.
+
+    Without two humps (Ashman's D under 2, or a component of next to nothing) there is nothing to tell apart,
+    and ζ is the first percentile.
+    """
+    s = np.asarray(similarity, dtype=np.float64)
+    low, high, weight = _fit(s)
+    apart = np.sqrt(2) * (high[0] - low[0]) / np.hypot(low[1], high[1])
+    if not 0.01 <= weight <= 0.99 or apart < SEPARATION:
+        zeta = float(np.quantile(s, 0.01))
+        return Threshold(zeta, 0.01, 0.0)
+    grid = np.linspace(low[0], high[0], 2001)
+    odds = weight * norm.pdf(grid, *low) - (1 - weight) * norm.pdf(grid, *high)
+    crossed = np.flatnonzero(odds <= 0)
+    zeta = float(grid[crossed[0]]) if len(crossed) else float(high[0])
+    return Threshold(zeta, float(norm.cdf(zeta, *high)), float(weight))
+
+
+def _fit(s: Floats) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Mean and deviation of the lower and the upper normal, and the share of the lower; by EM."""
+    border = _otsu(s)
+    lower = (s < border).astype(np.float64)
+    for _ in range(ROUNDS):
+        weight = float(np.clip(lower.mean(), 1e-6, 1 - 1e-6))
+        parts = []
+        for share in (lower, 1 - lower):
+            total = max(float(share.sum()), 1e-9)
+            mean = float((share * s).sum() / total)
+            deviation = float(np.sqrt((share * (s - mean) ** 2).sum() / total))
+            parts.append((mean, max(deviation, FLOOR)))
+        low, high = parts
+        below = weight * norm.pdf(s, *low)
+        above = (1 - weight) * norm.pdf(s, *high)
+        following = below / np.maximum(below + above, 1e-300)
+        if np.abs(following - lower).max() < 1e-6:
+            break
+        lower = following
+    return (low, high, weight) if low[0] <= high[0] else (high, low, 1 - weight)
+
+
+def _otsu(s: Floats) -> float:
+    """The split that leaves the least variance within the two sides."""
+    ranked = np.sort(s)
+    n = len(ranked)
+    if n < 2:
+        return float(ranked[0]) if n else 0.0
+    left = np.cumsum(ranked)[:-1]
+    count = np.arange(1, n)
+    between = (left / count - (ranked.sum() - left) / (n - count)) ** 2 * count * (n - count)
+    at = int(between.argmax())
+    return float((ranked[at] + ranked[at + 1]) / 2)

@@ -1,0 +1,223 @@
+"""The training loop: it learns, it survives, and a resumed run equals one that was never interrupted."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphclean.data.digits import noisy_digits
+from graphclean.data.loader import ResidentInputs
+from graphclean.errors import InputError
+from graphclean.graph import Cleaned, GraphSettings
+from graphclean.learn import DivergedError, EpochReport, LearnSettings, Trained, Trainer
+
+TINY = LearnSettings(network="small-conv", epochs=4, warmup=1, batch=64, lr=0.05, crop=1, flip=False)
+GRAPH = GraphSettings(k=8, eta=0.7, evidence="leave-own-out")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> object:
+    """Results are promised for one number of threads; and two spin against other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def digits(n: int = 200, noise: float = 0.3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Pixels, noisy labels and truth (8 and 9: OOD)."""
+    data = noisy_digits(noise=noise)
+    pixels = (torch.as_tensor(data.pixels[:n]) * 15.9375).round().to(torch.uint8).view(-1, 1, 8, 8)
+    return pixels, torch.as_tensor(data.labels[:n]), torch.as_tensor(data.truth[:n])
+
+
+def trainer(settings: LearnSettings = TINY, graph: GraphSettings = GRAPH, n: int = 200, **options) -> Trainer:  # type: ignore[no-untyped-def]
+    pixels, labels, _ = digits(n)
+    return Trainer(ResidentInputs(pixels), labels, 8, settings, graph, **options)
+
+
+def assert_same(a: Trained, b: Trained) -> None:
+    for name, value in a.network.state_dict().items():
+        assert torch.equal(value, b.network.state_dict()[name]), name
+    assert torch.equal(a.z, b.z)
+    assert torch.equal(a.prototypes, b.prototypes)
+    for field in dataclasses.fields(Cleaned):
+        assert torch.equal(getattr(a.cleaned, field.name), getattr(b.cleaned, field.name)), field.name
+
+
+def test_it_learns_digits_despite_wrong_labels() -> None:
+    pixels, labels, truth = digits(1000, noise=0.4)
+    reports: list[EpochReport] = []
+    settings = dataclasses.replace(TINY, epochs=10, warmup=3, lr=0.1, batch=128)
+    made = Trainer(
+        ResidentInputs(pixels), labels, 8, settings, GRAPH, on_epoch=lambda r, _: reports.append(r)
+    )
+    result = made.train()
+    known = truth < 8
+    assert (result.logits.argmax(1) == truth)[known].float().mean() > 0.9
+    chosen = result.cleaned.selected & known
+    assert (result.cleaned.labels == truth)[chosen].float().mean() > 0.97
+    assert [r.epoch for r in reports] == list(range(1, 11))
+    assert [r.warmup for r in reports] == [True] * 3 + [False] * 7
+    assert reports[2].losses["inst"] == 0
+    assert reports[-1].losses["inst"] > 0
+    assert reports[-1].losses["ce"] < reports[3].losses["ce"]
+    assert result.prototypes.norm(dim=1).allclose(torch.ones(8))
+
+
+def test_two_runs_agree_and_another_seed_does_not() -> None:
+    assert_same(trainer().train(), trainer().train())
+    other = trainer(dataclasses.replace(TINY, seed=1)).train()
+    assert not torch.equal(other.z, trainer().train().z)
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: int) -> None:
+    def stop(report: EpochReport, _: Cleaned) -> None:
+        if report.epoch == stop_after + 1:
+            raise KeyboardInterrupt  # in the epoch after the last checkpoint
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(checkpoint=tmp_path, on_epoch=stop).train()
+    # What a crash in the middle of a write leaves behind.
+    (tmp_path / ".epoch-00009.abc").mkdir()
+    (tmp_path / ".epoch-00009.abc" / "state.safetensors").write_bytes(b"half")
+    resumed = trainer(checkpoint=tmp_path)
+    result = resumed.train(resume=True)
+    assert_same(result, trainer().train())
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00004"]
+
+
+SCRIPT = """
+import sys, time, torch
+from pathlib import Path
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[2])
+from tests.learn.test_engine import trainer
+def tell(report, _):
+    print(report.epoch, flush=True)
+    time.sleep(0.2)
+trainer(checkpoint=Path(sys.argv[1]), on_epoch=tell).train()
+"""
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_kill_9_loses_at_most_the_epoch(tmp_path: Path, epoch: int) -> None:
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while int(process.stdout.readline()) < epoch:
+            pass
+        os.kill(process.pid, signal.SIGKILL)  # before this epoch's checkpoint
+        assert process.wait() == -signal.SIGKILL
+    names = [path.name for path in tmp_path.glob("epoch-*")]
+    assert names == ([f"epoch-{epoch - 1:05}"] if epoch > 1 else [])
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    trainer(checkpoint=tmp_path).train()
+    with pytest.raises(InputError, match=r"made otherwise: learn\.lr was 0\.05, is 0\.01"):
+        trainer(dataclasses.replace(TINY, lr=0.01), checkpoint=tmp_path).train(resume=True)
+    with pytest.raises(InputError, match="samples was 200, is 150"):
+        trainer(n=150, checkpoint=tmp_path).train(resume=True)
+    state = tmp_path / "epoch-00004" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(InputError, match="damaged checkpoint"):
+        trainer(checkpoint=tmp_path).train(resume=True)
+
+
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import graphclean.learn.checkpoint as module
+
+    real = module.save_file
+
+    def full(tensors, path, *args):  # type: ignore[no-untyped-def]
+        if "epoch-00003" in str(path):
+            Path(path).write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        real(tensors, path, *args)
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(InputError, match="No space left on device; the previous one is intact"):
+        trainer(checkpoint=tmp_path).train()
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TINY, lr=1e18, ramp=0.0)
+    with pytest.raises(DivergedError, match=r"no longer a number in epoch \d: .*ce"):
+        trainer(settings, checkpoint=tmp_path).train()
+
+
+@pytest.mark.parametrize(
+    ("settings", "graph", "n"),
+    [
+        ({}, {"eta": 0.999999, "k": 1}, 200),  # next to nothing is selected
+        ({"batch": 199}, {}, 200),  # one sample more than a batch
+        ({"batch": 512}, {}, 200),  # less than a batch
+        ({"mixup": 0.0, "augmix": "off", "crop": 0}, {}, 200),
+        ({"method": "ce"}, {}, 200),
+        ({"subgraph_positives": "paper"}, {"evidence": "all", "lcc_edges": "any"}, 200),
+    ],
+)
+def test_odd_settings_are_survived(settings: dict[str, object], graph: dict[str, object], n: int) -> None:
+    chosen = dataclasses.replace(TINY, epochs=2, **settings)  # type: ignore[arg-type]
+    result = trainer(chosen, dataclasses.replace(GRAPH, **graph), n).train()  # type: ignore[arg-type]
+    assert torch.isfinite(result.z).all()
+    assert len(result.z) == n
+
+
+def test_nothing_selected_skips_the_cross_entropy() -> None:
+    made = trainer()
+    pixels = made.inputs.inputs[:32]  # type: ignore[attr-defined]
+    none = torch.zeros(32, dtype=torch.bool)
+    before = {name: value.clone() for name, value in made.network.classifier.named_parameters()}  # type: ignore[union-attr]
+    for group in made.optimiser.param_groups:
+        group["weight_decay"] = 0.0
+    terms = made._step(pixels, torch.zeros(32, dtype=torch.int64), none, 64, contrast=True)
+    assert terms[0] == 0
+    assert terms[1] > 0
+    for name, value in made.network.classifier.named_parameters():  # type: ignore[union-attr]
+        assert torch.equal(value, before[name])
+
+
+def test_unlabelled_and_lone_samples_are_survived() -> None:
+    pixels, labels, _ = digits(150)
+    labels[:30] = -1
+    labels[labels == 7] = 6
+    labels[40] = 7  # a class of one
+    result = Trainer(ResidentInputs(pixels), labels, 8, dataclasses.replace(TINY, epochs=3), GRAPH).train()
+    assert torch.isfinite(result.logits).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 1000])
+def test_features_with_few_and_many_classes(n_classes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % min(n_classes, 100)
+    features = torch.randn(100, 12, generator=generator)[labels] + 0.1 * torch.randn(
+        300, 12, generator=generator
+    )
+    settings = dataclasses.replace(TINY, network="embedding-head", noise=0.1)
+    result = Trainer(ResidentInputs(features), labels, n_classes, settings, GRAPH).train()
+    assert result.logits.shape == (300, n_classes)
+    assert torch.isfinite(result.logits).all()
+
+
+def test_golden_losses() -> None:
+    """Three steps of the tiny configuration, all terms on: their mean losses as first recorded."""
+    reports: list[EpochReport] = []
+    settings = dataclasses.replace(TINY, epochs=1, warmup=0)
+    trainer(settings, n=192, on_epoch=lambda r, _: reports.append(r)).train()
+    assert reports[0].losses == pytest.approx(GOLDEN, abs=1e-4)
+
+
+GOLDEN = {"ce": 2.106961, "inst": 4.523959, "subgraph": 4.745644}
