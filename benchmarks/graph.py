@@ -181,12 +181,14 @@ def our_stages(
     _, selecting = watch(lambda: select(graph, soft, labels, n_classes))
     spreading["residual"] = residual(S, x, Y)
     stages = {"graph": building, "weights": weighing, "propagation": spreading, "selection": selecting}
-    return stages, (graph, S, Y, x)
+    return stages, (weight_graph(graph, symmetrise="sum"), S, Y, x)
 
 
-def cpu_peers(watch: Stopwatch, S: Tensor, Y: Tensor, x: Tensor, labels: Tensor, *, spreading: bool) -> dict:
+def cpu_peers(
+    watch: Stopwatch, W: Tensor, S: Tensor, Y: Tensor, x: Tensor, labels: Tensor, *, spreading: bool
+) -> dict:
     """The same propagation by SciPy and, where it can, by scikit-learn."""
-    matrix = to_scipy(S)
+    matrix, affinity = to_scipy(S), to_scipy(W)
     solved, by_class = watch(lambda: class_by_class(matrix, Y.numpy()), patience=5.0)
     by_class["residual"] = residual(S, torch.as_tensor(solved), Y)
     by_class["largest_difference"] = float(np.abs(solved - x.numpy()).max())
@@ -195,7 +197,7 @@ def cpu_peers(watch: Stopwatch, S: Tensor, Y: Tensor, x: Tensor, labels: Tensor,
         from sklearn.semi_supervised import LabelSpreading
 
         def fit() -> Any:
-            model = LabelSpreading(kernel=lambda *_: matrix, alpha=ALPHA, max_iter=1000, tol=TOLERANCE)
+            model = LabelSpreading(kernel=lambda *_: affinity, alpha=ALPHA, max_iter=1000, tol=TOLERANCE)
             return model.fit(np.zeros((len(labels), 1)), labels.numpy())
 
         peers["sklearn_label_spreading"] = watch(fit, patience=5.0)[1]
@@ -222,8 +224,8 @@ def measure_cpu(sizes: list[int]) -> dict[str, Any]:
             _, flat = watch(lambda z=z, k=k: faiss_flat(z, k), patience=10.0)
             for n_classes in (10, 100):
                 labels = make_labels(n, n_classes)
-                stages, (_, S, Y, x) = our_stages(watch, found, k, n_classes, labels)
-                peers = {"faiss_flat": flat, **cpu_peers(watch, S, Y, x, labels, spreading=n <= 10_000)}
+                stages, (W, S, Y, x) = our_stages(watch, found, k, n_classes, labels)
+                peers = {"faiss_flat": flat, **cpu_peers(watch, W, S, Y, x, labels, spreading=n <= 10_000)}
                 point = {
                     "n": n,
                     "k": k,

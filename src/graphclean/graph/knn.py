@@ -99,10 +99,16 @@ def _top(tile: Tensor, k: int) -> Neighbours:
         values, indices = tile.sort(dim=1, descending=True, stable=True)
         return Neighbours(indices, values)
     values, indices = _largest(tile, k + 1)
-    # Equal values at the cut: topk may have kept the wrong ones. Equal values before it: any order.
-    tied = (values[:, 1:] == values[:, :-1]).any(1).nonzero().squeeze(1)
-    if len(tied):
-        for part in torch.split(tied, 256):
+    tied = values[:, 1:] == values[:, :-1]
+    inside = tied.any(1).nonzero().squeeze(1)
+    if len(inside):
+        # Equal values stand in any order: by index first, then by value without upsetting that.
+        ordered, order = indices[inside].sort(dim=1)
+        ranked = values[inside].gather(1, order).sort(dim=1, descending=True, stable=True)
+        values[inside], indices[inside] = ranked.values, ordered.gather(1, ranked.indices)
+    # Equal values across the cut: topk may have kept the wrong ones, so the whole row is ranked.
+    for part in torch.split(tied[:, -1].nonzero().squeeze(1), 256):
+        if len(part):
             ranked = tile[part].sort(dim=1, descending=True, stable=True)
             values[part], indices[part] = ranked.values[:, : k + 1], ranked.indices[:, : k + 1]
     return Neighbours(indices[:, :k], values[:, :k])
