@@ -57,10 +57,10 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
-def describe(result: dict[str, Any]) -> str:
+def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     """Where and with what it was measured."""
     m = result["machine"]
-    device = m["gpu"] or f"{m['cpu']}, {m['threads']} threads"
+    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} threads"
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
 
 
@@ -183,7 +183,7 @@ Time and the memory it takes on top, by stage. Clustered points on the unit sphe
 {points_table(result["points"])}
 
 Peers in the same run; over 1 × means that ours is faster. SciPy solves the same system in the same type to the same
-residual (1e-6); LabelSpreading iterates to the same tolerance.
+residual (1e-6); LabelSpreading iterates on the same weights until it moves by less than 1e-6.
 
 {table(["N", "k", "K", "peer", "peer takes", "ours takes", ""], rows)}
 
@@ -221,7 +221,7 @@ CPU and GPU on the same points (neighbours differ only where similarities tie wi
 
 {table(["N", "neighbours shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
 
-{describe(result)}
+{describe(result, gpu=True)}
 """
 
 

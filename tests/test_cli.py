@@ -71,7 +71,7 @@ def test_clean_writes_the_run_and_says_what_it_found(cli, named: Path) -> None: 
     for verdict, count in table.verdict.value_counts().items():
         assert f"{verdict} " in done.out
         assert str(count) in done.out
-    assert "280 samples, 3 classes" in done.out
+    assert "280 samples, 16 features, 3 classes" in done.out
     assert "of 100" in done.out
     assert "of the samples belong to no class" in done.out
     assert "Most often relabelled" in done.out

@@ -25,7 +25,7 @@ RULES: dict[str, set[str]] = {
     "run": {"audit", "config", "data", "evaluate", "photos", "runfolder"},
     "progress": set(),
     "screen": {"audit", "evaluate"},
-    "cli": {"config", "data", "progress", "run", "screen"},
+    "cli": {"config", "data", "progress", "run", "runfolder", "screen"},
     "__main__": {"cli"},
     "__init__": {"audit", "graph"},
     "errors": set(),

@@ -1,7 +1,26 @@
 """Verdicts for labels you can't trust: keep, relabel, or out of distribution."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
-from .audit import AuditSettings, clean_embeddings
-from .graph import GraphCleaner, GraphSettings
+
+if TYPE_CHECKING:
+    from .audit import AuditSettings, clean_embeddings
+    from .graph import GraphCleaner, GraphSettings
 
 __all__ = ["AuditSettings", "GraphCleaner", "GraphSettings", "__version__", "clean_embeddings"]
+
+_ROOMS = {
+    "AuditSettings": ".audit",
+    "GraphCleaner": ".graph",
+    "GraphSettings": ".graph",
+    "clean_embeddings": ".audit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: torch takes seconds, and Ctrl-C should be heard meanwhile."""
+    if name in _ROOMS:
+        return getattr(import_module(_ROOMS[name], __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """`graphclean …`: reads the command line, calls `run`, and shows what came of it."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from .config import Config, apply_settings
 from .data.embeddings import Names
 from .errors import InputError
 from .progress import StageProgress
+from .runfolder import plain
 
 app = typer.Typer(
     name="graphclean",
@@ -85,7 +87,10 @@ def clean(
     id_column: IdColumn = None,
     path_column: PathColumn = None,
     embedder: Annotated[
-        str, typer.Option(help="For photos: efficientnet-lite0, which auto takes too (extra photos).")
+        str,
+        typer.Option(
+            help="For photos: efficientnet-lite0, which auto takes (extra photos); none: DATA is embeddings."
+        ),
     ] = "auto",
     neighbours: Annotated[
         NeighbourSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
@@ -156,7 +161,7 @@ def predict(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(help="Which labels are made wrong.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which labels are made wrong.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     settings: Settings = None,
     as_json: Json = False,
@@ -174,7 +179,7 @@ def demo(
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(plain(value), indent=2))
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -194,11 +199,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:
         sys.exit(1)
+    except MemoryError:
+        _fail("this machine's memory is too small for the data", 1)
     except Exception as error:
         # Wrong usage: typer's own exceptions are recognised by their method, as their home has moved.
         describe = getattr(error, "format_message", None)
-        if describe is None:
+        if describe is None and "GRAPHCLEAN_DEBUG" in os.environ:
             raise
+        if describe is None:
+            kind = f"{type(error).__name__}: {error}"
+            _fail(f"unexpected error, please report it: {kind} (GRAPHCLEAN_DEBUG=1 shows where)", 1)
         message = describe()
         if not message:  # no arguments at all: the help was shown
             sys.exit(0)

@@ -53,6 +53,8 @@ class EmbeddedPhotos:
 
 def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
     """Whether DATA is photos (a folder, or a table that names them) rather than embeddings."""
+    if embedder == "none":
+        return False
     if data.is_dir():
         return True
     table = data.suffix.lower() in (".csv", ".tsv", ".parquet")

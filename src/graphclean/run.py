@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from .audit import Audit, Predictor, audit_embeddings, with_unreadable
-from .audit.embeddings import Progress
+from .audit.embeddings import Progress, require_search
 from .audit.evidence import Standardiser
 from .audit.predictor import Calibration, Detector
 from .config import Config
@@ -49,11 +49,14 @@ def clean(
 ) -> Audit:
     """Audit embeddings or photos and write the run folder `out`."""
     check_target(out, overwrite=overwrite)
+    require_search(config.audit)
     names = names if names is not None else Names()
     described: dict[str, Any] = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    described |= {name: value for name, value in asdict(names).items() if value is not None}
     if not are_photos(data, names, embedder):
         source = read_embeddings(data, labels=labels, names=names)
         audit = _audit(source, config, progress)
+        described["columns"] = source.columns
         _write_run(audit, source, out, config, described, overwrite=overwrite)
         return audit
     if labels is not None:
@@ -102,7 +105,8 @@ def predict(
     """Class or OOD for new embeddings or photos, as .csv or .parquet; returns the table and where it is."""
     names = names if names is not None else Names()
     predictor = load_predictor(run)
-    made_by = read_config(run)["source"].get("embedder")
+    described = read_config(run).get("source", {})
+    made_by = described.get("embedder")
     target = out if out is not None else run / "predictions" / f"{data.stem}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
@@ -115,7 +119,8 @@ def predict(
         table = predictor.predict(photos.features, photos.ids, detector)
         table = with_unreadable(table, photos.images.ids, photos.rows)
     else:
-        source = read_embeddings(data, names=names, labelled=False)
+        columns = described.get("columns") if data.suffix.lower() in (".csv", ".tsv", ".parquet") else None
+        source = read_embeddings(data, names=names, labelled=False, columns=columns)
         table = predictor.predict(source.features, source.ids, detector)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,18 @@ from .errors import InputError
 
 FORMAT = 1
 """Rises when an older version could no longer read what this one writes."""
-VERDICTS = "verdicts.parquet"
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
     """Refuse a target that holds something: a run unless `overwrite`, anything else always."""
-    if not out.exists() and not out.is_symlink():
+    try:
+        there = out.exists() or out.is_symlink()
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror}") from error
+    if not there:
+        parent = next(folder for folder in out.absolute().parents if folder.exists())
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise InputError(f"{out}: can't be written: {parent} is not writable")
         return
     if not out.is_dir():
         raise InputError(f"{out}: there is a file of that name; choose another folder with --out")
@@ -47,7 +53,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into that becomes `out` only when the block ends well."""
     check_target(out, overwrite=overwrite)
-    out = out.absolute()
+    out = Path(os.path.realpath(out))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         # Hidden and beside the target, so that the final rename stays on one file system.
@@ -58,8 +64,8 @@ def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield draft
         _swap(draft, out)
-    except OSError as error:
-        raise InputError(f"{out}: can't be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{out}: can't be written: {getattr(error, 'strerror', None) or error}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -72,7 +78,7 @@ def _swap(draft: Path, out: Path) -> None:
         os.rename(out, old)
     try:
         os.rename(draft, out)
-    except OSError:
+    except BaseException:
         if old is not None:
             os.rename(old, out)
         raise
@@ -91,19 +97,21 @@ def replaced(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Plain JSON: NaN becomes null, keys stay in order."""
-    path.write_text(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON has it: text keys, lists, and None for NaN and infinity."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -25,9 +25,8 @@ CONFUSED_SHOWN = 5
 def show_audit(summary: Summary, source: str, out: Path) -> None:
     """The verdicts, what they rest on, and where they are."""
     console = _console()
-    console.print(
-        f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
-    )
+    sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
+    console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
     _show_warnings(summary.warnings)

@@ -14,6 +14,10 @@ from graphclean.errors import InputError
         ([3, 1, -1, 3], [1, 3], [1, 0, -1, 1]),
         (np.array([2.0, np.nan, 0.0]), [0, 2], [1, -1, 0]),
         (["10", "9", "-1"], [9, 10], [1, 0, -1]),
+        (["0.0", "-1.0", "2.0"], [0, 2], [0, -1, 1]),
+        (np.array([2**60, 2**60 + 1, 2**60]), [2**60, 2**60 + 1], [0, 1, 0]),
+        ([b"ant", b"bee"], ["ant", "bee"], [0, 1]),
+        (["0.5", "1"], ["0.5", "1"], [0, 1]),
         (["01", "1", "NA"], ["01", "1", "NA"], [0, 1, 2]),
         (["a", None, "nan"], ["a"], [0, -1, -1]),
         ([True, False], ["False", "True"], [1, 0]),
@@ -35,7 +39,8 @@ def test_labels_of_many_kinds(labels: object, classes: list[object], codes: list
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.5, 1.0], "labels must be names or whole numbers; 1 are not"),
+        ([0.5, 1.0], r"labels must be names or whole numbers, not 0\.5"),
+        ([np.inf, 1.0], "labels must be names or whole numbers, not inf"),
         (np.zeros((3, 2)), "labels must be one a row"),
     ],
 )
@@ -71,6 +76,7 @@ def test_bad_rows_are_counted_and_three_are_named() -> None:
         (np.array([["a"]]), "must be numbers"),
         (np.array([[1j]]), "must be real numbers"),
         ([[1, 2], [3]], "must be"),
+        (np.ones((4, 1)), "one column; directions are compared"),
     ],
 )
 def test_embeddings_that_are_refused(z: object, message: str) -> None:

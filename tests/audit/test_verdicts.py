@@ -24,6 +24,13 @@ def test_a_surely_wrong_label_is_never_uncertain() -> None:
     assert judge(0.01, 0.49, 0.5) == ("ood", 1)
 
 
+def test_no_label_is_replaced_by_itself() -> None:
+    """P(keep) is low, but no single other class is likelier."""
+    posterior = Posterior(np.array([[0.3, 0.2, 0.2]]), np.array([0.3]))
+    decision = decide(posterior, np.array([0]), 0.6)
+    assert (decision.verdict[0], decision.proposed[0]) == ("uncertain", 0)
+
+
 def test_certainty_moves_the_borders() -> None:
     assert judge(0.7, 0.3, 0.0, certainty=0.8) == ("uncertain", 0)
     assert judge(0.55, 0.45, 0.0, certainty=0.5) == ("keep", 0)

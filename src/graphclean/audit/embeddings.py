@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataWarning, InputError
-from ..graph import Graph, as_csr, confident_edges, largest_components, nearest_neighbours
-from ..graph.approx import approximate_neighbours
+from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
+from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import class_prototypes, prototype_similarity
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
@@ -83,11 +83,10 @@ def audit_embeddings(
         n, copies = len(array), Copies.find(array)
         standardiser = Standardiser.fit(array)
         unit = standardiser(array[copies.first])
-        candidates = _knn_graphs(unit, settings, notes, tell)
+        width = unit.shape[1]
     else:
         csr = _check_graph(graph)
-        n, copies = csr.shape[0], Copies.none(csr.shape[0])
-        candidates = iter([(round(csr.values().numel() / n), csr)])
+        n, copies, width = csr.shape[0], Copies.none(csr.shape[0]), None
     encoded = encode_labels(labels, n)
     if len(encoded.classes) < 2:
         raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
@@ -96,6 +95,12 @@ def audit_embeddings(
     if graph is None and max(settings.k) >= len(unit):
         notes.append(f"k is at most {len(unit) - 1}, as there are {len(unit)} distinct samples")
 
+    neighbours = None
+    if graph is not None:
+        candidates = iter([(round(csr.values().numel() / n), csr)])
+    else:
+        neighbours = _search(unit, settings, notes, tell)
+        candidates = _knn_graphs(neighbours, settings, tell)
     heard, model, tried = _choose_graph(candidates, copies, encoded)
     signal, posterior, decision = 0.0, None, undecided(encoded.codes)
     if heard is not None and model is not None:
@@ -113,16 +118,23 @@ def audit_embeddings(
     else:
         by_node = _by_node(posterior, copies)
         selected = _select(heard, by_node, decision, copies, settings.eta)
-        if graph is None:
-            predictor = _make_predictor(by_node, decision, selected, copies, unit, standardiser, encoded)
+        if neighbours is not None:
+            near = Neighbours(neighbours.indices[:, :NEIGHBOURS], neighbours.similarities[:, :NEIGHBOURS])
+            predictor = _make_predictor(
+                by_node, decision, selected, copies, unit, near, standardiser, encoded
+            )
     table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
     k = heard.k if heard is not None else 0
-    return Audit(table, summarise(decision, posterior, encoded, k, tried, signal, selected, notes), predictor)
+    summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, notes)
+    return Audit(table, summary, predictor)
 
 
 def _check_graph(graph: Graph) -> Tensor:
     try:
-        return as_csr(graph, device=torch.device("cpu"))
+        csr = as_csr(graph, device=torch.device("cpu"))
+        if csr.shape[0] == 0:
+            raise ValueError("the graph has no nodes")
+        return csr
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
 
@@ -135,28 +147,42 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     return [str(name) for name in ids]
 
 
-def _knn_graphs(
-    unit: Tensor, settings: AuditSettings, notes: list[str], tell: Progress
-) -> Iterator[tuple[int, Tensor]]:
-    """One graph for each k, from one search; none where there is but one distinct sample."""
+def require_search(settings: AuditSettings) -> None:
+    """Refuse an approximate search without its extra before any long work is done."""
+    if settings.neighbours == "approx":
+        try:
+            load_faiss()
+        except ImportError as error:
+            raise InputError(str(error)) from error
+
+
+def _search(unit: Tensor, settings: AuditSettings, notes: list[str], tell: Progress) -> Neighbours | None:
+    """Neighbours enough for every k and for prediction; None where there is but one distinct sample."""
     limit = len(unit) - 1
     if limit < 1:
-        return
-    ks = sorted({min(k, limit) for k in settings.k})
+        return None
+    k = min(max(*settings.k, NEIGHBOURS), limit)
 
     def progress(done: int, total: int) -> None:
         tell("finding neighbours", done, total)
 
     if settings.neighbours == "approx":
-        try:
-            neighbours, recall = approximate_neighbours(unit, ks[-1], progress=progress)
-        except ImportError as error:
-            raise InputError(str(error)) from error
+        require_search(settings)
+        neighbours, recall = approximate_neighbours(unit, k, progress=progress)
         notes.append(f"neighbours are approximate: {100 * recall:.1f} % of the true ones, by a sample")
-    else:
-        neighbours = nearest_neighbours(unit, ks[-1], progress=progress)
-        if len(unit) > LARGE:
-            notes.append(f"{len(unit)} samples: --neighbours approx would be faster")
+        return neighbours
+    if len(unit) > LARGE:
+        notes.append(f"{len(unit)} samples: --neighbours approx would have been faster")
+    return nearest_neighbours(unit, k, progress=progress)
+
+
+def _knn_graphs(
+    neighbours: Neighbours | None, settings: AuditSettings, tell: Progress
+) -> Iterator[tuple[int, Tensor]]:
+    """One graph for each k, from one search."""
+    if neighbours is None:
+        return
+    ks = sorted({min(k, neighbours.indices.shape[1]) for k in settings.k})
     for step, k in enumerate(ks):
         tell("listening to neighbours", step, len(ks))
         yield k, prefix_graph(neighbours, k)
@@ -209,11 +235,12 @@ def _make_predictor(
     selected: npt.NDArray[np.bool_],
     copies: Copies,
     unit: Tensor,
+    near: Neighbours,
     standardiser: Standardiser,
     labels: Labels,
 ) -> Predictor:
     posterior = torch.as_tensor(by_node, dtype=torch.float32)
-    shares = neighbour_shares(nearest_neighbours(unit, NEIGHBOURS), posterior)
+    shares = neighbour_shares(near, posterior)
     prototypes = class_prototypes(
         unit[torch.as_tensor(copies.node)],
         torch.as_tensor(decision.proposed),

@@ -43,6 +43,8 @@ def check_embeddings(z: Any, *, what: str = "embeddings") -> Floats:
         raise InputError(f"{what} must be a table of rows and columns, not an array of shape {array.shape}")
     if 0 in array.shape:
         raise InputError(f"{what} are empty: {array.shape[0]} rows × {array.shape[1]} columns")
+    if array.shape[1] < 2:
+        raise InputError(f"{what} have one column; directions are compared, so at least two are needed")
     # The range of float32 is what counts from here on: 1e39 is as unusable as inf.
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
@@ -69,28 +71,40 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     if n is not None and len(series) != n:
         raise InputError(f"there are {len(series)} labels for {n} embeddings; each row needs one")
     missing = series.isna().to_numpy()
-    if pd.api.types.is_bool_dtype(series.dtype) or not pd.api.types.is_numeric_dtype(series.dtype):
-        texts = [("" if gone else str(value).strip()) for value, gone in zip(series, missing, strict=True)]
-        texts = ["" if text.lower() == "nan" else text for text in texts]
-        numbers = _whole_numbers(texts)
-        if numbers is None:
-            names = sorted({text for text in texts if text})
-            index: dict[Any, int] = {name: code for code, name in enumerate(names)}
-            return Labels(np.array([index.get(text, -1) for text in texts], dtype=np.int64), names)
-        values = numbers
-    else:
-        values = np.where(missing, -1, series.to_numpy(dtype=np.float64, na_value=np.nan))
-    fractional = values != np.round(values)
-    if fractional.any():
-        example = values[fractional][0]
-        raise InputError(
-            f"labels must be names or whole numbers; {int(fractional.sum())} are not ({example:g})"
-        )
-    whole = values.astype(np.int64)
-    classes, codes = np.unique(whole[whole >= 0], return_inverse=True)
-    result = np.full(len(whole), -1, dtype=np.int64)
-    result[whole >= 0] = codes
-    return Labels(result, [int(c) for c in classes])
+    kind = series.dtype
+    if pd.api.types.is_float_dtype(kind):
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        odd = ~missing & (values != np.round(values))
+        if odd.any() or np.isinf(values).any():
+            example = values[odd | np.isinf(values)][0]
+            raise InputError(f"labels must be names or whole numbers, not {example:g}")
+        return _by_number([-1 if gone else int(v) for v, gone in zip(values, missing, strict=True)])
+    if pd.api.types.is_integer_dtype(kind):
+        return _by_number([-1 if gone else int(v) for v, gone in zip(series, missing, strict=True)])
+    texts = ["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)]
+    numbers = _whole_numbers(texts)
+    if numbers is not None:
+        return _by_number(numbers)
+    names = sorted(set(texts) - {""})
+    index = {name: code for code, name in enumerate(names)}
+    return Labels(np.array([index.get(text, -1) for text in texts], dtype=np.int64), names)
+
+
+def _by_number(values: Sequence[int]) -> Labels:
+    """Classes by number, which may be of any size; below 0 is unlabelled."""
+    classes = sorted({value for value in values if value >= 0})
+    index = {value: code for code, value in enumerate(classes)}
+    codes = np.array([index.get(value, -1) for value in values], dtype=np.int64)
+    if classes and classes[-1] > np.iinfo(np.int64).max:
+        return Labels(codes, [str(value) for value in classes])
+    return Labels(codes, classes)
+
+
+def _text(value: Any) -> str:
+    """A label as text; "nan", as some tools write a missing one, is none."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = text.strip()
+    return "" if text.lower() == "nan" else text
 
 
 def _from_torch(values: Any) -> Any:
@@ -109,16 +123,16 @@ def _flat(labels: Any) -> Any:
     return array
 
 
-def _whole_numbers(texts: Sequence[str]) -> npt.NDArray[np.float64] | None:
-    """The texts as numbers (−1 for empty) if each is written just as a whole number is, else None."""
-    values = np.full(len(texts), -1.0)
-    any_number = False
-    for row, text in enumerate(texts):
+def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
+    """The texts as numbers (−1 for empty) if each is written as a whole number is (7, −1, 7.0), else None."""
+    values = []
+    for text in texts:
+        digits = text.removeprefix("-")
+        digits = digits.split(".")[0] if digits.rstrip("0").endswith(".") else digits
         if not text:
-            continue
-        digits = text[1:] if text.startswith("-") else text
-        if not (digits.isascii() and digits.isdigit()) or (digits[0] == "0" and len(digits) > 1):
+            values.append(-1)
+        elif digits.isascii() and digits.isdigit() and (digits[0] != "0" or len(digits) == 1):
+            values.append(-int(digits) if text.startswith("-") else int(digits))
+        else:
             return None
-        values[row] = int(text)
-        any_number = True
-    return values if any_number else None
+    return values if any(texts) else None

@@ -1,7 +1,7 @@
 """What a user may set about an audit, each with its reason."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Neighbours = Literal["exact", "approx"]
 
@@ -24,7 +24,11 @@ class AuditSettings:
     def __post_init__(self) -> None:
         if not self.k or min(self.k) < 1:
             raise ValueError("k must be whole numbers of at least 1")
+        if self.neighbours not in get_args(Neighbours):
+            raise ValueError(f"neighbours must be one of {', '.join(get_args(Neighbours))}")
         if not 0.5 <= self.certainty < 1:
             raise ValueError("certainty must be from 0.5 to under 1")
         if not 0 < self.eta < 1:
             raise ValueError("eta must be between 0 and 1")
+        if not self.signal >= 0:
+            raise ValueError("signal must be a number of at least 0")

@@ -30,8 +30,9 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
     """Judge the given label first, then what to do about it.
 
     `keep` when P(keep) reaches `certainty`; when P(keep) is at most 1 − `certainty` the label is wrong, and
-    the likelier of `relabel` and `ood` is the verdict; `uncertain` in between. So a label that is surely
-    wrong is never hidden under `uncertain` because the sample might be relabelled or of no class.
+    the likelier of `relabel` and `ood` is the verdict. So a label that is surely wrong is not hidden under
+    `uncertain` because the sample might be relabelled or of no class. `uncertain` in between, and where no
+    other class is likelier than the given one: wrong, perhaps, but nobody can say what it should be.
     An unlabelled sample has no label to judge: it is `ood`, or `unlabelled` with a proposal.
     """
     rows = np.arange(len(given))
@@ -40,6 +41,7 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
     keep = np.where(labelled, posterior.classes[rows, np.maximum(given, 0)], 0)
     known = posterior.classes.sum(1)
     verdict = np.where(known - keep >= posterior.ood, "relabel", "ood").astype("U10")
+    verdict[(verdict == "relabel") & (proposed == given)] = "uncertain"
     verdict[keep > 1 - certainty] = "uncertain"
     verdict[keep >= certainty] = "keep"
     verdict[~labelled] = np.where(posterior.ood[~labelled] >= certainty, "ood", "unlabelled")
@@ -103,6 +105,8 @@ class Summary:
     """What an audit found, in numbers."""
 
     samples: int
+    features: int | None
+    """Columns of the embeddings; None where a graph stood for them."""
     classes: list[Any]
     verdicts: dict[str, int]
     """Samples by verdict."""
@@ -133,6 +137,7 @@ def summarise(
     decision: Decision,
     posterior: Posterior | None,
     labels: Labels,
+    features: int | None,
     k: int,
     k_tried: dict[int, float],
     signal: float,
@@ -148,6 +153,7 @@ def summarise(
         noise_rate, ood_rate = float(1 - kept / known.sum()), float(posterior.ood.mean())
     return Summary(
         samples=len(labels.codes),
+        features=features,
         classes=list(labels.classes),
         verdicts={name: int((decision.verdict == name).sum()) for name in VERDICTS},
         k=k,

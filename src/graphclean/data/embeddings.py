@@ -2,9 +2,10 @@
 
 import difflib
 import json
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,32 +43,41 @@ class EmbeddingSet:
     labels: Any = None
     ids: list[str] | None = None
     notes: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+    """Names of the features, where they are columns of a table."""
 
 
 def read_embeddings(
-    path: Path, *, labels: Path | None = None, names: Names | None = None, labelled: bool = True
+    path: Path,
+    *,
+    labels: Path | None = None,
+    names: Names | None = None,
+    labelled: bool = True,
+    columns: Sequence[str] | None = None,
 ) -> EmbeddingSet:
     """Read embeddings, and their labels from the same file or from the file `labels`.
 
-    With `labelled=False` labels are neither needed nor read (for prediction).
+    With `labelled=False` labels are neither needed nor read (for prediction). `columns` are the features of
+    the table an earlier run was made from: they are taken by name, whatever order they have here.
     """
     names = names if names is not None else Names()
     _check_file(path)
+    own = labels is None
     if path.suffix.lower() in (".npz", ".npy"):
-        for name in ("label_column", "id_column"):
+        for name in ("label_column", "id_column") if own else ():
             _refuse_unused(names, name, path)
         found = _read_numpy(path, names, labelled=labelled and labels is None)
     elif path.suffix.lower() in (".csv", ".tsv", ".parquet"):
-        for name in ("features_key", "labels_key"):
+        for name in ("features_key", "labels_key") if own else ("features_key",):
             _refuse_unused(names, name, path)
-        found = _read_table(path, names, labelled=labelled and labels is None)
+        found = _read_table(path, names, labelled=labelled and labels is None, columns=columns)
     else:
         kinds = ", ".join(SUFFIXES)
         raise InputError(f"{path}: embeddings come as {kinds}, not {path.suffix or 'a file without suffix'}")
     if not labelled:
         return found
     if labels is not None:
-        return EmbeddingSet(found.features, read_labels(labels, names), found.ids, found.notes)
+        return replace(found, labels=_match(found, labels, names))
     if found.labels is None:
         raise InputError(f"{path}: there are no labels in it; give them with --labels FILE")
     return found
@@ -112,6 +122,12 @@ def _guard(path: Path, read: Callable[[], T]) -> T:
         return read()
     except InputError:
         raise
+    except pd.errors.ParserWarning as error:
+        raise InputError(
+            f"{path}: rows have more cells than the header; is there a comma at their end?"
+        ) from error
+    except MemoryError as error:
+        raise InputError(f"{path}: too large for this machine's memory") from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, pa.ArrowException) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "pickle" in reason.lower():
@@ -122,10 +138,14 @@ def _guard(path: Path, read: Callable[[], T]) -> T:
 def _load_arrays(path: Path) -> dict[str, Numbers]:
     def read() -> dict[str, Numbers]:
         with path.open("rb") as file:
+            if not file.read(6).startswith((b"\x93NUMPY", b"PK", b"\x80")):
+                raise InputError(f"{path}: not a NumPy file")
+            file.seek(0)
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {path.stem: loaded}
-            return {name: loaded[name] for name in loaded.files}
+            found = {name: loaded[name] for name in loaded.files}
+            return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
 
     return _guard(path, read)
 
@@ -176,7 +196,12 @@ def _load_table(path: Path) -> pd.DataFrame:
             return frame
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
         # As text first: a label column of 01, 02 or NA must stay what it is.
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        with warnings.catch_warnings():
+            # More cells than the header names: left alone, pandas would shift every column by one.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+            )
 
     table = _guard(path, read)
     if len(table) == 0:
@@ -184,7 +209,27 @@ def _load_table(path: Path) -> pd.DataFrame:
     return table
 
 
-def _read_table(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
+def _match(found: EmbeddingSet, labels: Path, names: Names) -> Any:
+    """Labels from a file of their own: by id where both files have ids, else by position."""
+    values = read_labels(labels, names)
+    if found.ids is None or labels.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        return values
+    table = _load_table(labels)
+    id_column = names.id_column if names.id_column is not None else "id"
+    if id_column not in table.columns:
+        return values
+    keys = [str(value) for value in table[id_column]]
+    by_id = dict(zip(keys, values, strict=True))
+    missing = [key for key in found.ids if key not in by_id]
+    if missing or len(by_id) < len(keys):
+        problem = f"no label for id {missing[0]}" if missing else "an id stands more than once"
+        raise InputError(f"{labels}: labels are matched by {id_column}, but there is {problem}")
+    return [by_id[key] for key in found.ids]
+
+
+def _read_table(
+    path: Path, names: Names, *, labelled: bool, columns: Sequence[str] | None = None
+) -> EmbeddingSet:
     table = _load_table(path)
     label = names.label_column
     if labelled or label is not None or "label" in table.columns:
@@ -195,9 +240,15 @@ def _read_table(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
         id_column = _column(path, table, id_column, "id", "--id-column")
         ids = [str(value) for value in table[id_column]]
     rest = [str(name) for name in table.columns if name not in (label, id_column)]
-    features, ignored = _feature_columns(path, table, rest)
+    if columns is not None:
+        missing = [name for name in columns if name not in rest]
+        if missing:
+            raise InputError(f"{path}: no column {missing[0]!r} in it, which the run was made with")
+        rest = list(columns)
+    features, used, ignored = _feature_columns(path, table, rest)
     notes = [f"columns that hold no numbers were ignored: {', '.join(ignored[:5])}"] if ignored else []
-    return EmbeddingSet(features, table[label] if labelled and label is not None else None, ids, notes)
+    given = table[label] if labelled and label is not None else None
+    return EmbeddingSet(features, given, ids, notes, used)
 
 
 def _column(path: Path, table: pd.DataFrame, name: str | None, default: str, option: str) -> str:
@@ -217,19 +268,21 @@ def _nearest(name: str, there: Sequence[str]) -> str:
     return f"; it holds {', '.join(there[:8])}{', …' if len(there) > 8 else ''}"
 
 
-def _feature_columns(path: Path, table: pd.DataFrame, columns: list[str]) -> tuple[Numbers, list[str]]:
-    """All numeric columns, or the one column of lists; and the columns that are neither."""
-    numeric: list[Numbers] = []
+def _feature_columns(
+    path: Path, table: pd.DataFrame, columns: list[str]
+) -> tuple[Numbers, list[str], list[str]]:
+    """All numeric columns, or the one column of lists; their names; and the columns that are neither."""
+    numeric: dict[str, Numbers] = {}
     lists: list[str] = []
     ignored: list[str] = []
     for name in columns:
         values = table[name]
         if pd.api.types.is_numeric_dtype(values.dtype):
-            numeric.append(values.to_numpy(dtype=np.float64, na_value=np.nan))
+            numeric[name] = values.to_numpy(dtype=np.float64, na_value=np.nan)
         elif _looks_like_list(values.iloc[0]):
             lists.append(name)
         elif (parsed := _as_numbers(values)) is not None:
-            numeric.append(parsed)
+            numeric[name] = parsed
         else:
             ignored.append(name)
     if (lists and numeric) or len(lists) > 1:
@@ -237,12 +290,12 @@ def _feature_columns(path: Path, table: pd.DataFrame, columns: list[str]) -> tup
             f"{path}: features are either number columns or one list column, not {', '.join(lists)} too"
         )
     if lists:
-        return _stack_lists(path, table[lists[0]], lists[0]), ignored
+        return _stack_lists(path, table[lists[0]], lists[0]), lists, ignored
     if not numeric:
         raise InputError(
             f"{path}: no feature columns: none of {', '.join(columns[:8]) or 'its columns'} holds numbers"
         )
-    return np.column_stack(numeric), ignored
+    return np.column_stack(list(numeric.values())), list(numeric), ignored
 
 
 def _looks_like_list(value: Any) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import difflib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ FEW_NUMBERS = 16
 """Number columns from which a table with paths is one of embeddings."""
 
 LEAVES = "leaves the folder"
+
+# Pillow warns of images above its limit, with a path of its own source; `open_image` refuses them.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Choose: TypeAlias = Callable[[list[str]], list[int]]
 """From a table's header to the places of the columns that are wanted."""
@@ -124,8 +128,8 @@ def read_manifest(
 ) -> ImageSet:
     """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
 
-    Columns are named by the caller or known by their usual names. Ids are the paths as written unless an
-    `id_column` is named. Paths that leave the table's folder are rows that are never opened.
+    Columns are named by the caller or known by their usual names. Ids are the paths as written unless there
+    is a column `id`, or an `id_column` is named. Paths that leave the table's folder are never opened.
     """
     if not path.is_file():
         raise InputError(f"{path} is not a file" if path.exists() else f"no such file: {path}")
@@ -134,8 +138,8 @@ def read_manifest(
         chosen = [_find_column(path, header, path_column, PATH_COLUMNS, "path")]
         if labelled:
             chosen.append(_find_column(path, header, label_column, LABEL_COLUMNS, "label"))
-        if id_column is not None:
-            chosen.append(_find_column(path, header, id_column, set(), "id"))
+        if id_column is not None or "id" in header:
+            chosen.append(_find_column(path, header, id_column, {"id"}, "id"))
         return chosen
 
     read = _read_parquet if path.suffix.lower() in {".parquet", ".pq"} else _read_text
@@ -147,7 +151,7 @@ def read_manifest(
     images = ImageSet(
         root=root,
         paths=[place if isinstance(place, Path) else None for place in places],
-        ids=columns[0] if id_column is None else columns[-1],
+        ids=columns[-1] if len(columns) == 2 + labelled else columns[0],
         labels=columns[1] if labelled else None,
         problems={row: place for row, place in enumerate(places) if isinstance(place, str)},
     )

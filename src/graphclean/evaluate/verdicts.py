@@ -28,8 +28,10 @@ class VerdictScores:
 def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScores:
     """Score a verdict table; `truth` holds the true labels (anything on OOD rows), `is_ood` marks those."""
     ood = np.asarray(is_ood, dtype=bool)
-    given = table["given_label"].to_numpy(dtype=object)
-    proposed = table["proposed_label"].to_numpy(dtype=object)
+    given, proposed = (
+        table[name].astype(object).where(table[name].notna(), None).to_numpy(dtype=object)
+        for name in ("given_label", "proposed_label")
+    )
     true = np.asarray(truth, dtype=object)
     wrong = (given != true) | ood
     flagged = table["verdict"].isin(["relabel", "ood"]).to_numpy()

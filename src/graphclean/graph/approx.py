@@ -33,7 +33,7 @@ def approximate_neighbours(
     More cells are searched until a sample of points finds `recall` of its true neighbours; on data without
     clusters that may take as long as the exact search. Seeded, so that two runs agree. On the CPU.
     """
-    faiss = _faiss()
+    faiss = load_faiss()
     unit = normalize(z.float(), dim=1).cpu()
     n, k = len(unit), min(k, len(unit) - 1)
     if k < 1:
@@ -67,7 +67,8 @@ def approximate_neighbours(
     return ApproximateNeighbours(neighbours, reached)
 
 
-def _faiss() -> Any:
+def load_faiss() -> Any:
+    """The faiss module, or an `ImportError` that names the extra."""
     try:
         import faiss
     except ImportError as error:

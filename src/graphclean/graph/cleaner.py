@@ -1,7 +1,7 @@
 """One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -37,6 +37,13 @@ class GraphSettings:
     """Weight of the past in the temporal ensemble of logits."""
     tolerance: float = TOLERANCE
     """Relative error allowed in the solution of Eq. 2."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("symmetrise", Symmetrise), ("evidence", Evidence), ("lcc_edges", LccEdges)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
+        if self.k < 1:
+            raise ValueError("k must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,8 @@ class GraphCleaner:
         if graph is not None:
             neighbours = as_csr(graph, device=self.given.device)
         elif z is not None:
-            neighbours = knn_graph(nearest_neighbours(z, s.k))
+            z = z.detach()
+            neighbours = knn_graph(nearest_neighbours(z if z.dtype == torch.float64 else z.float(), s.k))
         else:
             raise ValueError("a step needs embeddings z or a graph")
         if neighbours.shape[0] != len(self.given):

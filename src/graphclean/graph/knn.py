@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from .csr import from_edges
 
-TILE_BYTES = {"cpu": 2**28, "cuda": 2**31}
+TILE_BYTES = {"cpu": 2**26, "cuda": 2**31}
 """Memory for one tile of similarities, by device; the result does not depend on it."""
 
 
@@ -26,6 +26,7 @@ class Neighbours(NamedTuple):
     """(N, k), the cosine of each."""
 
 
+@torch.no_grad()
 def nearest_neighbours(
     z: Tensor,
     k: int,
@@ -49,11 +50,15 @@ def nearest_neighbours(
     rows, columns = _tile_shape(len(q), len(z), k, z.element_size(), budget)
     indices = torch.empty(len(q), k, dtype=torch.int64, device=z.device)
     similarities = torch.empty(len(q), k, dtype=z.dtype, device=z.device)
+    # One buffer for all tiles: fresh memory for each would cost the CPU more than the products.
+    buffer = torch.empty(rows * columns, dtype=z.dtype, device=z.device)
     for start in range(0, len(q), rows):
         block = slice(start, min(start + rows, len(q)))
         best: Neighbours | None = None
         for left in range(0, len(z), columns):
-            tile = q[block] @ z[left : left + columns].T
+            part = z[left : left + columns]
+            shape = (block.stop - block.start, len(part))
+            tile = torch.mm(q[block], part.T, out=buffer[: shape[0] * shape[1]].view(shape))
             if own:
                 _mask_diagonal(tile, block.start - left)
             found = _top(tile, k)

@@ -27,8 +27,9 @@ def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrise: Symmetrise = "
     """
     graph = in_contract(graph)
     values = graph.values().clamp(min=0) ** gamma
-    live = values > 0
-    rows, cols, values = edge_rows(graph)[live], graph.col_indices()[live].long(), values[live]
+    rows, cols = edge_rows(graph), graph.col_indices().long()
+    live = (values > 0) & (rows != cols)
+    rows, cols, values = rows[live], cols[live], values[live]
     if values.device.type == "cpu":
         return _symmetrise_scipy(rows, cols, values, graph.shape[0], symmetrise)
     return symmetrise_by_sorting(rows, cols, values, graph.shape[0], symmetrise)
