@@ -11,7 +11,9 @@ DENSE = np.array([[0, 0.5, 0.2], [0.1, 0, 0], [0, 0.3, 0]])
 def unsorted_csr() -> torch.Tensor:
     """DENSE with its first row stored backwards."""
     indptr, indices = torch.tensor([0, 2, 3, 4]), torch.tensor([2, 1, 0, 1])
-    return torch.sparse_csr_tensor(indptr, indices, torch.tensor([0.2, 0.5, 0.1, 0.3]).double(), (3, 3))
+    return torch.sparse_csr_tensor(
+        indptr, indices, torch.tensor([0.2, 0.5, 0.1, 0.3], dtype=torch.float64), (3, 3)
+    )
 
 
 @pytest.mark.parametrize(
