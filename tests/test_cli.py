@@ -119,6 +119,34 @@ def test_predict_from_the_run(cli, named: Path) -> None:  # type: ignore[no-unty
     assert not np.allclose(pd.read_parquet(named.parent / "p.parquet").ood_score, table.ood_score)
 
 
+def test_json_stays_json_where_nothing_was_scored(cli) -> None:  # type: ignore[no-untyped-def]
+    done = cli("demo", "--json", "--set", "audit.signal=1e9")
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    assert json.loads(done.out, parse_constant=refuse)["scores"]["ood_auroc"] is None
+
+
+def test_a_table_with_paths_and_embeddings_can_be_told_from_photos(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([60, 60])
+    frame = pd.DataFrame(z[:, :6]).assign(label=labels, image=[f"{i}.jpg" for i in range(120)])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "no images" in cli("clean", "t.csv").err
+    assert "120 samples, 6 features" in cli("clean", "t.csv", "--embedder", "none").out
+
+
+def test_an_unexpected_error_is_one_line_too(cli, named: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(run, "clean", broken)
+    done = cli("clean", str(named))
+    assert done.code == 1
+    assert done.err.startswith("graphclean: unexpected error, please report it: RuntimeError: boom")
+    assert done.err.count("\n") == 1
+
+
 def test_demo_shows_what_was_found_against_the_truth(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = cli("demo")
     assert done.code == 0

@@ -59,6 +59,15 @@ def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_link_to_an_empty_folder_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    make_run(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "config.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
 def test_other_files_are_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     check_target(tmp_path / "photos", overwrite=False)

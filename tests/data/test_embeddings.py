@@ -122,7 +122,7 @@ def test_refused_files(tmp_path: Path) -> None:
         (tmp_path, "a folder, not a file"),
         (write(tmp_path / "e.npz", b""), "the file is empty"),
         (write(tmp_path / "x.pkl", pickle.dumps(Z)), "embeddings come as .npz, .npy"),
-        (write(tmp_path / "g.npz", b"garbage"), "can't be read"),
+        (write(tmp_path / "g.npz", b"garbage"), "not a NumPy file"),
         (write(tmp_path / "g.parquet", b"garbage"), "can't be read"),
         (
             write(tmp_path / "b.npy", pickle.dumps(Z)),
@@ -164,3 +164,44 @@ def test_truncated_files_are_refused(tmp_path: Path) -> None:
     for name, content in (("a.npz", whole[: len(whole) // 2]), ("a.npy", array[:-8]), ("b.npy", array[:20])):
         with pytest.raises(InputError, match="can't be read"):
             read_embeddings(write(tmp_path / name, content))
+
+
+def test_a_comma_at_the_end_of_rows_does_not_shift_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", b"id,label,f0,f1\ns0,ant,1,2,\ns1,bee,3,4,\n")
+    with pytest.raises(InputError, match="rows have more cells than the header"):
+        read_embeddings(path)
+
+
+def test_columns_of_an_earlier_run_are_taken_by_name(tmp_path: Path) -> None:
+    table(label=Y).to_csv(tmp_path / "a.csv", index=False)
+    used = read_embeddings(tmp_path / "a.csv").columns
+    assert used == ["f0", "f1", "f2"]
+    table(extra=1.0)[["extra", "f2", "f0", "f1"]].to_csv(tmp_path / "b.csv", index=False)
+    again = read_embeddings(tmp_path / "b.csv", labelled=False, columns=used)
+    np.testing.assert_allclose(again.features, Z, rtol=1e-6)
+    table()[["f0", "f1"]].to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(InputError, match="no column 'f2' in it, which the run was made with"):
+        read_embeddings(tmp_path / "c.csv", labelled=False, columns=used)
+
+
+def test_a_file_of_labels_with_ids_is_matched_by_id(tmp_path: Path) -> None:
+    table(id=list("wxyz")).to_csv(tmp_path / "z.csv", index=False)
+    pd.DataFrame({"id": list("zyxw"), "label": ["d", "c", "b", "a"]}).to_csv(tmp_path / "y.csv", index=False)
+    found = read_embeddings(tmp_path / "z.csv", labels=tmp_path / "y.csv")
+    assert list(found.labels) == ["a", "b", "c", "d"]
+    pd.DataFrame({"id": list("zyx"), "label": ["d", "c", "b"]}).to_csv(tmp_path / "short.csv", index=False)
+    with pytest.raises(InputError, match="labels are matched by id, but there is no label for id w"):
+        read_embeddings(tmp_path / "z.csv", labels=tmp_path / "short.csv")
+
+
+def test_names_may_belong_to_the_file_of_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", Z)
+    pd.DataFrame({"n": range(4), "species": Y}).to_csv(tmp_path / "y.csv", index=False)
+    found = read_embeddings(
+        tmp_path / "z.npy", labels=tmp_path / "y.csv", names=Names(label_column="species")
+    )
+    assert list(found.labels) == Y
+    table().to_csv(tmp_path / "z.csv", index=False)
+    np.savez(tmp_path / "y.npz", a=np.array(Y), b=np.arange(4))
+    found = read_embeddings(tmp_path / "z.csv", labels=tmp_path / "y.npz", names=Names(labels_key="a"))
+    assert list(found.labels) == Y

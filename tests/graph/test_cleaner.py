@@ -168,7 +168,16 @@ def test_odd_inputs_give_finite_rows_that_sum_to_one(
         assert (cleaned.confident | ~cleaned.selected).all()
 
 
+def test_half_precision_and_gradients_are_taken() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    half = z.to(torch.bfloat16).requires_grad_()
+    cleaned = GraphCleaner(labels, 4, RELEASE).step(half, logits)
+    assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
+
+
 def test_wrong_sizes_and_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="symmetrise must be one of max, sum"):
+        GraphSettings(symmetrise="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="label 3 is outside the 3 classes"):
         GraphCleaner(torch.tensor([0, 3]), 3)
     with pytest.raises(ValueError, match="5 nodes for 4 labels"):
