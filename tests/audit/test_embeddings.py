@@ -101,6 +101,17 @@ def test_features_without_signal_are_refused_a_verdict() -> None:
     assert table.attrs["summary"]["noise_rate"] is None
 
 
+def test_weak_features_relabel_nothing() -> None:
+    """All labels are right, and the features hardly tell: noise and weakness look alike."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(3000) % 10
+    z = 0.12 * rng.normal(size=(10, 16))[labels] + rng.normal(size=(3000, 16))
+    with pytest.warns(DataWarning, match="too weak to relabel by|no class signal"):
+        table = clean_embeddings(z, labels)
+    assert not (table.verdict == "relabel").any()
+    assert (table.proposed_label == table.given_label)[table.verdict == "uncertain"].all()
+
+
 def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
     with pytest.warns(DataWarning, match="no class signal|exact copies|at most 0"):
         table = clean_embeddings(np.ones((50, 3)), np.arange(50) % 2)

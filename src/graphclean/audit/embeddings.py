@@ -21,7 +21,16 @@ from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_m
 from .notes import copy_notes, id_notes, label_notes
 from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
 from .settings import AuditSettings
-from .verdicts import Decision, Summary, decide, summarise, undecided, verdict_table
+from .verdicts import (
+    Decision,
+    Summary,
+    decide,
+    expected_right,
+    summarise,
+    undecided,
+    verdict_table,
+    withhold_relabels,
+)
 
 Progress = Callable[[str, int, int], None]
 
@@ -109,6 +118,13 @@ def audit_embeddings(
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
             decision = decide(posterior, encoded.codes, settings.certainty)
+            right = expected_right(decision, posterior, encoded.codes).get("relabel", 1.0)
+            if right < 0.5:
+                decision = withhold_relabels(decision, encoded.codes)
+                notes.append(
+                    f"the features are too weak to relabel by: about {round(100 * right)} of 100 proposals "
+                    "would be right, by the model's own estimate; nothing was relabelled"
+                )
     selected, predictor = np.zeros(n, dtype=bool), None
     if heard is None or posterior is None:
         notes.append(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,13 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
     proposed = np.where(verdict == "keep", given, proposed)
     quality = np.where(labelled, keep / np.maximum(known, 1e-12), np.nan)
     return Decision(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
+
+
+def withhold_relabels(decision: Decision, given: Codes) -> Decision:
+    """Every `relabel` as `uncertain` and no proposals: for features too weak to say what a label should be."""
+    unsure = np.isin(decision.verdict, ("relabel", "uncertain"))
+    verdict = np.where(unsure, "uncertain", decision.verdict)
+    return replace(decision, verdict=verdict, proposed=np.where(unsure, given, decision.proposed))
 
 
 def undecided(given: Codes) -> Decision:
@@ -161,14 +168,14 @@ def summarise(
         signal=signal,
         noise_rate=noise_rate,
         ood_rate=ood_rate,
-        expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
+        expected_right=expected_right(decision, posterior, labels.codes) if posterior is not None else {},
         confused=_confused_pairs(decision, labels),
         selected=int(selected.sum()),
         warnings=notes,
     )
 
 
-def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
+def expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
     """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
     rows = np.arange(len(given))
     right = {

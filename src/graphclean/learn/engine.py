@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
-from .augment import apply_crops, augmix, draw_beta, draw_crops
+from .augment import apply_crops, augmix, draw_beta, draw_crops, mixup
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from .losses import contrastive_losses, mixup_cross_entropy
+from .losses import contrastive_losses, mixup_cross_entropy, total_loss
 from .networks import build_network
 from .settings import LearnSettings
 
@@ -183,7 +183,7 @@ class Trainer:
                     positives=s.subgraph_positives,
                 )
             ce = self._mixup_loss(weak, strong, targets, trusted, places)
-        total = ce + s.lambda_inst * inst + s.lambda_subgraph * subgraph
+        total = total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph)
         self.optimiser.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
@@ -209,9 +209,9 @@ class Trainer:
         else:
             lam = draw_beta(self.settings.mixup, self.settings.mixup, self.generator)
             partner = torch.randperm(2 * places, generator=self.generator, device=self.device)
-        mixed = lam * images + (1 - lam) * images[partner]
-        logits = self.network(mixed).logits
-        return mixup_cross_entropy(logits.float(), labels, labels[partner], lam, weight)
+        mixed = mixup(images, labels, lam, partner)
+        logits = self.network(mixed.images).logits
+        return mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
 
     def _views(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """A weak and a strong view of every input, scaled."""

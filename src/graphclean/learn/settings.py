@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Positives = Literal["release", "paper"]
+from .losses import Positives
+
 AugMixVariant = Literal["full", "last-chain", "off"]
 Method = Literal["ngc", "ce"]
 
