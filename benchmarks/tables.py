@@ -192,7 +192,7 @@ All that follows the search, as a share of the search: {"; ".join(shares)}.
 {growth_line(result["growth"])}
 
 Approximate neighbours (`--neighbours approx`) search until a sample finds 97 % of its true neighbours; on loose data
-that is hardly worth it:
+that may take as long as the exact search, or longer:
 
 {approximate}
 

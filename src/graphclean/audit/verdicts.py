@@ -51,7 +51,7 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
 
 
 def withhold_relabels(decision: Decision, given: Codes) -> Decision:
-    """Every `relabel` as `uncertain` and no proposals: for features too weak to say what a label should be."""
+    """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
     unsure = np.isin(decision.verdict, ("relabel", "uncertain"))
     verdict = np.where(unsure, "uncertain", decision.verdict)
     return replace(decision, verdict=verdict, proposed=np.where(unsure, given, decision.proposed))
