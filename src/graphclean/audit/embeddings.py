@@ -25,7 +25,7 @@ from .verdicts import (
     Decision,
     Summary,
     decide,
-    expected_right,
+    proposal_strength,
     summarise,
     undecided,
     verdict_table,
@@ -118,12 +118,12 @@ def audit_embeddings(
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
             decision = decide(posterior, encoded.codes, settings.certainty)
-            right = expected_right(decision, posterior, encoded.codes).get("relabel", 1.0)
-            if right < 0.5:
+            sure = proposal_strength(decision, posterior)
+            if sure < settings.strength:
                 decision = withhold_relabels(decision, encoded.codes)
                 notes.append(
-                    f"the features are too weak to relabel by: about {round(100 * right)} of 100 proposals "
-                    "would be right, by the model's own estimate; nothing was relabelled"
+                    f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would "
+                    f"be right, {round(100 * settings.strength)} are needed; nothing was relabelled"
                 )
     selected, predictor = np.zeros(n, dtype=bool), None
     if heard is None or posterior is None:

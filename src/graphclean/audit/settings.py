@@ -20,6 +20,8 @@ class AuditSettings:
     """Probability of its class that a sample needs to enter the selected clean set."""
     signal: float = 5.0
     """Standard errors by which neighbours must agree beyond chance; under it nothing is relabelled."""
+    strength: float = 0.6
+    """How sure proposals must be on average; under it the features are too weak to relabel by."""
 
     def __post_init__(self) -> None:
         if not self.k or min(self.k) < 1:

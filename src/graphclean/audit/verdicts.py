@@ -50,6 +50,15 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
     return Decision(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
 
 
+def proposal_strength(decision: Decision, posterior: Posterior) -> float:
+    """How sure the proposals of `relabel` verdicts are on average, given that a known class is right."""
+    moved = np.flatnonzero(decision.verdict == "relabel")
+    if len(moved) == 0:
+        return 1.0
+    known = posterior.classes[moved]
+    return float((known[np.arange(len(moved)), decision.proposed[moved]] / known.sum(1)).mean())
+
+
 def withhold_relabels(decision: Decision, given: Codes) -> Decision:
     """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
     unsure = np.isin(decision.verdict, ("relabel", "uncertain"))
@@ -168,14 +177,14 @@ def summarise(
         signal=signal,
         noise_rate=noise_rate,
         ood_rate=ood_rate,
-        expected_right=expected_right(decision, posterior, labels.codes) if posterior is not None else {},
+        expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
         confused=_confused_pairs(decision, labels),
         selected=int(selected.sum()),
         warnings=notes,
     )
 
 
-def expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
+def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
     """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
     rows = np.arange(len(given))
     right = {
