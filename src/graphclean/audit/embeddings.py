@@ -122,8 +122,9 @@ def audit_embeddings(
             if sure < settings.strength:
                 decision = withhold_relabels(decision, encoded.codes)
                 notes.append(
-                    f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would "
-                    f"be right, {round(100 * settings.strength)} are needed; nothing was relabelled"
+                    "the features are too weak to relabel by: of 100 proposals about "
+                    f"{round(100 * sure)} would be right, {round(100 * settings.strength)} are needed; "
+                    "nothing was relabelled"
                 )
     selected, predictor = np.zeros(n, dtype=bool), None
     if heard is None or posterior is None:
