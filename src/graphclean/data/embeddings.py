@@ -1,8 +1,8 @@
 """Embeddings and labels from files: .npz, .npy, .csv and .parquet. Nothing pickled is ever loaded."""
 
+import csv
 import difflib
 import json
-import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -122,10 +122,6 @@ def _guard(path: Path, read: Callable[[], T]) -> T:
         return read()
     except InputError:
         raise
-    except pd.errors.ParserWarning as error:
-        raise InputError(
-            f"{path}: rows have more cells than the header; is there a comma at their end?"
-        ) from error
     except MemoryError as error:
         raise InputError(f"{path}: too large for this machine's memory") from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, pa.ArrowException) as error:
@@ -196,12 +192,8 @@ def _load_table(path: Path) -> pd.DataFrame:
             return frame
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
         # As text first: a label column of 01, 02 or NA must stay what it is.
-        with warnings.catch_warnings():
-            # More cells than the header names: left alone, pandas would shift every column by one.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
-            )
+        _check_width(path, separator)
+        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
 
     table = _guard(path, read)
     if len(table) == 0:
@@ -225,6 +217,15 @@ def _match(found: EmbeddingSet, labels: Path, names: Names) -> Any:
         problem = f"no label for id {missing[0]}" if missing else "an id stands more than once"
         raise InputError(f"{labels}: labels are matched by {id_column}, but there is {problem}")
     return [by_id[key] for key in found.ids]
+
+
+def _check_width(path: Path, separator: str) -> None:
+    """Refuse rows longer than the header: pandas would take the first column for an index, and shift."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator)
+        header, first = next(reader, []), next(reader, [])
+    if len(first) > len(header):
+        raise InputError(f"{path}: rows have more cells than the header; is there a comma at their end?")
 
 
 def _read_table(
