@@ -1,10 +1,13 @@
 """Train a preset on CIFAR-10 with wrong labels and TinyImageNet among it; record times and scores.
 
-python benchmarks/engine.py decode --data-root DATA --arrays DIR     # once: parquet tables to arrays
-python benchmarks/engine.py run --arrays DIR --name ngc-60 --set learn.epochs=60
+Once, from parquet tables to arrays, then any number of runs:
+
+    python benchmarks/engine.py decode DATA/cifar10/*.parquet DATA/tinyimagenet32/*.parquet --arrays DIR
+    python benchmarks/engine.py run --arrays DIR --name ngc-60-epochs --set learn.epochs=60
 """
 
 import argparse
+import json
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -126,8 +129,6 @@ def run(options: argparse.Namespace) -> None:
     }
     folder = options.out / CELL / options.name if not options.flat else options.out
     folder.mkdir(parents=True, exist_ok=True)
-    import json
-
     path = folder / (f"{options.seed}.json" if not options.flat else f"{options.name}-{options.seed}.json")
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(path, scores["auto"], asdict(final), f"{seconds:.0f} s", flush=True)
