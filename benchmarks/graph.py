@@ -226,15 +226,7 @@ def measure_cpu(sizes: list[int]) -> dict[str, Any]:
                 labels = make_labels(n, n_classes)
                 stages, (W, S, Y, x) = our_stages(watch, found, k, n_classes, labels)
                 peers = {"faiss_flat": flat, **cpu_peers(watch, W, S, Y, x, labels, spreading=n <= 10_000)}
-                point = {
-                    "n": n,
-                    "k": k,
-                    "classes": n_classes,
-                    "stages": {"search": searching, **stages},
-                    "peers": peers,
-                }
-                points.append(point)
-                show_point(point)
+                points.append(make_point(n, k, n_classes, searching, stages, peers=peers))
     return {"points": points, "growth": measure_growth(watch, [10_000, 20_000, 40_000, 70_000])}
 
 
@@ -327,15 +319,7 @@ def measure_cuda() -> dict[str, Any]:
                 lambda z=z, k=k, labels=labels, n_classes=n_classes: whole_step(z, k, labels, n_classes)[-1],
                 repeats=5 if n < 500_000 else 1,
             )
-            point = {
-                "n": n,
-                "k": k,
-                "classes": n_classes,
-                "stages": {"search": searching, **stages},
-                "whole": together,
-            }
-            points.append(point)
-            show_point(point)
+            points.append(make_point(n, k, n_classes, searching, stages, whole=together))
     return {
         "points": points,
         "growth": measure_growth(watch, [10_000, 20_000, 40_000, 70_000, 140_000]),
@@ -361,6 +345,13 @@ def compare_devices(n: int, k: int, n_classes: int) -> dict[str, Any]:
     }
     print("cpu and cuda:", agreement, flush=True)
     return agreement
+
+
+def make_point(n: int, k: int, n_classes: int, searching: dict, stages: dict, **more: Any) -> dict[str, Any]:
+    """One measured point, shown as it is made."""
+    point = {"n": n, "k": k, "classes": n_classes, "stages": {"search": searching, **stages}, **more}
+    show_point(point)
+    return point
 
 
 def show_point(point: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """One tree of frozen settings; presets and `--set section.name=value` on top of it."""
 
-import difflib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -8,7 +7,7 @@ from importlib.resources import files
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .audit import AuditSettings
-from .errors import InputError
+from .errors import InputError, suggest
 from .graph import GraphSettings
 from .learn.settings import LearnSettings
 
@@ -38,9 +37,7 @@ def read_preset(name: str) -> str:
     """A preset as it is written, with its reasons."""
     names = preset_names()
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
-        raise InputError(f"no preset {name}; {hint}")
+        raise InputError(f"no preset {name}; {suggest(name, names)}")
     return files(__package__).joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -70,9 +67,7 @@ def _assign(config: Config, name: str, value: Any, where: str, sections: Sequenc
     parts = [part.name for part in fields(config) if not sections or part.name in sections]
     known = [f"{part}.{setting.name}" for part in parts for setting in fields(getattr(config, part))]
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-        raise InputError(f"{where}: no such setting; {hint}")
+        raise InputError(f"{where}: no such setting; {suggest(name, known)}")
     section_name, _, key = name.partition(".")
     section = getattr(config, section_name)
     kind = get_type_hints(type(section))[key]

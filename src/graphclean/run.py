@@ -112,16 +112,21 @@ def predict(
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     if target.exists() and not overwrite:
         raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
+
+    def search(done: int, total: int) -> None:
+        if progress is not None:
+            progress("finding neighbours", done, total)
+
     if are_photos(data, names, None):
         if made_by is None:
             raise InputError(f"{run}: this run was made from embeddings, so photos can't be compared with it")
         photos = embed_photos(data, names, embedder=made_by, labelled=False, progress=progress)
-        table = predictor.predict(photos.features, photos.ids, detector)
+        table = predictor.predict(photos.features, photos.ids, detector, search)
         table = with_unreadable(table, photos.images.ids, photos.rows)
     else:
         columns = described.get("columns") if data.suffix.lower() in (".csv", ".tsv", ".parquet") else None
         source = read_embeddings(data, names=names, labelled=False, columns=columns)
-        table = predictor.predict(source.features, source.ids, detector)
+        table = predictor.predict(source.features, source.ids, detector, search)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)

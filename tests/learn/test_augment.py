@@ -384,3 +384,15 @@ class TestCuda:
         permutation = torch.randperm(8, generator=generator, device="cuda")
         mixed = mixup(views, torch.zeros(8, device="cuda"), lam, permutation)
         assert mixed.images.device.type == "cuda"
+
+
+def test_crops_without_flip_are_the_same_crops() -> None:
+    images = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8).repeat(40, 1, 1, 1)
+    mirrored, straight = (
+        crop_and_flip(images, torch.Generator().manual_seed(3), pad=2, flip=flip) for flip in (True, False)
+    )
+    unflipped = (mirrored == straight).flatten(1).all(1)
+    assert 5 < int(unflipped.sum()) < 35
+    # Rows of `straight` rise wherever they are not padding.
+    inner = straight[:, 0, 2:6, 2:6].int()
+    assert (inner.diff(dim=2) == 1).all()

@@ -1,5 +1,6 @@
 """Class or OOD for new embeddings, from what an audit learned."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -86,7 +87,13 @@ class Predictor:
     zeta: float
     """s(x) below which the prototypes reject: as many training samples lie below it as are estimated OOD."""
 
-    def predict(self, z: Any, ids: list[str] | None = None, detector: Detector = "graph") -> pd.DataFrame:
+    def predict(
+        self,
+        z: Any,
+        ids: list[str] | None = None,
+        detector: Detector = "graph",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> pd.DataFrame:
         """A row a sample: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood).
 
         `predicted_label` is always the best known class. `ood_score` is the chance of being OOD by the
@@ -98,7 +105,7 @@ class Predictor:
             raise InputError(f"these embeddings have {array.shape[1]} columns, the run was made with {width}")
         unit = self.standardiser(array)
         if detector == "graph":
-            found = nearest_neighbours(self.nodes, NEIGHBOURS, queries=unit)
+            found = nearest_neighbours(self.nodes, NEIGHBOURS, queries=unit, progress=progress)
             known, score = self.calibration(neighbour_shares(found, self.posterior))
             rejected = score >= 0.5
         else:

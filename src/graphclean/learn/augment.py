@@ -54,9 +54,15 @@ def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
     return padded.gather(2, index.unsqueeze(1).expand(-1, images.shape[1], -1)).view(images.shape)
 
 
-def crop_and_flip(images: Tensor, generator: Generator, *, pad: int = 4) -> Tensor:
-    """The weak view: a random crop of the image with `pad` black pixels around it, mirrored half the time."""
-    return apply_crops(images, draw_crops(len(images), generator), pad=pad)
+def crop_and_flip(images: Tensor, generator: Generator, *, pad: int = 4, flip: bool = True) -> Tensor:
+    """The weak view: a random crop of the image with `pad` black pixels around it, mirrored half the time.
+
+    Without `flip` nothing is mirrored, and the crops are the same.
+    """
+    draws = draw_crops(len(images), generator)
+    if not flip:
+        draws[:, 2] = 1
+    return apply_crops(images, draws, pad=pad)
 
 
 def draw_augmix(n: int, generator: Generator, *, width: int = 3, depth: int = 3) -> Tensor:

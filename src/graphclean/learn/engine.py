@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
-from .augment import apply_crops, augmix, draw_beta, draw_crops, mixup
+from .augment import augmix, crop_and_flip, draw_beta, mixup
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
 from .networks import build_network
@@ -222,10 +222,7 @@ class Trainer:
         for strong in (False, True):
             view = batch
             if s.crop > 0 or s.flip:
-                draws = draw_crops(len(batch), self.generator)
-                if not s.flip:
-                    draws[:, 2] = 1
-                view = apply_crops(batch, draws, pad=s.crop)
+                view = crop_and_flip(batch, self.generator, pad=s.crop, flip=s.flip)
             if strong and s.augmix != "off":
                 views.append(self._scale(augmix(view, self.generator, variant=s.augmix)))
             else:

@@ -4,14 +4,13 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 `torch.manual_seed` before building fixes them.
 """
 
-import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 
 EMBEDDING_DIM = 64
 """Length of z, as in the paper."""
@@ -181,9 +180,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
 def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
     """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
     if name not in NETWORKS:
-        close = difflib.get_close_matches(name, NETWORKS, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(NETWORKS)}"
-        raise InputError(f"{name}: no such network; {hint}")
+        raise InputError(f"{name}: no such network; {suggest(name, NETWORKS)}")
     return NETWORKS[name](n_classes, input_shape=input_shape, **options)
 
 
