@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
-from .augment import draw_beta, mixup
+from .augment import Mixed, draw_beta, mixup
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .compiling import Compiled
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
@@ -22,13 +22,13 @@ from .settings import LearnSettings
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
-BUCKET = 16
-"""Selected samples a step are filled up to a multiple of this, so that few shapes occur."""
+BUCKET = 64
+"""Compiled, selected samples a step are filled up to a multiple of this, so that few shapes occur."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
-COMPILE_FROM = 2_000_000
-"""Samples trained on in all from which compiling saves more time than it takes."""
+COMPILE_FROM = 8_000_000
+"""Samples trained on in all from which compiling saves more time than it takes, two minutes or so."""
 
 
 class DivergedError(RuntimeError):
@@ -131,13 +131,11 @@ class Trainer:
         self.epoch = 0
         self.batch = min(settings.batch, len(inputs))
         work = settings.epochs * len(inputs)
-        compiled = settings.compile == "on" or (
+        self._compiled = settings.compile == "on" or (
             settings.compile == "auto" and on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         )
-        self._forward: Callable[[Tensor], Output] = (
-            Compiled(self.network, any_length=True) if compiled else self.network
-        )
-        self._views = Views(settings, self.generator, compiled=compiled)
+        self._forward: Callable[[Tensor], Output] = Compiled(self.network) if self._compiled else self.network
+        self._views = Views(settings, self.generator, compiled=self._compiled)
         self._under_way: _Epoch | None = None
         self._stop = False
 
@@ -181,29 +179,38 @@ class Trainer:
         """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
         cleaned = self.cleaner.step(*self.embed())
-        batches = shuffled_batches(len(self.inputs), self.batch, self.generator)
+        _, trusted = self._lesson(cleaned)
+        batches = shuffled_batches(len(self.inputs), self.batch, self.generator, trusted)
         totals = torch.zeros(len(TERMS), device=self.device)
         self._wait()
         seconds = time.perf_counter() - started
         return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
 
+    @property
+    def _warm(self) -> bool:
+        return self.settings.method == "ce" or self.epoch < self.settings.warmup
+
+    def _lesson(self, cleaned: Cleaned) -> tuple[Tensor, Tensor]:
+        """The label of every sample, and whether it is trained on: the given ones at first, then ŷ."""
+        if self._warm:
+            return self.labels.clamp(min=0), self.labels >= 0
+        return cleaned.labels, cleaned.selected
+
     def _run_epoch(self) -> None:
         epoch = self._under_way if self._under_way is not None else self._begin_epoch()
         started = time.perf_counter()
-        warm = self.settings.method == "ce" or self.epoch < self.settings.warmup
-        targets = self.labels.clamp(min=0) if warm else epoch.cleaned.labels
-        trusted = self.labels >= 0 if warm else epoch.cleaned.selected
+        targets, trusted = self._lesson(epoch.cleaned)
         batches = epoch.batches
         # One look at the selection for the whole epoch: how many places each step needs for it.
-        places = [min(self.batch, -(-count // BUCKET) * BUCKET) for count in trusted[batches].sum(1).tolist()]
+        counts = trusted[batches].sum(1).tolist()
+        step_up = BUCKET if self._compiled else 1
+        places = [min(self.batch, -(-count // step_up) * step_up) for count in counts]
         left = batches[epoch.step :]
         for indices, batch in zip(left, self.inputs.stream(left), strict=True):
             if self._stop:
                 self._interrupt(epoch, time.perf_counter() - started)
             self._set_lr(self.epoch + epoch.step / len(batches))
-            epoch.totals += self._step(
-                batch, targets[indices], trusted[indices], places[epoch.step], contrast=not warm
-            )
+            epoch.totals += self._step(batch, targets[indices], trusted[indices], places[epoch.step])
             epoch.step += 1
         losses = dict(zip(TERMS, (epoch.totals / len(batches)).tolist(), strict=True))
         bad = [name for name, value in losses.items() if not math.isfinite(value)]
@@ -212,14 +219,14 @@ class Trainer:
         self._under_way = None
         epoch.seconds += time.perf_counter() - started
         if self.on_epoch is not None:
-            self.on_epoch(self._report(epoch, losses, warm, places.count(0)), epoch.cleaned)
+            self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
-    def _report(self, epoch: _Epoch, losses: dict[str, float], warm: bool, empty_steps: int) -> EpochReport:
+    def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
         cleaned = epoch.cleaned
         sizes = torch.bincount(cleaned.labels[cleaned.selected], minlength=self.n_classes)
         return EpochReport(
             epoch=self.epoch + 1,
-            warmup=warm,
+            warmup=self._warm,
             losses=losses,
             lr=self.optimiser.param_groups[0]["lr"],
             selected=int(cleaned.selected.sum()),
@@ -238,45 +245,56 @@ class Trainer:
             save_checkpoint(self.checkpoint, self._state())
         raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
 
-    def _step(
-        self, batch: Tensor, targets: Tensor, trusted: Tensor, places: int, *, contrast: bool
-    ) -> Tensor:
+    def _step(self, batch: Tensor, targets: Tensor, trusted: Tensor, places: int) -> Tensor:
         """One update; returns the three terms, detached."""
         s = self.settings
         views = self._views(batch)
+        batches: list[Tensor] = []
+        if not self._warm:
+            batches += [views] if s.batch_stats == "together" else views.chunk(2)
+        if places:
+            mixed, lam, weight = self._mix(views, targets, trusted, places)
+            batches.append(mixed.images)
         ce = inst = subgraph = torch.zeros((), device=self.device)
+        if not batches:
+            return torch.stack([ce, inst, subgraph])
         with self._precision():
-            if contrast:
-                inst, subgraph = contrastive_losses(
-                    *self._embed_views(views),
-                    targets,
-                    trusted,
-                    tau_inst=s.tau_inst,
-                    tau_subgraph=s.tau_subgraph,
-                    positives=s.subgraph_positives,
-                )
-            if places:
-                ce = self._mixup_loss(views, targets, trusted, places)
-        total = total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph)
-        if total.requires_grad:
-            self.optimiser.zero_grad(set_to_none=True)
-            total.backward()  # type: ignore[no-untyped-call]
-            self.optimiser.step()
+            outputs = self._pass(batches)
+        if places:
+            logits = outputs.pop().logits
+            ce = mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
+        if outputs:
+            weak, strong = torch.cat([out.z for out in outputs]).chunk(2)
+            inst, subgraph = contrastive_losses(
+                weak,
+                strong,
+                targets,
+                trusted,
+                tau_inst=s.tau_inst,
+                tau_subgraph=s.tau_subgraph,
+                positives=s.subgraph_positives,
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph).backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
         return torch.stack([ce, inst, subgraph]).detach()
 
-    def _embed_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
-        """z of the weak and of the strong views, by one set of batch statistics or one each."""
-        if self.settings.batch_stats == "together":
-            weak, strong = self._forward(views).z.float().chunk(2)
-        else:
-            weak, strong = (self._forward(view).z.float() for view in views.chunk(2))
-        return weak, strong
+    def _pass(self, batches: list[Tensor]) -> list[Output]:
+        """Each batch through the network with batch statistics of its own; compiled, all in one go."""
+        if not self._compiled:
+            return [self._forward(batch) for batch in batches]
+        sizes = [len(batch) for batch in batches]
+        self.network.expect_parts(tuple(sizes) if len(sizes) > 1 else ())
+        out = self._forward(torch.cat(batches))
+        return list(map(Output, torch.split(out.logits, sizes), torch.split(out.z, sizes)))
 
-    def _mixup_loss(self, views: Tensor, targets: Tensor, trusted: Tensor, places: int) -> Tensor:
-        """Mixup cross-entropy over both views of the batch's trusted samples, in a given number of places.
+    def _mix(
+        self, views: Tensor, targets: Tensor, trusted: Tensor, places: int
+    ) -> tuple[Mixed, Tensor, Tensor]:
+        """Mixup of both views of the batch's trusted samples, its λ, and the weight of each image.
 
-        Places that are left over repeat trusted samples with weight 0: blank images would spoil the batch
-        statistics.
+        There may be more places than samples: the rest repeat some with weight 0, since blank images would
+        spoil the batch statistics.
         """
         first = trusted.to(torch.uint8).argsort(descending=True, stable=True)
         count = trusted.sum()
@@ -290,9 +308,7 @@ class Trainer:
         else:
             lam = draw_beta(self.settings.mixup, self.settings.mixup, self.generator)
             partner = torch.randperm(2 * places, generator=self.generator, device=self.device)
-        mixed = mixup(images, labels, lam, partner)
-        logits = self._forward(mixed.images).logits
-        return mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
+        return mixup(images, labels, lam, partner), lam, weight
 
     def _precision(self) -> Any:
         """bf16 on CUDA, fp32 on the CPU."""
