@@ -77,11 +77,15 @@ def fetch(
 ) -> None:
     """Download a set from its makers' server; an interrupted download goes on where it stopped."""
     named, where = get_set(name), data_root(root)
-    with StageProgress(quiet=quiet) as progress:
-        path, fetched = fetch_set(named, where, progress)
+    found = locate(named, where)
+    if found is not None and found.form != "archive":
+        message = f"{found.path}: {name} is already there, as {found.form}; nothing was fetched"
+    else:
+        with StageProgress(quiet=quiet) as progress:
+            path, fetched = fetch_set(named, where, progress)
+        message = f"{path}: {'fetched' if fetched else 'already there'}, MD5 as published"
     if not quiet:
-        done = "fetched, MD5 as published" if fetched else "already there, MD5 as published"
-        Console(highlight=False).print(f"{escape(str(path))}: {done}", soft_wrap=True)
+        Console(highlight=False).print(escape(message), soft_wrap=True)
 
 
 @app.command()

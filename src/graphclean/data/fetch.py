@@ -77,9 +77,10 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
                 _copy(answer, file, have, size, named, progress)
     except urllib.error.HTTPError as error:
         with error:
-            raise InputError(
-                f"{url}: the server says {error.code} {error.reason}; try again later"
-            ) from error
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink()  # it can't be gone on with
+            says = f"the server says {error.code} {error.reason}"
+            raise InputError(f"{url}: {says}; try again later") from error
     except urllib.error.URLError as error:
         raise InputError(f"{url}: can't be reached: {_reason(error.reason)}") from error
     except (http.client.HTTPException, ConnectionError, TimeoutError) as error:

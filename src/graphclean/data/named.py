@@ -149,9 +149,9 @@ def read_split(named: NamedSet, found: Found, split: str, progress: Progress | N
     """Decode a split from the form it lies in, without a cache."""
     if found.form == "parquet":
         data = read_tables(found.splits[split], progress)
-    elif named.batches is not None and found.form == "batches":
+    elif found.form == "batches" and named.batches is not None:
         data = read_cifar_batches(found.path, named.batches, split)
-    elif named.batches is not None:
+    elif found.form == "archive" and named.batches is not None:
         data = read_cifar_archive(found.path, named.archive.md5, named.batches, split)
     else:
         if found.form == "archive":

@@ -23,8 +23,10 @@ def to_32(image: Image.Image) -> Image.Image:
     if (width, height) == (SIDE, SIDE):
         return image
     side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    left, top = (width - side) // 2, (height - side) // 2
+    # Cropped first: `resize` with a box would look past its edges.
+    square = image.crop((left, top, left + side, top + side))
+    return square.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
 
 
 def to_array(image: Image.Image) -> npt.NDArray[np.uint8]:
