@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -63,7 +64,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if state.with_length:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body[: state.stop_after])
+            with suppress(ConnectionError):  # the other side may have heard enough
+                self.wfile.write(body[: state.stop_after])
 
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""

@@ -86,10 +86,10 @@ def _decode(name: str, content: bytes) -> Pixels:
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
-                raise InputError(f"{name}: too many pixels")
+                raise Image.DecompressionBombError
             return to_array(image)
-    except InputError:
-        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(f"{name}: too many pixels") from error
     except Exception as error:  # Pillow raises nearly anything on broken files
         raise InputError(f"{name}: not an image, or damaged; get the data set again") from error
 
