@@ -50,6 +50,7 @@ def test_splits_by_the_first_word_of_a_name(tmp_path: Path) -> None:
         "validation_1.parquet",
         "test.parquet",
         ".x.parquet",
+        "deep/down/train-1.parquet",
     ):
         write_table(tmp_path / name, pixels(1), [0])
     found = find_tables(tmp_path)

@@ -27,6 +27,7 @@ from .builders import (
 )
 from .test_members import zipped
 
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
 NEAR = Path(__file__).parents[3] / "shared" / "data"
 REAL = Path(os.environ.get("GRAPHCLEAN_DATA", NEAR))
 needs_real = pytest.mark.skipif(not (REAL / "cifar10").is_dir(), reason="needs the real data")
@@ -240,3 +241,14 @@ def test_the_first_real_images_are_those_of_cifar10(tmp_path: Path, split: str, 
     assert data.classes == CIFAR10_CLASSES
     if split == "train":  # the published batch begins with these red values of a frog
         assert data.images[0, 0, 0, :5].tolist() == [59, 43, 50, 68, 98]
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="needs the source tree")
+def test_the_docs_state_the_registrys_addresses_and_checksums() -> None:
+    page = DOCS.read_text()
+    for named in SETS.values():
+        row = next(line for line in page.splitlines() if named.archive.url in line)
+        assert f"`{named.name}`" in row
+        assert f"`{named.archive.md5}`" in row
+        for place in named.places:
+            assert f"`{place}`" in page

@@ -21,9 +21,9 @@ BATCH = 1000
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
-    """Split -> its parts in order; the split is the first word of a name such as train-00000-of-00002."""
+    """Split -> its parts, in the folder or one below; a split is the first word of train-00000-of-00002."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
         if not path.name.startswith("."):
             word = re.split(r"[-_.]", path.name)[0].lower()
             found.setdefault(SPLITS.get(word, word), []).append(path)
