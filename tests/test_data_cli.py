@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphclean import data_cli
 from graphclean.cli import main
 from graphclean.data import registry
 from graphclean.data.noise import CIFAR10_CLASSES
@@ -64,6 +65,7 @@ def test_list_goes_on_past_a_damaged_set(cli, cifar10: Path) -> None:  # type: i
     assert (code, err) == (0, "")
     row = json.loads(out)["sets"][0]
     assert "as parquet" in row["problem"]
+    assert "cifar10 damaged cannot read" in cli("list")[1]
 
 
 def test_the_root_can_be_named(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -98,6 +100,19 @@ def test_a_failed_fetch_is_one_line_and_2(  # type: ignore[no-untyped-def]
     assert (code, out) == (2, "")
     assert err == f"graphclean: {server.url}: the server says 404 Not Found; try again later\n"
     assert not (tmp_path / "root").exists()
+
+
+def test_an_interrupted_fetch_says_that_it_can_go_on(  # type: ignore[no-untyped-def]
+    cli,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data_cli, "fetch_set", interrupt)
+    code, out, err = cli("fetch", "cifar10")
+    assert (code, out) == (130, "")
+    assert err == "graphclean: interrupted; fetch cifar10 again to go on from there\n"
 
 
 def test_fetch_leaves_another_form_alone(cli, cifar10: Path) -> None:  # type: ignore[no-untyped-def]

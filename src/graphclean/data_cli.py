@@ -40,7 +40,8 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     for row in rows:
         images = ", ".join(f"{count:,} {split}" for split, count in row["images"].items())
         fetch = "–" if row["form"] else f"{row['fetch_bytes'] / 1e6:.0f} MB"
-        table.add_row(row["name"], row["form"] or "not found", row["problem"] or images, fetch, row["terms"])
+        form = "damaged" if row["problem"] else row["form"] or "not found"
+        table.add_row(row["name"], form, escape(row["problem"] or images), fetch, row["terms"])
     console.print(table)
     console.print()
     for row in rows:
@@ -81,8 +82,12 @@ def fetch(
     if found is not None and found.form != "archive":
         message = f"{found.path}: {name} is already there, as {found.form}; nothing was fetched"
     else:
-        with StageProgress(quiet=quiet) as progress:
-            path, fetched = fetch_set(named, where, progress)
+        try:
+            with StageProgress(quiet=quiet) as progress:
+                path, fetched = fetch_set(named, where, progress)
+        except KeyboardInterrupt:
+            typer.echo(f"graphclean: interrupted; fetch {name} again to go on from there", err=True)
+            raise typer.Exit(130) from None
         message = f"{path}: {'fetched' if fetched else 'already there'}, MD5 as published"
     if not quiet:
         Console(highlight=False).print(escape(message), soft_wrap=True)

@@ -39,7 +39,8 @@ def verify_set(named: NamedSet, root: Path, progress: Progress | None = None) ->
     if files and _check_sums(root, files):
         return f"{numbers}; SHA-256 as in {SUMS}"
     for split in found.splits:
-        read_split(named, found, split, progress)
+        if split in named.splits or split in named.pools:
+            read_split(named, found, split, progress)
     return f"{numbers}; every image decodes, no checksum to compare with"
 
 
@@ -59,7 +60,11 @@ def _check_sums(root: Path, files: Iterable[Path]) -> bool:
         if path not in sums:
             listed = False
             continue
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != sums[path]:
-                raise InputError(f"{path}: not the file that {SUMS} was made from")
+        try:
+            with path.open("rb") as file:
+                same = hashlib.file_digest(file, "sha256").hexdigest() == sums[path]
+        except OSError as error:
+            raise InputError(f"{path}: can't be read: {error.strerror}") from error
+        if not same:
+            raise InputError(f"{path}: not the file that {SUMS} was made from")
     return listed
