@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from . import __version__, run, screen
+from . import __version__, data_cli, run, screen
 from .config import Config, apply_settings
 from .data.embeddings import Names
 from .errors import InputError
@@ -25,6 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_cli.app, name="data")
 
 
 class DetectorName(StrEnum):

@@ -1,0 +1,133 @@
+"""Parquet tables of encoded images, as the Hugging Face hub serves them."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from .decode import LabelledImages, Progress, decode_images
+
+IMAGE_COLUMNS = ("img", "image")
+LABEL_COLUMNS = ("fine_label", "label")
+SPLITS = {"validation": "val", "valid": "val"}
+"""Other words for a split in the names of files."""
+BATCH = 1000
+
+
+def find_tables(folder: Path) -> dict[str, list[Path]]:
+    """Split -> its parts, in the folder or one below; a split is the first word of train-00000-of-00002."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
+        if not path.name.startswith("."):
+            word = re.split(r"[-_.]", path.name)[0].lower()
+            found.setdefault(SPLITS.get(word, word), []).append(path)
+    return found
+
+
+def check_parts(parts: Sequence[Path]) -> None:
+    """Refuse a split of which a part is missing, by the parts' own count."""
+    numbers = [re.search(r"-(\d+)-of-(\d+)", path.name) for path in parts]
+    if not all(numbers):
+        return
+    have = [(int(found[1]), int(found[2])) for found in numbers if found is not None]
+    wanted = have[0][1]
+    if sorted(have) != [(i, wanted) for i in range(wanted)]:
+        raise InputError(
+            f"{parts[0].parent}: {len(have)} of {wanted} parts of {parts[0].name}, or mixed ones"
+        )
+
+
+def count_rows(parts: Sequence[Path]) -> int:
+    """Rows of all parts, from their footers."""
+    total = 0
+    for path in parts:
+        with _open(path) as file:
+            total += file.metadata.num_rows
+    return total
+
+
+def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> LabelledImages:
+    """All rows of a split's parts: a column of images with their bytes, and one of class numbers.
+
+    Class names come from the hub's own metadata; without it there are none.
+    """
+    check_parts(parts)
+    labels: list[int] = []
+    classes = {path: _classes(path) for path in parts}
+    if len(set(classes.values())) > 1:
+        raise InputError(f"{parts[0].parent}: the parts name different classes")
+    images = decode_images(_rows(parts, labels), count_rows(parts), progress)
+    names = classes[parts[0]]
+    numbers = np.array(labels, dtype=np.int64)
+    if len(numbers) == 0:
+        raise InputError(f"{parts[0]}: no rows")
+    if numbers.min() < 0 or (names and numbers.max() >= len(names)):
+        wrong = f"labels from {numbers.min()} to {numbers.max()}"
+        raise InputError(f"{parts[0].parent}: {wrong} for {len(names)} classes")
+    return LabelledImages(images, numbers, names)
+
+
+def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each image; its label is put on `labels`."""
+    for path in parts:
+        with _open(path) as file:
+            image, label = _columns(path, file)
+            row = 0
+            try:
+                for batch in file.iter_batches(BATCH, columns=[image, label]):
+                    for cell, number in zip(batch[image].to_pylist(), batch[label].to_pylist(), strict=True):
+                        labels.append(_number(number, path, row))
+                        yield f"{path}, row {row}", _bytes(cell, path, row)
+                        row += 1
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+
+
+def _number(value: Any, path: Path, row: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{path}, row {row}: the label is {value!r}, not the number of a class")
+    return value
+
+
+def _bytes(cell: Any, path: Path, row: int) -> bytes:
+    content = cell.get("bytes") if isinstance(cell, dict) else cell
+    if not isinstance(content, bytes):
+        raise InputError(f"{path}, row {row}: no bytes of an image")
+    return content
+
+
+def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
+    """The columns of images and of labels, by their usual names."""
+    names = file.schema_arrow.names
+    image, label = (
+        next((name for name in usual if name in names), None) for usual in (IMAGE_COLUMNS, LABEL_COLUMNS)
+    )
+    if image is None or label is None:
+        need = f"a column {' or '.join(IMAGE_COLUMNS)} and one {' or '.join(LABEL_COLUMNS)}"
+        raise InputError(f"{path}: {need} are needed; there are: {', '.join(names) or 'none'}")
+    return image, label
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    """Class names from the schema's metadata; none where it has none."""
+    with _open(path) as file:
+        _, label = _columns(path, file)
+        metadata = file.schema_arrow.metadata or {}
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        return tuple(str(name) for name in features[label]["names"])
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error

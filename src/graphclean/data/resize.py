@@ -1,0 +1,52 @@
+"""The one way to 32 px, and the control that shows whether it leaves a trace."""
+
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+SIDE = 32
+"""Pixels a side, of every image of the paper's cells."""
+CONTROL_SIDE = 64
+"""TinyImageNet's own size, from which its images come down."""
+CONTROL_QUALITY = 90
+
+
+def to_32(image: Image.Image) -> Image.Image:
+    """An RGB image of 32×32 px: the centre square, resampled once; one that has the size is left alone.
+
+    Bicubic, with the filter widened to the scale (Pillow's `resize`), so that no detail folds back.
+    """
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    width, height = image.size
+    if (width, height) == (SIDE, SIDE):
+        return image
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    # Cropped first: `resize` with a box would look past its edges.
+    square = image.crop((left, top, left + side, top + side))
+    return square.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+
+
+def to_array(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """A 32×32 image as channels first: (3, 32, 32)."""
+    return np.asarray(to_32(image), dtype=np.uint8).transpose(2, 0, 1)
+
+
+def resampling_control(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Images (N, 3, 32, 32) sent the way OOD images came: up to 64 px, through JPEG there, down by `to_32`.
+
+    A detector that tells these from the images they were made of sees the resampling, not the class.
+    """
+    return np.stack([_control_one(image) for image in images])
+
+
+def _control_one(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    large = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).resize(
+        (CONTROL_SIDE, CONTROL_SIDE), Image.Resampling.BICUBIC
+    )
+    stored = BytesIO()
+    large.save(stored, "JPEG", quality=CONTROL_QUALITY)
+    with Image.open(stored, formats=("JPEG",)) as opened:
+        return to_array(opened)

@@ -1,0 +1,133 @@
+"""`graphclean data …`: the named data sets: what is there, what can be fetched, and whether it is whole."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .data.fetch import fetch_set
+from .data.named import count_images, data_root, locate
+from .data.registry import SETS, NamedSet, get_set
+from .data.verify import verify_set
+from .errors import InputError
+from .progress import StageProgress
+
+app = typer.Typer(help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True)
+
+Root = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+
+@app.command("list")
+def list_sets(root: Root = None, as_json: Json = False) -> None:
+    """Show the named sets: which are there, in which form, and how large the others are to fetch."""
+    where = data_root(root)
+    rows = [_describe(named, where) for named in SETS.values()]
+    if as_json:
+        typer.echo(json.dumps({"root": str(where), "sets": rows}, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(f"Data root: {escape(str(where))}\n", soft_wrap=True)
+    table = _table("name", "found as", "images", "to fetch", "terms")
+    for row in rows:
+        images = ", ".join(f"{count:,} {split}" for split, count in row["images"].items())
+        fetch = "–" if row["form"] else f"{row['fetch_bytes'] / 1e6:.0f} MB"
+        form = "damaged" if row["problem"] else row["form"] or "not found"
+        table.add_row(row["name"], form, escape(row["problem"] or images), fetch, row["terms"])
+    console.print(table)
+    console.print()
+    for row in rows:
+        place = f" {escape(row['path'])}." if row["path"] else ""
+        console.print(f"{row['name']}:{place} Cite: {escape(row['citation'])}", soft_wrap=True)
+
+
+def _describe(named: NamedSet, root: Path) -> dict[str, Any]:
+    problem = None
+    images = dict(named.splits)
+    try:
+        found = locate(named, root)
+        images = count_images(named, found) if found is not None else images
+    except InputError as error:
+        found, problem = None, str(error)
+    return {
+        "name": named.name,
+        "form": found.form if found is not None else None,
+        "path": str(found.path) if found is not None else None,
+        "images": images,
+        "problem": problem,
+        "fetch_bytes": named.archive.size,
+        "url": named.archive.url,
+        "terms": named.terms,
+        "citation": named.citation,
+    }
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A name that `graphclean data list` shows.")],
+    root: Root = None,
+    quiet: Quiet = False,
+) -> None:
+    """Download a set from its makers' server; an interrupted download goes on where it stopped."""
+    named, where = get_set(name), data_root(root)
+    found = locate(named, where)
+    if found is not None and found.form != "archive":
+        message = f"{found.path}: {name} is already there, as {found.form}; nothing was fetched"
+    else:
+        try:
+            with StageProgress(quiet=quiet) as progress:
+                path, fetched = fetch_set(named, where, progress)
+        except KeyboardInterrupt:
+            typer.echo(f"graphclean: interrupted; fetch {name} again to go on from there", err=True)
+            raise typer.Exit(130) from None
+        message = f"{path}: {'fetched' if fetched else 'already there'}, MD5 as published"
+    if not quiet:
+        Console(highlight=False).print(escape(message), soft_wrap=True)
+
+
+@app.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="One set (default: all that are there).")] = None,
+    root: Root = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check that what is there is whole: published checksums where there are any, else counts and pixels."""
+    where = data_root(root)
+    chosen = [get_set(name)] if name is not None else [s for s in SETS.values() if _is_there(s, where)]
+    if not chosen:
+        raise InputError(f"no named data set under {where}; `graphclean data list` shows what there could be")
+    problems: list[str] = []
+    table = _table("name", "", "checked")
+    for named in chosen:
+        with StageProgress(quiet=quiet) as progress:
+            try:
+                table.add_row(named.name, "right", escape(verify_set(named, where, progress)))
+            except InputError as error:
+                problems.append(str(error))
+                table.add_row(named.name, "wrong", escape(str(error)))
+    if not quiet and len(problems) < len(chosen):
+        Console(highlight=False).print(table)
+    if problems:
+        raise InputError("; ".join(problems))
+
+
+def _is_there(named: NamedSet, root: Path) -> bool:
+    try:
+        return locate(named, root) is not None
+    except InputError:
+        return True  # there, and to be complained of
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
