@@ -227,6 +227,15 @@ def test_small_conv_takes_any_size(shape: tuple[int, int, int]) -> None:
     assert x.grad[0, 0, -1, -1] != 0
 
 
+def test_small_conv_keeps_every_place_of_an_8_px_image() -> None:
+    """The map after the last convolution reaches the linear layer as it is, not averaged."""
+    net, x = build("small-conv").eval(), inputs("small-conv", 3)
+    places = next(i for i, part in enumerate(net.trunk) if isinstance(part, nn.AdaptiveAvgPool2d))
+    last = net.trunk[:places](x)
+    assert last.shape == (3, 64, 4, 4)
+    torch.testing.assert_close(net.trunk[places:](last), net.trunk[places + 2 :](last.flatten(1)))
+
+
 def test_small_conv_learns_digits_by_heart() -> None:
     pixels, truth = load_digits(return_X_y=True)
     chosen = torch.randperm(len(truth), generator=torch.Generator().manual_seed(0))[:64].numpy()
