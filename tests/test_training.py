@@ -17,7 +17,7 @@ def test_noisy_digits_end_to_end() -> None:
     pixels = torch.as_tensor((digits.pixels * 15.9375).round().astype(np.uint8)).view(-1, 1, 8, 8)
     truth = np.where(digits.is_ood, -1, digits.truth)
     train, test = np.arange(1200), np.arange(1200, len(truth))
-    config = apply_settings(load_preset("demo"), ["learn.epochs=12", "learn.batch=128"])
+    config = apply_settings(load_preset("demo"), ["learn.epochs=12"])
     epochs: list[int] = []
     result = fit(
         pixels[train], encode_labels(digits.labels[train]), config, watch=lambda r, _: epochs.append(r.epoch)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, layer_norm, relu
+from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, layer_norm, relu
 
 from graphclean.errors import InputError
 from graphclean.learn.networks import (
@@ -227,6 +227,18 @@ def test_small_conv_takes_any_size(shape: tuple[int, int, int]) -> None:
     assert x.grad is not None
     assert x.grad[0, 0, 0, 0] != 0
     assert x.grad[0, 0, -1, -1] != 0
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 7, 8), (1, 9, 8), (1, 8, 6)])
+def test_small_conv_hands_on_four_by_four_places(shape: tuple[int, int, int]) -> None:
+    """As if every last map were averaged to 4×4, which the network leaves out where the map is that."""
+    torch.manual_seed(0)
+    net = SmallConv(4, input_shape=shape).eval()
+    x = torch.randn(3, *shape)
+    last = net.trunk[:7](x)
+    assert last.shape[1:] == (64, -(-shape[1] // 2), -(-shape[2] // 2))
+    expected = net.trunk[9:](adaptive_avg_pool2d(last, 4).flatten(1))
+    torch.testing.assert_close(net.forward_features(x), expected)
 
 
 def test_small_conv_learns_digits_by_heart() -> None:
