@@ -28,6 +28,14 @@ class DivergedError(RuntimeError):
     """A loss is NaN or infinite; the message says which. The last checkpoint is from before."""
 
 
+class InterruptedRun(Exception):  # noqa: N818 – it was asked for
+    """Training stopped because `Trainer.request_stop` was called; `saved`: a checkpoint lets it go on."""
+
+    def __init__(self, *, saved: bool) -> None:
+        super().__init__("training was stopped")
+        self.saved = saved
+
+
 @dataclass(frozen=True)
 class EpochReport:
     """What one epoch did."""
@@ -95,6 +103,11 @@ class Trainer:
         self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
         self.batch = min(settings.batch, len(inputs))
+        self._stop = False
+
+    def request_stop(self) -> None:
+        """Save and raise `InterruptedRun` as soon as may be; safe to call from a signal handler."""
+        self._stop = True
 
     def train(self, *, resume: bool = False) -> Trained:
         """All epochs, or those that are left."""
@@ -105,6 +118,8 @@ class Trainer:
             self.epoch += 1
             if self.checkpoint is not None:
                 save_checkpoint(self.checkpoint, self._state())
+            if self._stop:
+                raise InterruptedRun(saved=self.checkpoint is not None)
         z, logits = self.embed()
         cleaned = self.cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaned.labels, cleaned.selected, self.n_classes)
