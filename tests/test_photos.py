@@ -127,7 +127,7 @@ def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # n
     np.savetxt(folder.parent / "y.txt", np.arange(9))
     cases = {
         "photos --embedder efficientnet-lite": 'did you mean "efficientnet-lite0"?',
-        "photos --labels y.txt": "--labels is for embeddings",
+        "photos --labels y.txt": "--labels is for arrays and embeddings",
         "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
     }
     before = everything_below(folder.parent)

@@ -1,10 +1,13 @@
 """Where to reject: ζ of Eq. 9 from the training set alone."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
+
+from .settings import OodSettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,6 +27,15 @@ class Threshold:
     """Share of known samples expected below it."""
     ood_share: float
     """Share of the training set that is OOD, by the fit."""
+    how: Literal["auto", "fixed"] = "auto"
+    """Found on the training set, or given by the user."""
+
+
+def find_threshold(similarity: Floats, settings: OodSettings) -> Threshold:
+    """The threshold that the settings ask for, with what it does by the fit to the training set."""
+    if settings.zeta == "auto":
+        return auto_threshold(similarity)
+    return fixed_threshold(similarity, float(settings.zeta))
 
 
 def auto_threshold(similarity: Floats) -> Threshold:
@@ -34,8 +46,7 @@ def auto_threshold(similarity: Floats) -> Threshold:
     """
     s = np.asarray(similarity, dtype=np.float64)
     low, high, weight = _fit(s)
-    apart = np.sqrt(2) * (high[0] - low[0]) / np.hypot(low[1], high[1])
-    if not 0.01 <= weight <= 0.99 or apart < SEPARATION:
+    if not _two_humps(low, high, weight):
         zeta = float(np.quantile(s, 0.01))
         return Threshold(zeta, 0.01, 0.0)
     grid = np.linspace(low[0], high[0], 2001)
@@ -43,6 +54,23 @@ def auto_threshold(similarity: Floats) -> Threshold:
     crossed = np.flatnonzero(odds <= 0)
     zeta = float(grid[crossed[0]]) if len(crossed) else float(high[0])
     return Threshold(zeta, float(norm.cdf(zeta, *high)), float(weight))
+
+
+def fixed_threshold(similarity: Floats, zeta: float) -> Threshold:
+    """A ζ that was given, with the share of known inputs it rejects by the fit of `auto_threshold`.
+
+    Without two humps all of the training set counts as known.
+    """
+    s = np.asarray(similarity, dtype=np.float64)
+    low, high, weight = _fit(s)
+    if not _two_humps(low, high, weight):
+        return Threshold(zeta, float((s < zeta).mean()), 0.0, "fixed")
+    return Threshold(zeta, float(norm.cdf(zeta, *high)), float(weight), "fixed")
+
+
+def _two_humps(low: tuple[float, float], high: tuple[float, float], weight: float) -> bool:
+    apart = np.sqrt(2) * (high[0] - low[0]) / np.hypot(low[1], high[1])
+    return bool(0.01 <= weight <= 0.99 and apart >= SEPARATION)
 
 
 def _fit(s: Floats) -> tuple[tuple[float, float], tuple[float, float], float]:
