@@ -51,8 +51,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out}: the folder holds files that are not a run; choose another with --out")
     if not overwrite and is_unfinished(out):
         raise InputError(
-            f"{out}: the folder holds a training run that did not finish; go on with it with --resume, "
-            "or replace it with --overwrite"
+            f"{out}: the folder holds a training run that did not finish; go on with it by "
+            "`graphclean train … --resume`, or replace it with --overwrite"
         )
     if not overwrite:
         raise InputError(

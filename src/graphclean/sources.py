@@ -31,7 +31,7 @@ class Source:
     columns: list[str] | None = None
     """Names of the features, where they are columns of a table."""
     pixels: Pixels | None = None
-    """How image arrays were scaled."""
+    """How image arrays were scaled; None for features."""
     photos: EmbeddedPhotos | None = None
     """Where the features are those of photos."""
 
@@ -40,7 +40,7 @@ class Source:
         """Photos are features with photos behind them."""
         if self.photos is not None:
             return "photos"
-        return "features" if self.inputs.ndim == 2 else "images"
+        return "images" if self.pixels is not None else "features"
 
     def describe(self) -> dict[str, Any]:
         """What new data needs to be read alike."""
@@ -55,7 +55,7 @@ class Source:
 
     def fingerprint(self) -> str:
         """SHA-256 of inputs and labels."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.inputs).tobytes())
+        digest = hashlib.sha256(np.ascontiguousarray(self.inputs).data)
         digest.update("\n".join(str(label) for label in self.labels).encode())
         return digest.hexdigest()
 

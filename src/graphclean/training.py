@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -78,9 +79,9 @@ def prepare(
     checkpoint: Path | None = None,
 ) -> Prepared:
     """Check inputs and settings against each other, and standardise features; nothing is trained yet."""
-    standardiser = None
-    tensor = torch.as_tensor(inputs)
-    if inputs.ndim == 2:
+    if inputs.ndim == 4 and inputs.dtype == np.uint8:
+        standardiser, tensor = None, torch.as_tensor(inputs)
+    else:
         array = check_embeddings(inputs)
         standardiser = Standardiser.fit(array)
         tensor = standardiser.rescale(array)

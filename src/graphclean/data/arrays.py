@@ -182,7 +182,7 @@ def _find_pixels(array: Numbers, where: str, earlier: Pixels | None) -> Pixels:
             )
         return earlier
     if whole:
-        return Pixels("bytes", 0, 255) if low >= 0 and high <= 255 else Pixels("integers", low, high)
+        return Pixels("bytes", 0, 255) if low >= 0 and high <= 255 else Pixels("integers", min(low, 0), high)
     if low >= 0 and high <= 1:
         return Pixels("fractions", 0, 1)
     if low >= 0 and 4 * DIM < high <= 255:

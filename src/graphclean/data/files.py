@@ -3,10 +3,11 @@
 import csv
 import difflib
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,12 @@ from ..errors import InputError
 
 Numbers = npt.NDArray[Any]
 T = TypeVar("T")
+
+READING = (
+    *(ValueError, OSError, EOFError, KeyError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, pa.ArrowException),
+)
+"""What damaged, locked or foreign files make their readers raise."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ def guard(path: Path, read: Callable[[], T]) -> T:
         raise
     except MemoryError as error:
         raise InputError(f"{path}: too large for this machine's memory") from error
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, pa.ArrowException) as error:
+    except READING as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "pickle" in reason.lower():
             reason = "it holds pickled objects, which are never loaded; save plain arrays"
@@ -82,27 +89,31 @@ def load_arrays(path: Path) -> dict[str, Numbers]:
 
 
 def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of what `load_arrays` would load, from the headers alone."""
+    """The shapes of what `load_arrays` would load, from the headers alone; what is no array is left out."""
 
     def read() -> dict[str, tuple[int, ...]]:
-        if not zipfile.is_zipfile(path):
-            return {name: array.shape for name, array in load_arrays(path).items()}
-        shapes = {}
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                with archive.open(member) as file:
-                    if file.peek(6).startswith(b"\x93NUMPY"):  # type: ignore[attr-defined]
-                        version = np.lib.format.read_magic(file)
-                        old = version == (1, 0)
-                        header = (
-                            np.lib.format.read_array_header_1_0
-                            if old
-                            else np.lib.format.read_array_header_2_0
-                        )
-                        shapes[member.removesuffix(".npy")] = header(file)[0]
-        return shapes
+        found: dict[str, tuple[int, ...] | None] = {}
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.namelist():
+                    with archive.open(member) as file:
+                        found[member.removesuffix(".npy")] = _read_shape(file)
+        else:
+            with path.open("rb") as file:
+                found[path.stem] = _read_shape(file)
+        return {name: shape for name, shape in found.items() if shape is not None}
 
     return guard(path, read)
+
+
+def _read_shape(file: IO[bytes]) -> tuple[int, ...] | None:
+    """Of the array that starts here."""
+    if file.read(6) != b"\x93NUMPY":
+        return None
+    old = file.read(2) == b"\x01\x00"
+    header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+    shape: tuple[int, ...] = header(file)[0]
+    return shape
 
 
 def pick_array(

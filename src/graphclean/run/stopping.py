@@ -52,6 +52,8 @@ def one_line_errors(config: Config) -> Iterator[None]:
     learn = config.learn
     try:
         yield
+    except RunStopped:
+        raise
     except DivergedError as error:
         raise RunStopped(
             f"{error}; the last good checkpoint is kept; starting anew with a learning rate lower than "
@@ -63,6 +65,12 @@ def one_line_errors(config: Config) -> Iterator[None]:
             f"the GPU's memory is too small: lower learn.batch, which is {learn.batch}, "
             f"as with --set learn.batch={max(learn.batch // 2, 2)} --overwrite",
             1,
+        ) from error
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise RunStopped(
+            f"this machine's memory is too small; a learn.batch lower than {learn.batch} needs less", 1
         ) from error
 
 
