@@ -15,6 +15,7 @@ from sklearn.metrics import roc_auc_score
 import graphclean
 from graphclean import run
 from graphclean.cli import main
+from graphclean.config import preset_purposes, read_preset
 from graphclean.data.digits import noisy_digits
 
 from .audit.test_embeddings import blobs
@@ -291,3 +292,14 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, c
     assert time.monotonic() - started < 30
     assert "Traceback" not in rest
     assert everything_below(tmp_path) == ["big.npz"]
+
+
+def test_presets_are_listed_and_shown(cli) -> None:  # type: ignore[no-untyped-def]
+    listed = cli("presets")
+    assert listed.code == 0
+    for name, purpose in preset_purposes().items():
+        assert name in listed.out
+        assert purpose.split()[0] in listed.out
+    assert cli("presets", "demo").out == read_preset("demo")
+    unknown = cli("presets", "dem")
+    assert (unknown.code, unknown.err) == (2, "graphclean: no preset dem; did you mean demo?\n")

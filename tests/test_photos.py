@@ -122,6 +122,45 @@ def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
+def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
+    done = cli("train", "photos", *options)
+    assert done.code == 0
+    assert "84 photos, 1,280 features, 3 classes; preset embeddings" in done.err
+    assert "4 photos can't be read" in done.err
+    out = folder.parent / "runs" / "photos-train"
+    table = pd.read_parquet(out / "verdicts.parquet")
+    assert len(table) == 88
+    assert (table.verdict == "unreadable").sum() == 4
+    assert len(pd.read_csv(out / "unreadable.csv")) == 4
+    # Going on needs no embedding of what was embedded before.
+    before = (out / "model.safetensors").read_bytes()
+    (out / "summary.json").unlink()
+    seen: list[int] = []
+
+    def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
+        seen.append(sum(path is not None for path in paths))
+        return embed_images(paths, *args, **kwargs)
+
+    monkeypatch.setattr(graphclean.photos, "embed_images", counting)
+    assert cli("train", "photos", "--resume", "--quiet").code == 0
+    assert seen == [3]  # those that can't be read are tried again
+    assert (out / "model.safetensors").read_bytes() == before
+    assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
+    for number, colour in enumerate(COLOURS):
+        paint(folder.parent / "new" / f"{number}.png", colour, np.random.default_rng(5))
+    (folder.parent / "new" / "bad.png").write_bytes(b"x")
+    assert cli("predict", "runs/photos-train", "new", "--out", "p.csv").code == 0
+    new = pd.read_csv(folder.parent / "p.csv")
+    assert new.predicted_label[:3].tolist() == list(COLOURS)
+    assert new.verdict.tolist()[3] == "unreadable"
+    np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
+    assert (
+        "it holds images, but runs/photos-train was made from photos"
+        in cli("predict", "runs/photos-train", "x.npy").err
+    )
+
+
 def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
     np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
     np.savetxt(folder.parent / "y.txt", np.arange(9))

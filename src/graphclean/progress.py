@@ -75,7 +75,7 @@ class StageProgress:
             self.started = min(self.started, time.monotonic() - DELAY)
             self("training", done, total)
             if self.bar is not None and self.task is not None:
-                self.bar.update(self.task, description=text)
+                self.bar.update(self.task, description=text, refresh=True)
             return
         tenth = max(total // 10, 1)
         if done in (self.first_epoch, total) or done % tenth == 0:

@@ -3,7 +3,8 @@ import pytest
 from scipy.stats import norm
 
 from graphclean.evaluate.openset import best_zeta, open_set_f
-from graphclean.ood.thresholds import auto_threshold
+from graphclean.ood import OodSettings
+from graphclean.ood.thresholds import auto_threshold, find_threshold, fixed_threshold
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
@@ -33,3 +34,31 @@ def test_constant_scores_are_survived() -> None:
     found = auto_threshold(np.full(50, 0.7))
     assert found.zeta == pytest.approx(0.7)
     assert found.ood_share == 0
+
+
+@pytest.mark.parametrize("zeta", [0.5, 0.7, 0.8])
+def test_a_fixed_border_says_what_it_rejects(zeta: float) -> None:
+    rng = np.random.default_rng(0)
+    stranger = rng.random(20_000) < 0.3
+    s = rng.normal(np.where(stranger, 0.35, 0.85), np.where(stranger, 0.12, 0.06))
+    found = fixed_threshold(s, zeta)
+    assert found.zeta == zeta
+    assert found.how == "fixed"
+    assert found.rejected_known == pytest.approx((s < zeta)[~stranger].mean(), abs=0.01)
+    assert found.ood_share == pytest.approx(0.3, abs=0.02)
+    assert find_threshold(s, OodSettings(zeta=str(zeta))) == found
+
+
+def test_a_fixed_border_on_one_hump_counts_all_as_known() -> None:
+    s = np.random.default_rng(0).normal(0.8, 0.05, 5000)
+    found = fixed_threshold(s, 0.8)
+    assert found.rejected_known == pytest.approx((s < 0.8).mean())
+    assert found.ood_share == 0
+
+
+def test_the_settings_choose() -> None:
+    s = np.random.default_rng(0).normal(0.8, 0.05, 500)
+    assert find_threshold(s, OodSettings()) == auto_threshold(s)
+    for bad in ("", "high", "nan", "1.01", "-2", "inf"):
+        with pytest.raises(ValueError, match="zeta must be auto or a number"):
+            OodSettings(zeta=bad)
