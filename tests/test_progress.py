@@ -10,7 +10,14 @@ from graphclean.progress import StageProgress, describe_seconds
 
 
 def line(epoch: int, **more: float) -> dict[str, Any]:
-    facts = {"epoch": epoch, "loss": 2.0, "selected": 1234, "estimated_noise": 0.381, "seconds": 1.0}
+    facts = {
+        "epoch": epoch,
+        "loss": 2.0,
+        "selected": 1234,
+        "samples": 2000,
+        "estimated_noise": 0.381,
+        "seconds": 1.0,
+    }
     return {**facts, **more}
 
 
@@ -28,7 +35,7 @@ def test_plain_lines_at_first_every_tenth_and_last() -> None:
             progress.epoch(line(epoch), 40)
     lines = text.getvalue().splitlines()
     assert [int(row.split()[1]) for row in lines] == [3, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
-    assert lines[0] == "epoch 3 of 40, loss 2.000, 1,234 selected, 38.1 % of labels wrong, 37 s left"
+    assert lines[0] == "epoch 3 of 40, loss 2.000, 1,234 of 2,000 selected, 38.1 % of labels wrong, 37 s left"
     assert lines[-1].endswith("labels wrong")
 
 

@@ -89,7 +89,7 @@ def describe_epoch(metrics: dict[str, Any], total: int) -> str:
     parts = [
         f"epoch {metrics['epoch']} of {total}",
         f"loss {metrics['loss']:.3f}",
-        f"{metrics['selected']:,} selected",
+        f"{metrics['selected']:,} of {metrics['samples']:,} selected",
         f"{100 * metrics['estimated_noise']:.1f} % of labels wrong",
     ]
     if "trusted_accuracy" in metrics:

@@ -117,6 +117,13 @@ def replaced(path: Path) -> Iterator[Path]:
             draft.unlink()
 
 
+def clear_drafts(folder: Path) -> None:
+    """Remove what `replaced` leaves where a process is killed in the midst of it."""
+    for draft in folder.glob(".*.????????"):
+        with suppress(OSError):
+            draft.unlink()
+
+
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Plain JSON: NaN becomes null, keys stay in order."""
     with replaced(path) as draft:

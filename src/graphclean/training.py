@@ -135,6 +135,7 @@ def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:
     labelled = int((prepared.labels.codes >= 0).sum())
     return {
         **asdict(report),
+        "samples": len(prepared.labels.codes),
         "loss": sum(weights[name] * value for name, value in report.losses.items()),
         # Of the labels that were given, those that did not survive: relabelled, or not selected at all.
         "estimated_noise": 1 - (report.selected - report.relabelled) / labelled,

@@ -72,12 +72,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(  # type: ignore[no-untyped
     unfinished = cli("predict", "runs/digits-train", "new.npz")
     assert (unfinished.code, unfinished.err.count("\n")) == (2, 1)
     assert "its training has not finished" in unfinished.err
+    (out / ".verdicts.csv.0123abcd").write_text("half")  # as a kill in the midst of a write leaves it
     if left:  # the settings are the run's own
         assert cli("train", "digits.npz", "--resume", "--quiet").code == 0
     else:
         assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
     cli("train", "digits.npz", *TINY, "--out", "whole", "--quiet")
     assert results(out) == results(tmp_path / "whole")
+    assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

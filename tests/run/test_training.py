@@ -46,7 +46,7 @@ def test_the_run_folder_and_the_screen(cli, tmp_path: Path) -> None:  # type: ig
     for line in lines:
         assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 160)
         assert line["loss"] == pytest.approx(sum(line["losses"].values()))
-    assert "digits.npz: 160 images of 1 × 8 × 8, 8 classes; preset demo, 3 epochs on cpu" in done.err
+    assert "digits.npz: 160 images of 1 × 8 × 8, 8 classes; preset demo, epochs: 3, device: cpu" in done.err
     assert f"epoch 3 of 3, loss {lines[-1]['loss']:.3f}" in done.err
     for verdict, count in table.verdict.value_counts().items():
         assert f"{verdict} " in done.out
@@ -87,7 +87,7 @@ def test_features_choose_their_preset_and_are_standardised(cli, tmp_path: Path) 
     np.savez(tmp_path / "spread.npz", z=z * spread + spread, y=names)
     for name in ("plain", "spread"):
         done = cli("train", f"{name}.npz", "--set", "learn.epochs=8", "--set", "learn.warmup=2")
-        assert "16 features, 3 classes; preset embeddings, 8 epochs" in done.err
+        assert "16 features, 3 classes; preset embeddings, epochs: 8" in done.err
     tables = [
         pd.read_parquet(tmp_path / f"runs/{name}-train/verdicts.parquet") for name in ("plain", "spread")
     ]
@@ -108,7 +108,7 @@ def test_images_take_the_paper_s_preset(cli, tmp_path: Path) -> None:  # type: i
     options = ["learn.epochs=1", "learn.network=small-conv", "learn.crop=1", "audit.k=10"]
     done = cli("train", "digits.npz", *(word for option in options for word in ("--set", option)))
     assert done.code == 0
-    assert "preset cifar10-lond, 1 epochs on cpu" in done.err
+    assert "preset cifar10-lond, epochs: 1, device: cpu" in done.err
 
 
 def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ..runfolder import (
     METRICS,
     SUMMARY,
     check_target,
+    clear_drafts,
     new_run,
     read_config,
     read_env,
@@ -136,6 +137,7 @@ def train_source(
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
         if resume:
             _check_data(out, source)
+            clear_drafts(out)
         else:
             with new_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
@@ -143,7 +145,7 @@ def train_source(
                 write_photos(source, folder)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
-            f"preset {preset}, {config.learn.epochs} epochs on {place.type}"
+            f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
         )
         epochs: list[Metrics] = read_lines(out / METRICS) if resume else []
 
