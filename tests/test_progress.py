@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from graphclean.progress import StageProgress, describe_seconds
+from graphclean.progress import DELAY, StageProgress, describe_seconds
 
 
 def line(epoch: int, **more: float) -> dict[str, Any]:
@@ -35,12 +35,13 @@ def test_plain_lines_at_first_every_tenth_and_last() -> None:
             progress.epoch(line(epoch), 40)
     lines = text.getvalue().splitlines()
     assert [int(row.split()[1]) for row in lines] == [3, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
-    assert lines[0] == "epoch 3 of 40, loss 2.000, 1,234 of 2,000 selected, 38.1 % of labels wrong, 37 s left"
+    assert lines[0] == "epoch 3 of 40, 37 s left, loss 2.000, 1,234 of 2,000 selected, 38.1 % of labels wrong"
     assert lines[-1].endswith("labels wrong")
 
 
-def test_a_live_bar_on_a_terminal() -> None:
+def test_a_live_line_on_a_terminal() -> None:
     progress = StageProgress()
+    progress.started -= DELAY  # as after some work
     text = shown(progress, terminal=True)
     with progress:
         progress.epoch(line(1, trusted_accuracy=0.97), 2)

@@ -75,11 +75,15 @@ class StreamedInputs:
         return batch.to(self.device, non_blocking=True)
 
 
-def shuffled_batches(n: int, size: int, generator: torch.Generator) -> Tensor:
-    """A random order of all n, in rows of `size`; the last row is filled up from the front of the order."""
+def shuffled_batches(n: int, size: int, generator: torch.Generator, even: Tensor) -> Tensor:
+    """A random order of all n, in rows of `size`; the last places are filled up from the front of the order.
+
+    Samples where the mask `even` is set are dealt out evenly: all rows have the same number, give or take.
+    """
     order = torch.randperm(n, generator=generator, device=generator.device)
+    order = order[even[order].to(torch.uint8).argsort(descending=True, stable=True)]
     count = -(-n // size)
-    return order.repeat(-(-count * size // n))[: count * size].view(count, size)
+    return order.repeat(-(-count * size // n))[: count * size].view(size, count).T
 
 
 def ordered_batches(n: int, size: int, device: torch.device) -> Tensor:

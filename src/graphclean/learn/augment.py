@@ -278,19 +278,20 @@ def _tone_table(images: Tensor, index: Tensor, grey: Tensor, plan: _Plan) -> Ten
     tone = (plan.table - centre) * plan.tone_factor + centre
 
     # A stretch of 0 to 255 leaves the levels alone. In double precision and in this order, as Pillow has it:
-    # levels are cut, not rounded, and a number over a tensor would be its reciprocal times the number.
-    low, high = torch.aminmax(images.flatten(2), dim=2, keepdim=True)
-    spread = high - low
-    alone = (spread == 0) | ~plan.autocontrast
-    scale = torch.full_like(low, 255, dtype=torch.float64) / spread.masked_fill_(alone, 255)
-    offset = scale * low.masked_fill_(alone, 0)
+    # levels are cut, not rounded, and a number over a tensor would be its reciprocal times the number. The
+    # extremes are those of the int64 copy: compiled for a CPU, the minimum of uint8 comes out as 0.
+    low, high = torch.aminmax(index, dim=2, keepdim=True)
+    alone = (high == low) | ~plan.autocontrast
+    spread = torch.where(alone, 255, high.double() - low.double())
+    scale = torch.full_like(spread, 255) / spread
+    offset = scale * torch.where(alone, 0, low.double())
     tone = (tone * scale - offset).int()
     if pixels <= 255:
         return tone  # Pillow's step between levels is 0 then, and an equalised image stays as it is
 
     ones = torch.ones((), dtype=torch.int32, device=images.device).expand(index.shape)
     counts = torch.zeros_like(tone).scatter_add_(2, index, ones)
-    step = (pixels - counts.gather(2, high.long())) // 255
+    step = (pixels - counts.gather(2, high)) // 255
     below = counts.cumsum(2, dtype=torch.int32) - counts
     equal = (below + step // 2) // step.clamp(min=1)
     return torch.where(plan.equalize & (step > 0), equal, tone)

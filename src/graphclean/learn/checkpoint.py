@@ -26,14 +26,18 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write `folder/epoch-NNNN`, then drop older ones; a crash at any point leaves the previous one whole."""
-    name = f"epoch-{checkpoint.facts['epoch']:05}"
+    """Write `folder/epoch-NNNNN`, then drop older ones; a crash at any point leaves the previous one whole.
+
+    One from the middle of an epoch, with a `step` among its facts, has that in its name too.
+    """
+    facts = checkpoint.facts
+    name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
     draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
     try:
         draft.mkdir(parents=True)
         contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
         save_file(contiguous, draft / TENSORS)
-        (draft / FACTS).write_text(json.dumps(checkpoint.facts, indent=1))
+        (draft / FACTS).write_text(json.dumps(facts, indent=1))
         for part in draft.iterdir():
             _sync(part)
         shutil.rmtree(folder / name, ignore_errors=True)

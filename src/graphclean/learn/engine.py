@@ -13,27 +13,36 @@ from torch import Tensor, nn
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
-from .augment import augmix, crop_and_flip, draw_beta, mixup
+from .augment import Mixed, draw_beta, mixup
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .compiling import Compiled
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
-from .networks import build_network
+from .networks import Output, build_network
 from .settings import LearnSettings
+from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
 BUCKET = 64
-"""Selected samples a step are padded to a multiple of this, so that few shapes occur."""
+"""Compiled, selected samples a step are filled up to a multiple of this, so that few shapes occur."""
+EVAL_BATCHES = 4
+"""Training batches that an evaluation pass takes at once: without gradients they fit."""
+OF_CLEANED = ("soft_labels", "confident", "degrees")
+COMPILE_FROM = 8_000_000
+"""Samples trained on in all from which compiling saves more time than it takes, two minutes or so."""
 
 
 class DivergedError(RuntimeError):
     """A loss is NaN or infinite; the message says which. The last checkpoint is from before."""
 
 
-class InterruptedRun(Exception):  # noqa: N818 – it was asked for
-    """Training stopped because `Trainer.request_stop` was called; `saved`: a checkpoint lets it go on."""
+class InterruptedRun(Exception):  # noqa: N818 - not an error
+    """Training stopped because it was asked to."""
 
-    def __init__(self, *, saved: bool) -> None:
-        super().__init__("training was stopped")
+    def __init__(self, epoch: int, *, saved: bool) -> None:
+        super().__init__(f"interrupted in epoch {epoch}")
+        self.epoch = epoch
         self.saved = saved
+        """There is a checkpoint to go on from."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,10 @@ class EpochReport:
     confident: int
     relabelled: int
     """Selected under another label than the given one."""
+    empty_classes: int
+    """Classes of which nothing was selected."""
+    empty_steps: int
+    """Steps without a sample to classify, which left the cross-entropy out."""
     seconds: float
     clean_seconds: float
     """Of them, for embedding and the graph."""
@@ -63,6 +76,18 @@ class Trained:
     logits: Tensor
     cleaned: Cleaned
     prototypes: Tensor
+
+
+@dataclass
+class _Epoch:
+    """An epoch under way: what was decided at its start, and how far it has come."""
+
+    cleaned: Cleaned
+    batches: Tensor
+    totals: Tensor
+    step: int = 0
+    seconds: float = 0.0
+    clean_seconds: float = 0.0
 
 
 class Trainer:
@@ -91,22 +116,31 @@ class Trainer:
         self.network = build_network(
             settings.network, n_classes, input_shape=inputs.shape, **_network_options(settings)
         ).to(self.device)
-        if self.device.type == "cuda":
+        on_gpu = self.device.type == "cuda"
+        if on_gpu:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
             self.network.parameters(),
             lr=settings.lr,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
+            fused=on_gpu,
         )
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
         self.batch = min(settings.batch, len(inputs))
+        work = settings.epochs * len(inputs)
+        self._compiled = settings.compile == "on" or (
+            settings.compile == "auto" and on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
+        )
+        self._forward: Callable[[Tensor], Output] = Compiled(self.network) if self._compiled else self.network
+        self._views = Views(settings, self.generator, compiled=self._compiled)
+        self._under_way: _Epoch | None = None
         self._stop = False
 
     def request_stop(self) -> None:
-        """Save and raise `InterruptedRun` as soon as may be; safe to call from a signal handler."""
+        """Ask a run under way to save its place and end with `InterruptedRun`; safe in a signal handler."""
         self._stop = True
 
     def train(self, *, resume: bool = False) -> Trained:
@@ -118,8 +152,6 @@ class Trainer:
             self.epoch += 1
             if self.checkpoint is not None:
                 save_checkpoint(self.checkpoint, self._state())
-            if self._stop:
-                raise InterruptedRun(saved=self.checkpoint is not None)
         z, logits = self.embed()
         cleaned = self.cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaned.labels, cleaned.selected, self.n_classes)
@@ -132,130 +164,151 @@ class Trainer:
         self.network.eval()
         n = len(inputs)
         z, logits = [], []
-        for batch in inputs.stream(ordered_batches(n, max(self.batch, 1024), self.device)):
+        for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch), self.device)):
+            if self._stop:
+                epoch = min(self.epoch + 1, self.settings.epochs)
+                raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
-                out = self.network(self._scale(batch))
+                out = self._forward(scale(batch))
             z.append(out.z.float())
             logits.append(out.logits.float())
         self.network.train()
         return torch.cat(z)[:n], torch.cat(logits)[:n]
 
-    def _run_epoch(self) -> None:
+    def _begin_epoch(self) -> _Epoch:
+        """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
-        s = self.settings
-        warm = s.method == "ce" or self.epoch < s.warmup
         cleaned = self.cleaner.step(*self.embed())
-        self._wait()
-        clean_seconds = time.perf_counter() - started
-        targets = self.labels.clamp(min=0) if warm else cleaned.labels
-        trusted = self.labels >= 0 if warm else cleaned.selected
-        batches = shuffled_batches(len(self.inputs), self.batch, self.generator)
-        # One look at the selection for the whole epoch: how many places a step needs for it.
-        largest = int(trusted[batches].sum(1).max())
-        places = min(self.batch, max(BUCKET, -(-largest // BUCKET) * BUCKET))
+        _, trusted = self._lesson(cleaned)
+        batches = shuffled_batches(len(self.inputs), self.batch, self.generator, trusted)
         totals = torch.zeros(len(TERMS), device=self.device)
-        for step, (indices, batch) in enumerate(zip(batches, self.inputs.stream(batches), strict=True)):
-            self._set_lr(self.epoch + step / len(batches))
-            totals += self._step(batch, targets[indices], trusted[indices], places, contrast=not warm)
-        losses = dict(zip(TERMS, (totals / len(batches)).tolist(), strict=True))
+        self._wait()
+        seconds = time.perf_counter() - started
+        return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
+
+    @property
+    def _warm(self) -> bool:
+        return self.settings.method == "ce" or self.epoch < self.settings.warmup
+
+    def _lesson(self, cleaned: Cleaned) -> tuple[Tensor, Tensor]:
+        """The label of every sample, and whether it is trained on: the given ones at first, then ŷ."""
+        if self._warm:
+            return self.labels.clamp(min=0), self.labels >= 0
+        return cleaned.labels, cleaned.selected
+
+    def _run_epoch(self) -> None:
+        epoch = self._under_way if self._under_way is not None else self._begin_epoch()
+        started = time.perf_counter()
+        targets, trusted = self._lesson(epoch.cleaned)
+        batches = epoch.batches
+        # One look at the selection for the whole epoch: how many places each step needs for it.
+        counts = trusted[batches].sum(1).tolist()
+        step_up = BUCKET if self._compiled else 1
+        places = [min(self.batch, -(-count // step_up) * step_up) for count in counts]
+        left = batches[epoch.step :]
+        for indices, batch in zip(left, self.inputs.stream(left), strict=True):
+            if self._stop:
+                self._interrupt(epoch, time.perf_counter() - started)
+            self._set_lr(self.epoch + epoch.step / len(batches))
+            epoch.totals += self._step(batch, targets[indices], trusted[indices], places[epoch.step])
+            epoch.step += 1
+        losses = dict(zip(TERMS, (epoch.totals / len(batches)).tolist(), strict=True))
         bad = [name for name, value in losses.items() if not math.isfinite(value)]
         if bad:
             raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
+        self._under_way = None
+        epoch.seconds += time.perf_counter() - started
         if self.on_epoch is not None:
-            moved = cleaned.selected & (cleaned.labels != self.labels)
-            report = EpochReport(
-                epoch=self.epoch + 1,
-                warmup=warm,
-                losses=losses,
-                lr=self.optimiser.param_groups[0]["lr"],
-                selected=int(cleaned.selected.sum()),
-                confident=int(cleaned.confident.sum()),
-                relabelled=int(moved.sum()),
-                seconds=time.perf_counter() - started,
-                clean_seconds=clean_seconds,
-            )
-            self.on_epoch(report, cleaned)
+            self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
-    def _step(
-        self, batch: Tensor, targets: Tensor, trusted: Tensor, places: int, *, contrast: bool
-    ) -> Tensor:
+    def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
+        cleaned = epoch.cleaned
+        sizes = torch.bincount(cleaned.labels[cleaned.selected], minlength=self.n_classes)
+        return EpochReport(
+            epoch=self.epoch + 1,
+            warmup=self._warm,
+            losses=losses,
+            lr=self.optimiser.param_groups[0]["lr"],
+            selected=int(cleaned.selected.sum()),
+            confident=int(cleaned.confident.sum()),
+            relabelled=int((cleaned.selected & (cleaned.labels != self.labels)).sum()),
+            empty_classes=int((sizes == 0).sum()),
+            empty_steps=empty_steps,
+            seconds=epoch.seconds,
+            clean_seconds=epoch.clean_seconds,
+        )
+
+    def _interrupt(self, epoch: _Epoch, seconds: float) -> None:
+        epoch.seconds += seconds
+        self._under_way = epoch
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, self._state())
+        raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
+
+    def _step(self, batch: Tensor, targets: Tensor, trusted: Tensor, places: int) -> Tensor:
         """One update; returns the three terms, detached."""
         s = self.settings
-        weak, strong = self._views(batch)
-        zero = torch.zeros((), device=self.device)
-        inst = subgraph = zero
+        views = self._views(batch)
+        batches: list[Tensor] = []
+        if not self._warm:
+            batches += [views] if s.batch_stats == "together" else views.chunk(2)
+        if places:
+            mixed, lam, weight = self._mix(views, targets, trusted, places)
+            batches.append(mixed.images)
+        ce = inst = subgraph = torch.zeros((), device=self.device)
+        if not batches:
+            return torch.stack([ce, inst, subgraph])
         with self._precision():
-            if contrast:
-                out = self.network(torch.cat([weak, strong]))
-                z_weak, z_strong = out.z.float().chunk(2)
-                inst, subgraph = contrastive_losses(
-                    z_weak,
-                    z_strong,
-                    targets,
-                    trusted,
-                    tau_inst=s.tau_inst,
-                    tau_subgraph=s.tau_subgraph,
-                    positives=s.subgraph_positives,
-                )
-            ce = self._mixup_loss(weak, strong, targets, trusted, places)
-        total = total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph)
+            outputs = self._pass(batches)
+        if places:
+            logits = outputs.pop().logits
+            ce = mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
+        if outputs:
+            weak, strong = torch.cat([out.z for out in outputs]).chunk(2)
+            inst, subgraph = contrastive_losses(
+                weak,
+                strong,
+                targets,
+                trusted,
+                tau_inst=s.tau_inst,
+                tau_subgraph=s.tau_subgraph,
+                positives=s.subgraph_positives,
+            )
         self.optimiser.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
+        total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph).backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         return torch.stack([ce, inst, subgraph]).detach()
 
-    def _mixup_loss(
-        self, weak: Tensor, strong: Tensor, targets: Tensor, trusted: Tensor, places: int
-    ) -> Tensor:
-        """Mixup cross-entropy over both views of the batch's trusted samples, in a fixed number of places.
+    def _pass(self, batches: list[Tensor]) -> list[Output]:
+        """Each batch through the network with batch statistics of its own; compiled, all in one go."""
+        if not self._compiled:
+            return [self._forward(batch) for batch in batches]
+        sizes = [len(batch) for batch in batches]
+        self.network.expect_parts(tuple(sizes) if len(sizes) > 1 else ())
+        out = self._forward(torch.cat(batches))
+        return list(map(Output, torch.split(out.logits, sizes), torch.split(out.z, sizes)))
 
-        Places that are left over repeat trusted samples with weight 0: blank images would spoil the batch
-        statistics. Without a trusted sample every weight is 0, and so is the term.
+    def _mix(
+        self, views: Tensor, targets: Tensor, trusted: Tensor, places: int
+    ) -> tuple[Mixed, Tensor, Tensor]:
+        """Mixup of both views of the batch's trusted samples, its λ, and the weight of each image.
+
+        There may be more places than samples: the rest repeat some with weight 0, since blank images would
+        spoil the batch statistics.
         """
         first = trusted.to(torch.uint8).argsort(descending=True, stable=True)
         count = trusted.sum()
         place = torch.arange(places, device=self.device)
-        chosen = first[place % count.clamp(min=1)]
+        chosen = first[place % count]
         weight = (place < count).float().repeat(2)
-        images = torch.cat([weak[chosen], strong[chosen]])
+        images = views[torch.cat([chosen, chosen + len(targets)])]
         labels = targets[chosen].repeat(2)
         if self.settings.mixup <= 0:
             lam, partner = torch.ones((), device=self.device), torch.arange(2 * places, device=self.device)
         else:
             lam = draw_beta(self.settings.mixup, self.settings.mixup, self.generator)
             partner = torch.randperm(2 * places, generator=self.generator, device=self.device)
-        mixed = mixup(images, labels, lam, partner)
-        logits = self.network(mixed.images).logits
-        return mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
-
-    def _views(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """A weak and a strong view of every input, scaled."""
-        s = self.settings
-        if batch.is_floating_point():
-            return self._jitter(batch), self._jitter(batch)
-        views = []
-        for strong in (False, True):
-            view = batch
-            if s.crop > 0 or s.flip:
-                view = crop_and_flip(batch, self.generator, pad=s.crop, flip=s.flip)
-            if strong and s.augmix != "off":
-                views.append(self._scale(augmix(view, self.generator, variant=s.augmix)))
-            else:
-                views.append(self._scale(view))
-        return views[0], views[1]
-
-    def _jitter(self, batch: Tensor) -> Tensor:
-        if self.settings.noise == 0:
-            return batch
-        noise = torch.empty_like(batch).normal_(generator=self.generator)
-        return batch + self.settings.noise * noise
-
-    def _scale(self, batch: Tensor) -> Tensor:
-        """Images from 0..255 to about −2..2; features as they are."""
-        if len(self.inputs.shape) == 1:
-            return batch
-        x = (batch.float() - 127.5) / 64
-        return x.contiguous(memory_format=torch.channels_last) if x.is_cuda else x
+        return mixup(images, labels, lam, partner), lam, weight
 
     def _precision(self) -> Any:
         """bf16 on CUDA, fp32 on the CPU."""
@@ -289,27 +342,45 @@ class Trainer:
         cleaner = self.cleaner.state_dict()
         tensors |= {f"cleaner.{key}": value for key, value in cleaner.items() if isinstance(value, Tensor)}
         tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
-        return Checkpoint(
-            tensors, {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
-        )
+        facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
+        now = self._under_way
+        if now is not None:
+            facts |= {"step": now.step, "seconds": now.seconds, "clean_seconds": now.clean_seconds}
+            tensors |= {"now.batches": now.batches, "now.totals": now.totals}
+            # Its labels and selection are the cleaner's own.
+            tensors |= {f"now.{name}": getattr(now.cleaned, name) for name in OF_CLEANED}
+        return Checkpoint(tensors, facts)
 
     def _resume(self) -> None:
         found = load_checkpoint(self.checkpoint, self._config()) if self.checkpoint is not None else None
         if found is None:
             return
-        part: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "cleaner": {}, "rng": {}}
+        part: dict[str, dict[str, Tensor]] = {
+            kind: {} for kind in ("network", "momentum", "cleaner", "rng", "now")
+        }
         for name, tensor in found.tensors.items():
             prefix, _, rest = name.partition(".")
             part[prefix][rest] = tensor
         self.network.load_state_dict(part["network"])
         for name, parameter in self.network.named_parameters():
             if name in part["momentum"]:
-                self.optimiser.state[parameter]["momentum_buffer"] = part["momentum"][name].to(parameter)
+                # In the parameter's own layout, which the fused optimiser takes for granted.
+                buffer = torch.empty_like(parameter).copy_(part["momentum"][name])
+                self.optimiser.state[parameter]["momentum_buffer"] = buffer.detach()
         facts = {"settings": asdict(self.graph), "epoch": found.facts["cleaner_epoch"]}
         self.cleaner.load_state_dict({**facts, **part["cleaner"]})
         self.generator.set_state(part["rng"]["own"])
         torch.set_rng_state(part["rng"]["global"])
         self.epoch = int(found.facts["epoch"])
+        if part["now"]:
+            here = {name: tensor.to(self.device) for name, tensor in part["now"].items()}
+            decided = {name: part["cleaner"][name].to(self.device) for name in ("labels", "selected")}
+            self._under_way = _Epoch(
+                Cleaned(**decided, **{name: here[name] for name in OF_CLEANED}),
+                here["batches"],
+                here["totals"],
+                **{name: found.facts[name] for name in ("step", "seconds", "clean_seconds")},
+            )
 
 
 def _network_options(settings: LearnSettings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .engine import _network_options
 from .networks import Network, build_network
 from .settings import LearnSettings
+from .views import scale
 
 BATCH = 1024
 """Inputs at a time: memory is bounded by this, however many there are."""
@@ -32,8 +33,12 @@ def rebuild_network(
 def embed_new(
     network: nn.Module, inputs: Tensor, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is."""
+    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is.
+
+    In evaluation mode, and nothing is drawn at random: the network is left as it was.
+    """
     device = next(network.parameters()).device
+    training = network.training
     network.eval()
     z, logits = [], []
     for start in range(0, len(inputs), BATCH):
@@ -44,9 +49,5 @@ def embed_new(
         logits.append(out.logits.float().cpu())
         if progress is not None:
             progress(min(start + BATCH, len(inputs)), len(inputs))
+    network.train(training)
     return torch.cat(z), torch.cat(logits)
-
-
-def scale(batch: Tensor) -> Tensor:
-    """Images from 0..255 to about −2..2, as in training; features as they are."""
-    return batch if batch.ndim == 2 else (batch.float() - 127.5) / 64

@@ -7,8 +7,9 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, relu
+from torch.nn.functional import conv2d, normalize, pad, relu
 
 from ..errors import InputError, suggest
 
@@ -23,6 +24,28 @@ class Output(NamedTuple):
     """(B, K), before the softmax."""
     z: Tensor
     """(B, embedding_dim), float32, of unit length."""
+
+
+class PartedNorm(nn.Module):
+    """Batch norm of a batch that may be several in one: each part is normalised by its own statistics."""
+
+    parts: tuple[int, ...] = ()
+    """Lengths of the parts; none: the batch is one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As if the parts had come one after the other."""
+        norm = super().forward
+        if not self.training or not self.parts:
+            return norm(x)  # type: ignore[no-any-return]
+        return torch.cat([norm(part) for part in torch.split(x, list(self.parts))])
+
+
+class BatchNorm1d(PartedNorm, nn.BatchNorm1d):
+    """Of features."""
+
+
+class BatchNorm2d(PartedNorm, nn.BatchNorm2d):
+    """Of maps."""
 
 
 class Network(nn.Module):
@@ -49,6 +72,12 @@ class Network(nn.Module):
         """Logits and embeddings from inputs."""
         return self.forward_head(self.forward_features(x))
 
+    def expect_parts(self, sizes: tuple[int, ...]) -> None:
+        """Until told otherwise, a batch in training is several of these lengths, apart for batch norm."""
+        for module in self.modules():
+            if isinstance(module, PartedNorm):
+                module.parts = sizes
+
 
 class PreActBlock(nn.Module):
     """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
@@ -59,9 +88,9 @@ class PreActBlock(nn.Module):
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = nn.BatchNorm2d(channels_in)
+        self.norm1 = BatchNorm2d(channels_in)
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.norm2 = BatchNorm2d(channels_out)
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
         self.shortcut: nn.Module | None = None
         if stride != 1 or channels_in != channels_out:
@@ -97,12 +126,20 @@ class PreActResNet18(Network):
             blocks += [PreActBlock(before, width, stride), PreActBlock(width, width, 1)]
             before = width
         self.blocks = nn.Sequential(*blocks)
-        self.final = nn.Sequential(nn.BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
+        self.final = nn.Sequential(BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
-        features: Tensor = self.final(self.blocks(self.stem(x))).mean((2, 3))
+        features: Tensor = self.final(self.blocks(self._enter(x))).mean((2, 3))
         return features
+
+    def _enter(self, x: Tensor) -> Tensor:
+        """The stem; on a GPU with channels of zeros up to eight, which its fast kernels ask for."""
+        if not x.is_cuda or x.shape[1] >= 8:
+            stem: Tensor = self.stem(x)
+            return stem
+        more = (0, 0, 0, 0, 0, 8 - x.shape[1])
+        return conv2d(pad(x, more), pad(self.stem.weight, more), padding=1)
 
 
 class SmallConv(Network):
@@ -123,15 +160,15 @@ class SmallConv(Network):
         self.trunk = nn.Sequential(
             nn.Conv2d(_channels(input_shape), 16, 3, padding=1, bias=False),
             nn.AvgPool2d(2, ceil_mode=True),
-            nn.BatchNorm2d(16),
+            BatchNorm2d(16),
             nn.ReLU(),
             nn.Conv2d(16, 64, 3, padding=1, bias=False),
-            nn.BatchNorm2d(64),
+            BatchNorm2d(64),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),
             nn.Linear(256, 128, bias=False),
-            nn.BatchNorm1d(128),
+            BatchNorm1d(128),
             nn.ReLU(),
         )
 

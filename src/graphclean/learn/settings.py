@@ -7,6 +7,8 @@ from .losses import Positives
 
 AugMixVariant = Literal["full", "last-chain", "off"]
 Method = Literal["ngc", "ce"]
+BatchStats = Literal["together", "separate"]
+Compile = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ class LearnSettings:
     """Of the strong view: AugMix as published, the slip in the authors' release, or none."""
     noise: float = 0.0
     """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
+    batch_stats: BatchStats = "together"
+    """Batch norm sees weak and strong views `together`, or each in a pass of its own (release)."""
     final_norm: bool = True
     """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
+    compile: Compile = "auto"
+    """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
     seed: int = 0
     """Of everything random."""
 

@@ -3,8 +3,9 @@
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -75,19 +76,21 @@ def one_line_errors(config: Config) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[StopSignals]:
+def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None]:
     """While training: the first signal saves and stops, a second stops at once."""
 
     def ask() -> None:
         prepared.trainer.request_stop()
         watcher.say("stopping once a checkpoint is saved; once more to stop at once")
 
-    with interruptible(again), StopSignals(ask) as stop:
-        try:
-            yield stop
-        except InterruptedRun as error:
+    with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
+        # A signal may come too late for the trainer to heed it; the run then ends here, all the same.
+        with suppress(InterruptedRun):
+            yield
+        if stop.number is not None:
             done = f"{prepared.trainer.epoch} of {prepared.config.learn.epochs} epochs are done"
-            raise RunStopped(f"stopped; {done}; {again}", 128 + (stop.number or 2)) from error
+            raise RunStopped(f"stopped; {done}; {again}", 128 + stop.number)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ..audit.inputs import encode_labels
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.files import Names
 from ..errors import InputError
-from ..learn import EpochReport, InterruptedRun
+from ..learn import EpochReport
 from ..runfolder import (
     METRICS,
     SUMMARY,
@@ -159,10 +159,8 @@ def train_source(
             watcher.epoch(metrics, config.learn.epochs)
 
         prepared.trainer.on_epoch = watch
-        with stoppable(prepared, again, watcher) as stop:
+        with stoppable(prepared, again, watcher):
             trained = prepared.trainer.train(resume=resume)
-            if stop.number is not None:
-                raise InterruptedRun(saved=True)
         with interruptible(again):
             result = finish(prepared, trained, ids=source.ids, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, preset, described, trusted)

@@ -1,0 +1,31 @@
+"""torch.compile where it pays, and plain PyTorch where it can't work."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..errors import DataWarning
+
+SHAPES = 64
+"""Shapes a function may be compiled for, one by one: code for any shape turned out no faster than none."""
+
+
+class Compiled:
+    """A function of tensors, compiled when first called; where that fails, it warns and stays as it was."""
+
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        self.plain = plain
+        self._fast: Callable[..., Any] | None = torch.compile(plain, dynamic=False)
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+
+    def __call__(self, *args: Any) -> Any:
+        if self._fast is not None:
+            try:
+                return self._fast(*args)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                reason = " ".join(str(error).split())[:200]
+                warnings.warn(f"training runs uncompiled, and slower: {reason}", DataWarning, stacklevel=2)
+                self._fast = None
+        return self.plain(*args)
