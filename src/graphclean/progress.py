@@ -97,13 +97,13 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
     parts = [f"epoch {metrics['epoch']} of {total}"]
     if metrics["epoch"] < total:
         parts.append(f"{describe_seconds(seconds_left)} left")
+    if "trusted_accuracy" in metrics:
+        parts.append(f"trusted {100 * metrics['trusted_accuracy']:.1f} %")
     parts += [
         f"loss {metrics['loss']:.3f}",
         f"{metrics['selected']:,} of {metrics['samples']:,} selected",
-        f"{100 * metrics['estimated_noise']:.1f} % of labels wrong",
+        f"{100 * metrics['estimated_noise']:.1f} % wrong labels",
     ]
-    if "trusted_accuracy" in metrics:
-        parts.append(f"trusted {100 * metrics['trusted_accuracy']:.1f} %")
     return ", ".join(parts)
 
 
