@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 
 import graphclean
 from graphclean import run
-from graphclean.cli import main
 from graphclean.config import preset_purposes, read_preset
 from graphclean.data.digits import noisy_digits
 
@@ -22,25 +21,6 @@ from .audit.test_embeddings import blobs
 
 QUICK = ("--set", "learn.epochs=3", "--set", "learn.warmup=1")
 """The demo in few epochs."""
-
-
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Run the command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Done:
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        captured = capsys.readouterr()
-        return Done(int(stop.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture

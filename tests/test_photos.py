@@ -11,7 +11,7 @@ from PIL import Image
 import graphclean.photos
 from graphclean.embed import embed_images
 
-from .test_cli import cli, everything_below  # noqa: F401
+from .test_cli import everything_below
 
 pytest.importorskip("efficientnet_lite_pytorch")
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     done = cli("clean", "photos", "--set", "audit.k=8")
     assert done.code == 0
     out = folder.parent / "runs" / "photos-clean"
@@ -76,7 +76,7 @@ def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None
     assert json.loads((out / "config.json").read_text())["source"]["embedder"] == "efficientnet-lite0"
 
 
-def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     embedded: list[int] = []
 
     def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -96,7 +96,7 @@ def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.Monkey
     assert again != first
 
 
-def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     cli("clean", "photos", "--quiet")
     rng = np.random.default_rng(5)
     for number, colour in enumerate(COLOURS):
@@ -110,7 +110,7 @@ def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-u
     assert table.verdict.tolist()[3] == "unreadable"
 
 
-def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
     manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)
     manifest.to_csv(folder.parent / "list.csv", index=False, sep=";")
@@ -122,7 +122,7 @@ def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
-def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
     done = cli("train", "photos", *options)
     assert done.code == 0
@@ -161,7 +161,7 @@ def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
     np.savetxt(folder.parent / "y.txt", np.arange(9))
     cases = {

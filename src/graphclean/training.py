@@ -17,7 +17,7 @@ from .audit.inputs import Labels, check_embeddings
 from .config import Config
 from .data.loader import ResidentInputs
 from .graph import Cleaned
-from .learn.engine import EpochReport, Trained, Trainer
+from .learn.engine import DivergedError, EpochReport, Trained, Trainer
 from .learn.inference import describe_network
 from .ood import find_threshold, prototype_similarity
 from .trained import Predictions, TrainedModel
@@ -106,6 +106,8 @@ def finish(
     """The detector's threshold, the model for new data, and the verdicts."""
     started = time.perf_counter()
     config, labels = prepared.config, prepared.labels
+    if not bool(torch.isfinite(trained.z).all()):
+        raise DivergedError("the network's outputs are no longer numbers after the last epoch")
     closeness = prototype_similarity(trained.z, trained.prototypes).amax(1)
     model = TrainedModel(
         network=trained.network,

@@ -11,14 +11,14 @@ from graphclean import run
 from graphclean.data.digits import noisy_digits
 from graphclean.trained import TrainedModel
 
-from ..test_cli import cli, everything_below  # noqa: F401
+from ..test_cli import everything_below
 from .tiny import TINY, save_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def trained(cli, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def] # noqa: F811
+def trained(cli, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
     """A finished run on images with class names."""
     data = np.load(save_digits(tmp_path))
     names = np.array([f"digit {n}" for n in range(8)])[data["labels"]]
@@ -28,7 +28,7 @@ def trained(cli, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def] # noqa
 
 
 @pytest.mark.usefixtures("trained")
-def test_the_columns_are_those_of_clean_runs(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_the_columns_are_those_of_clean_runs(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     z = noisy_digits().pixels[:160]
     np.savez(tmp_path / "z.npz", z=z, y=noisy_digits().labels[:160])
     cli("clean", "z.npz", "--out", "cleaned", "--quiet")
@@ -42,7 +42,7 @@ def test_the_columns_are_those_of_clean_runs(cli, tmp_path: Path) -> None:  # ty
     assert f"{(ours.verdict == 'ood').sum()} of them of no known class" in done.out
 
 
-def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     images = noisy_digits().images[160:320]
     np.save(trained.parent / "last.npy", np.moveaxis(images, 1, 3))
     cli("predict", "run", "new.npz", "--quiet")
@@ -54,7 +54,7 @@ def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytes
     pd.testing.assert_frame_equal(first, pd.read_csv(trained / "predictions/new.csv"), rtol=1e-4)
 
 
-def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
     folder = trained.parent
     digits = noisy_digits()
     np.savez(folder / "features.npz", z=digits.pixels[:20])
@@ -81,7 +81,7 @@ def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def] # 
     assert cli("predict", "run", "new.npz", "--detector", "prototypes", "--quiet").code == 0
 
 
-def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
     folder = trained.parent
     cli("train", "digits.npz", *TINY, "--out", "other", "--quiet")
     mixed = (folder / "other" / "prototypes.safetensors").read_bytes()

@@ -14,7 +14,6 @@ import pytest
 from graphclean.learn import Trainer
 from graphclean.run.stopping import StopSignals
 
-from ..test_cli import cli  # noqa: F401
 from .tiny import TINY, metrics, results, save_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,7 +53,7 @@ def break_off(folder: Path, where: str, number: int) -> subprocess.CompletedProc
     ids=["first epoch", "third epoch", "before a checkpoint", "before the results"],
 )
 def test_a_killed_run_goes_on_as_if_nothing_had_been(  # type: ignore[no-untyped-def]
-    cli,  # noqa: F811
+    cli,
     tmp_path: Path,
     where: str,
     left: list[str],
@@ -73,17 +72,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(  # type: ignore[no-untyped
     assert (unfinished.code, unfinished.err.count("\n")) == (2, 1)
     assert "its training has not finished" in unfinished.err
     (out / ".verdicts.csv.0123abcd").write_text("half")  # as a kill in the midst of a write leaves it
-    if left:  # the settings are the run's own
-        assert cli("train", "digits.npz", "--resume", "--quiet").code == 0
-    else:
-        assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
+    assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # the settings are the run's own
     cli("train", "digits.npz", *TINY, "--out", "whole", "--quiet")
     assert results(out) == results(tmp_path / "whole")
     assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_stops(cli, tmp_path: Path, number: int, code: int) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_a_signal_saves_and_stops(cli, tmp_path: Path, number: int, code: int) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     done = break_off(tmp_path, "graphclean.learn.engine:total_loss:2", number)
     assert done.returncode == code
@@ -101,7 +97,7 @@ def test_a_signal_saves_and_stops(cli, tmp_path: Path, number: int, code: int) -
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_second_signal_stops_at_once(  # type: ignore[no-untyped-def]
-    cli,  # noqa: F811
+    cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
@@ -124,7 +120,7 @@ def test_a_second_signal_stops_at_once(  # type: ignore[no-untyped-def]
 
 
 def test_a_signal_after_training_is_one_line_too(  # type: ignore[no-untyped-def]
-    cli,  # noqa: F811
+    cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,7 +150,7 @@ def test_handlers_are_left_alone_outside_the_main_thread() -> None:
     assert seen == [before]
 
 
-def test_what_may_be_resumed(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_what_may_be_resumed(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     data = save_digits(tmp_path)
     out = tmp_path / "runs" / "digits-train"
     # Nothing there yet: it starts. Finished: the last pass is made again.

@@ -13,19 +13,19 @@ from graphclean.audit.inputs import encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.data.files import Names
-from graphclean.learn import Trainer
+from graphclean.learn import DivergedError, Trainer
 from graphclean.run.stopping import one_line_errors
 from graphclean.sources import read_source
 from graphclean.training import fit
 
 from ..audit.test_embeddings import blobs
-from ..test_cli import cli, everything_below  # noqa: F401
+from ..test_cli import everything_below
 from .tiny import SETTINGS, TINY, metrics, results, save_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_the_run_folder_and_the_screen(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_the_run_folder_and_the_screen(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY)
     assert done.code == 0
@@ -59,7 +59,7 @@ def test_the_run_folder_and_the_screen(cli, tmp_path: Path) -> None:  # type: ig
     assert "graphclean predict runs/digits-train NEW" in done.out
 
 
-def test_the_command_line_and_python_agree(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_the_command_line_and_python_agree(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     assert cli("train", "digits.npz", *TINY, "--quiet").out == ""
     digits = noisy_digits(noise=0.3)
@@ -79,7 +79,7 @@ def test_the_command_line_and_python_agree(cli, tmp_path: Path) -> None:  # type
     assert new.verdict.tolist() == ["ood" if s < zeta else "known" for s in by_python.similarity]
 
 
-def test_features_choose_their_preset_and_are_standardised(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_features_choose_their_preset_and_are_standardised(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     z, labels, truth = blobs([60] * 3, noise=0.3, ood=30)
     spread = np.linspace(0.01, 5000, 16)
     names = np.array(["ant", "bee", "cat"])[labels]
@@ -103,7 +103,7 @@ def test_features_choose_their_preset_and_are_standardised(cli, tmp_path: Path) 
         np.testing.assert_allclose(file.get_tensor("mean"), (z * spread + spread).mean(0), rtol=1e-5)
 
 
-def test_images_take_the_paper_s_preset(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_images_take_the_paper_s_preset(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     options = ["learn.epochs=1", "learn.network=small-conv", "learn.crop=1", "audit.k=10"]
     done = cli("train", "digits.npz", *(word for option in options for word in ("--set", option)))
@@ -133,7 +133,7 @@ def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> N
     assert marks["colour"] == marks["rgba"] != marks["first"]
 
 
-def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     digits = noisy_digits(noise=0.1)
     rows = np.flatnonzero(np.isin(digits.labels, (1, 6)))[:150]
     labels = digits.labels[rows].astype(float)
@@ -153,7 +153,7 @@ def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli, tmp_path: 
     assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 130)
 
 
-def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--trusted", "new.npz")
     assert "31 trusted samples are of no class of the data" in done.err
@@ -170,7 +170,7 @@ def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> No
     assert accuracy[-1] == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
 
 
-def test_zeta_can_be_set_and_results_made_again_with_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_zeta_can_be_set_and_results_made_again_with_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     cli("train", "digits.npz", *TINY, "--quiet")
     before = results(tmp_path / "runs/digits-train")
@@ -247,7 +247,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     *("preset", "head", "images", "network", "setting", "zeta", "zeta-range", "device"),
     *("trusted", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
 ])  # fmt: skip
-def test_bad_input_is_one_line_and_nothing_is_created(cli, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_bad_input_is_one_line_and_nothing_is_created(cli, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def]
     arguments, message = bad_inputs(tmp_path)[case]
     before = everything_below(tmp_path)
     done = cli("train", *arguments)
@@ -257,7 +257,7 @@ def test_bad_input_is_one_line_and_nothing_is_created(cli, tmp_path: Path, case:
     assert everything_below(tmp_path) == before
 
 
-def test_cuda_is_refused_where_there_is_none(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_cuda_is_refused_where_there_is_none(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (
@@ -265,17 +265,31 @@ def test_cuda_is_refused_where_there_is_none(cli, tmp_path: Path, monkeypatch: p
     )
 
 
-def test_divergence_is_one_line_and_keeps_the_checkpoint(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_divergence_is_one_line_and_keeps_the_checkpoint(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--set", "learn.lr=1e18", "--set", "learn.ramp=0", "--quiet")
     assert done.code == 1
     assert "the loss is no longer a number in epoch 1: ce" in done.err
+    assert "there is no checkpoint yet" in done.err
     assert "learn.lr=1e+18 usually helps" in done.err
     assert done.err.count("\n") == 1
     assert "its training has not finished" in cli("predict", "runs/digits-train", "new.npz").err
 
+    def diverge(*_: object) -> None:
+        raise DivergedError("the loss is no longer a number in epoch 2: inst")
 
-def test_too_small_a_gpu_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+    with monkeypatch.context() as patch:
+        patch.setattr("graphclean.progress.StageProgress.epoch", lambda _, m, __: m["epoch"] < 2 or diverge())
+        late = cli("train", "digits.npz", *TINY, "--overwrite", "--quiet")
+    assert (late.code, late.err.count("\n")) == (1, 1)
+    assert "in epoch 2: inst; the last good checkpoint is kept" in late.err
+    assert cli("train", "digits.npz", "--resume", "--quiet").code == 0
+    assert len(metrics(tmp_path / "runs/digits-train")) == 3
+
+
+def test_too_small_a_gpu_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore lines")
 
@@ -288,11 +302,11 @@ def test_too_small_a_gpu_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
-    with pytest.raises(RuntimeError, match="odd"), one_line_errors(load_preset("demo")):
+    with pytest.raises(RuntimeError, match="odd"), one_line_errors(load_preset("demo"), Path("none")):
         raise RuntimeError("odd")
 
 
-def test_a_full_disk_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_a_full_disk_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -308,7 +322,7 @@ def test_a_full_disk_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.Monkey
     assert results(tmp_path / "runs/digits-train") == results(tmp_path / "whole")
 
 
-def test_json_is_all_that_is_printed(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_json_is_all_that_is_printed(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--json")
     assert done.err == ""

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -47,8 +48,13 @@ class StopSignals:
         self.stop()
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return any(folder.glob("epoch-*"))
+
+
 @contextmanager
-def one_line_errors(config: Config) -> Iterator[None]:
+def one_line_errors(config: Config, checkpoint: Path) -> Iterator[None]:
     """What can go wrong in training, as one line with what to do about it."""
     learn = config.learn
     try:
@@ -56,9 +62,12 @@ def one_line_errors(config: Config) -> Iterator[None]:
     except RunStopped:
         raise
     except DivergedError as error:
+        kept = (
+            "the last good checkpoint is kept" if has_checkpoint(checkpoint) else "there is no checkpoint yet"
+        )
         raise RunStopped(
-            f"{error}; the last good checkpoint is kept; starting anew with a learning rate lower than "
-            f"learn.lr={learn.lr:g} usually helps",
+            f"{error}; {kept}; starting anew with a learning rate lower than learn.lr={learn.lr:g} "
+            "usually helps",
             1,
         ) from error
     except torch.OutOfMemoryError as error:

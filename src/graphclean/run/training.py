@@ -31,7 +31,7 @@ from ..sources import Source, read_source
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
-from .stopping import interruptible, one_line_errors, stoppable
+from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
 from .trusted import Trusted, read_trusted, trusted_accuracy
 from .watcher import Metrics, Watcher
 
@@ -70,14 +70,14 @@ def train(
 ) -> TrainingRun:
     """Train on image arrays, embeddings or photos, and write the run folder `out`.
 
-    With `resume` an unfinished run in `out` goes on, with its own settings unless others are given (which
-    its checkpoint then refuses); where there is none yet, it starts.
+    With `resume` an unfinished run in `out` goes on from its checkpoint, with its own settings unless others
+    are given (which the checkpoint then refuses). Where there is no checkpoint yet, it starts anew.
     """
     watcher = watcher if watcher is not None else Watcher()
     names = names if names is not None else Names()
-    goes_on = _check_out(out, resume=resume, overwrite=overwrite)
-    recorded = read_config(out) if goes_on else {}
-    if preset is None and goes_on:
+    recorded = _check_out(out, resume=resume, overwrite=overwrite)
+    goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
+    if preset is None and recorded is not None:
         preset = recorded.get("preset")
         base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
     else:
@@ -130,7 +130,7 @@ def train_source(
     if len(labels.classes) < 2:
         raise InputError(f"the labels hold {len(labels.classes)} class; at least two are needed")
     place = choose_device(device)
-    with one_line_errors(config):
+    with one_line_errors(config, out / CHECKPOINT):
         try:
             prepared = prepare(source.inputs, labels, config, device=place, checkpoint=out / CHECKPOINT)
         except InputError as error:
@@ -166,18 +166,19 @@ def train_source(
             return _write_results(result, prepared, source, out, epochs, preset, described, trusted)
 
 
-def _check_out(out: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Whether a run in `out` goes on; refuses where it may be neither resumed nor replaced."""
+def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The config of the run to go on with, if any; refuses one that may be neither resumed nor replaced."""
     if resume and overwrite:
         raise InputError("--resume goes on with a run, --overwrite replaces it; give one of them")
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
-        return False
+        return None
     check_target(out, overwrite=True)
-    kind = read_config(out).get("kind")
-    if kind != "train":
+    config = read_config(out)
+    if config.get("kind") != "train":
+        kind = config.get("kind")
         raise InputError(f"{out}: the folder holds a run of `{kind}`, and only training can be resumed")
-    return any((out / CHECKPOINT).glob("epoch-*"))
+    return config
 
 
 def _check_data(out: Path, source: Source) -> None:
