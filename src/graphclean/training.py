@@ -108,7 +108,10 @@ def finish(
     config, labels = prepared.config, prepared.labels
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
-    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1)
+    audit = audit_embeddings(
+        trained.z, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
+    )
+    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
     model = TrainedModel(
         network=trained.network,
         description=describe_network(config.learn),
@@ -116,10 +119,7 @@ def finish(
         classes=labels.classes,
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
-        threshold=find_threshold(closeness.double().cpu().numpy(), config.ood),
-    )
-    audit = audit_embeddings(
-        trained.z, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
+        threshold=find_threshold(closeness, config.ood, audit.verdicts["ood_score"].to_numpy()),
     )
     chosen = trained.cleaned.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape
