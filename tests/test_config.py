@@ -1,6 +1,16 @@
+import json
+
 import pytest
 
-from graphclean.config import Config, apply_settings, load_preset, preset_names, read_preset
+from graphclean.config import (
+    Config,
+    apply_settings,
+    load_preset,
+    preset_names,
+    preset_purposes,
+    read_preset,
+    recorded_settings,
+)
 from graphclean.errors import InputError
 
 
@@ -55,3 +65,20 @@ def test_unknown_presets_and_settings_of_other_sections_are_refused() -> None:
         apply_settings(Config(), ["learn.flip=maybe"])
     with pytest.raises(InputError, match="'off' is not one of exact, approx"):
         apply_settings(Config(), ["audit.neighbours=off"])
+
+
+def test_settings_survive_json() -> None:
+    config = apply_settings(load_preset("release"), ["audit.k=5,9", "ood.zeta=0.7", "learn.flip=false"])
+    again = recorded_settings(json.loads(json.dumps(config.to_dict())), "run/config.json")
+    assert again == config
+    with pytest.raises(InputError, match=r"run/config\.json: learn\.lrate: no such setting"):
+        recorded_settings({"learn": {"lrate": 1}}, "run/config.json")
+    for damaged in ([], {"learn": 3}):
+        with pytest.raises(InputError, match="damaged"):
+            recorded_settings(damaged, "run/config.json")  # type: ignore[arg-type]
+
+
+def test_every_preset_says_what_it_is_for() -> None:
+    purposes = preset_purposes()
+    assert list(purposes) == preset_names()
+    assert purposes["embeddings"] == "Heads on given embeddings: no images, no GPU."

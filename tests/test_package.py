@@ -50,7 +50,7 @@ def test_wheel_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     assert where.stdout.startswith(inside)
     assert (Path(inside) / "graphclean" / "py.typed").exists()
     done = subprocess.run(
-        [python, "-m", "graphclean", "demo", "--out", "demo-run"],
+        [python, "-m", "graphclean", "demo", "--out", "demo-run", "--set", "learn.epochs=1"],
         cwd=tmp_path, env=clean_env, check=True, capture_output=True, text=True,
     )  # fmt: skip
     assert "labels right after" in done.stdout

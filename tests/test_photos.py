@@ -11,7 +11,7 @@ from PIL import Image
 import graphclean.photos
 from graphclean.embed import embed_images
 
-from .test_cli import cli, everything_below  # noqa: F401
+from .test_cli import everything_below
 
 pytest.importorskip("efficientnet_lite_pytorch")
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     done = cli("clean", "photos", "--set", "audit.k=8")
     assert done.code == 0
     out = folder.parent / "runs" / "photos-clean"
@@ -76,7 +76,7 @@ def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None
     assert json.loads((out / "config.json").read_text())["source"]["embedder"] == "efficientnet-lite0"
 
 
-def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     embedded: list[int] = []
 
     def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -96,7 +96,7 @@ def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.Monkey
     assert again != first
 
 
-def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     cli("clean", "photos", "--quiet")
     rng = np.random.default_rng(5)
     for number, colour in enumerate(COLOURS):
@@ -110,7 +110,7 @@ def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-u
     assert table.verdict.tolist()[3] == "unreadable"
 
 
-def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
     manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)
     manifest.to_csv(folder.parent / "list.csv", index=False, sep=";")
@@ -122,12 +122,51 @@ def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
-def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def] # noqa: F811
+def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
+    done = cli("train", "photos", *options)
+    assert done.code == 0
+    assert "84 photos, 1,280 features, 3 classes; preset embeddings" in done.err
+    assert "4 photos can't be read" in done.err
+    out = folder.parent / "runs" / "photos-train"
+    table = pd.read_parquet(out / "verdicts.parquet")
+    assert len(table) == 88
+    assert (table.verdict == "unreadable").sum() == 4
+    assert len(pd.read_csv(out / "unreadable.csv")) == 4
+    # Going on needs no embedding of what was embedded before.
+    before = (out / "model.safetensors").read_bytes()
+    (out / "summary.json").unlink()
+    seen: list[int] = []
+
+    def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
+        seen.append(sum(path is not None for path in paths))
+        return embed_images(paths, *args, **kwargs)
+
+    monkeypatch.setattr(graphclean.photos, "embed_images", counting)
+    assert cli("train", "photos", "--resume", "--quiet").code == 0
+    assert seen == [3]  # those that can't be read are tried again
+    assert (out / "model.safetensors").read_bytes() == before
+    assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
+    for number, colour in enumerate(COLOURS):
+        paint(folder.parent / "new" / f"{number}.png", colour, np.random.default_rng(5))
+    (folder.parent / "new" / "bad.png").write_bytes(b"x")
+    assert cli("predict", "runs/photos-train", "new", "--out", "p.csv").code == 0
+    new = pd.read_csv(folder.parent / "p.csv")
+    assert new.predicted_label[:3].tolist() == list(COLOURS)
+    assert new.verdict.tolist()[3] == "unreadable"
+    np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
+    assert (
+        "it holds images, but runs/photos-train was made from photos"
+        in cli("predict", "runs/photos-train", "x.npy").err
+    )
+
+
+def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
     np.savetxt(folder.parent / "y.txt", np.arange(9))
     cases = {
         "photos --embedder efficientnet-lite": 'did you mean "efficientnet-lite0"?',
-        "photos --labels y.txt": "--labels is for embeddings",
+        "photos --labels y.txt": "--labels is for arrays and embeddings",
         "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
     }
     before = everything_below(folder.parent)

@@ -14,7 +14,7 @@ from graphclean.training import fit
 def test_noisy_digits_end_to_end() -> None:
     torch.set_num_threads(1)
     digits = noisy_digits(noise=0.4, seed=7)
-    pixels = torch.as_tensor((digits.pixels * 15.9375).round().astype(np.uint8)).view(-1, 1, 8, 8)
+    pixels = digits.images
     truth = np.where(digits.is_ood, -1, digits.truth)
     train, test = np.arange(1200), np.arange(1200, len(truth))
     config = apply_settings(load_preset("demo"), ["learn.epochs=12"])
@@ -30,9 +30,9 @@ def test_noisy_digits_end_to_end() -> None:
     assert table.selected.to_numpy().tolist() == result.trained.cleaned.selected.tolist()
     assert result.audit.summary.selected == table.selected.sum()
     new = result.predict(pixels[test])
-    open_set = score_open_set(new.classes, new.similarity, truth[test], result.threshold.zeta)
+    open_set = score_open_set(new.classes, new.similarity, truth[test], result.model.threshold.zeta)
     assert open_set.accuracy > 0.93
     assert open_set.auroc > 0.85
-    assert 0 < result.threshold.zeta < 1
+    assert 0 < result.model.threshold.zeta < 1
     assert new.probability.max() <= 1
     assert result.seconds > 0

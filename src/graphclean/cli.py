@@ -12,9 +12,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from . import __version__, data_cli, run, screen
-from .config import Config, apply_settings
-from .data.embeddings import Names
-from .errors import InputError
+from .config import Config, apply_settings, preset_purposes, read_preset
+from .data.files import Names
+from .errors import InputError, RunStopped
 from .progress import StageProgress
 from .runfolder import plain
 
@@ -42,6 +42,14 @@ class NeighbourSearch(StrEnum):
     approx = "approx"
 
 
+class DeviceName(StrEnum):
+    """Where to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left there.")]
@@ -50,6 +58,16 @@ Settings = Annotated[
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7."),
 ]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
+ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
+LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]
+LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")]
+Embedder = Annotated[
+    str,
+    typer.Option(
+        help="For photos: efficientnet-lite0, which auto takes (extra photos); none: DATA is embeddings."
+    ),
+]
+Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
 IdColumn = Annotated[
     str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
 ]
@@ -81,18 +99,13 @@ def clean(
             help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, or a table of paths."
         ),
     ],
-    labels: Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")] = None,
+    labels: LabelsFile = None,
     features_key: FeaturesKey = None,
-    labels_key: Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")] = None,
+    labels_key: LabelsKey = None,
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
-    embedder: Annotated[
-        str,
-        typer.Option(
-            help="For photos: efficientnet-lite0, which auto takes (extra photos); none: DATA is embeddings."
-        ),
-    ] = "auto",
+    embedder: Embedder = "auto",
     neighbours: Annotated[
         NeighbourSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
     ] = NeighbourSearch.exact,
@@ -106,7 +119,7 @@ def clean(
     changes = [f"audit.neighbours={neighbours.value}", *(settings or [])]
     config = apply_settings(Config(), changes, sections=("audit",))
     target = out if out is not None else Path("runs") / f"{data.stem}-clean"
-    names = Names(features_key, labels_key, label_column, id_column, path_column)
+    names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         audit = run.clean(
             data,
@@ -125,16 +138,72 @@ def clean(
 
 
 @app.command()
+def train(
+    data: Annotated[
+        Path, typer.Argument(help="Arrays of images (.npz, .npy), or all that `graphclean clean` takes.")
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="See `graphclean presets` (default: cifar10-lond for images, else embeddings)."),
+    ] = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    overwrite: Overwrite = False,
+    trusted: Annotated[
+        Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
+    ] = None,
+    labels: LabelsFile = None,
+    images_key: ImagesKey = None,
+    features_key: FeaturesKey = None,
+    labels_key: LabelsKey = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    path_column: PathColumn = None,
+    embedder: Embedder = "auto",
+    device: Device = DeviceName.auto,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a classifier and a detector from labels that can't be trusted, and judge every label."""
+    target = out if out is not None else Path("runs") / f"{data.stem}-train"
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = run.train(
+            data,
+            target,
+            preset=preset,
+            settings=settings or [],
+            labels=labels,
+            names=Names(images_key, features_key, labels_key, label_column, id_column, path_column),
+            embedder=None if embedder == "auto" else embedder,
+            trusted=trusted,
+            device=device.value,
+            resume=resume,
+            overwrite=overwrite,
+            watcher=run.Watcher(progress.say, progress.epoch, progress),
+        )
+    if as_json:
+        _print_json({"run": str(target), **done.summary})
+    elif not quiet:
+        screen.show_training(done.audit.summary, done.summary, str(data), target)
+
+
+@app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `graphclean clean`.")],
-    data: Annotated[Path, typer.Argument(help="New embeddings or photos, as for `graphclean clean`.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    data: Annotated[Path, typer.Argument(help="New data of the kind the run was made from.")],
+    images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
     label_column: Annotated[str | None, typer.Option(help="Column to leave aside (default: label).")] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
     detector: Annotated[
-        DetectorName, typer.Option(help="Judge OOD by the nearest training samples, or by class prototypes.")
-    ] = DetectorName.graph,
+        DetectorName | None,
+        typer.Option(
+            help="Judge OOD by the nearest training samples (of `clean`), or by class prototypes (of both)."
+        ),
+    ] = None,
+    device: Device = DeviceName.auto,
     out: Annotated[
         Path | None, typer.Option(help=".csv or .parquet (default: RUN/predictions/NAME.csv).")
     ] = None,
@@ -142,15 +211,16 @@ def predict(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Class or OOD for new embeddings or photos, from what a run learned."""
-    names = Names(features_key, None, label_column, id_column, path_column)
+    """Class or OOD for new data, from what a run learned."""
+    names = Names(images_key, features_key, None, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         table, target = run.predict(
             folder,
             data,
             out=out,
             names=names,
-            detector=detector.value,
+            detector=detector.value if detector is not None else None,
+            device=device.value,
             overwrite=overwrite,
             progress=progress,
         )
@@ -162,21 +232,34 @@ def predict(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(help="Which labels are made wrong.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)
+    ] = 0,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     settings: Settings = None,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Clean handwritten digits with half of their labels replaced, and compare with the truth."""
-    config = apply_settings(Config(), settings or [], sections=("audit",))
+    """Learn handwritten digits from labels of which half are drawn at random, and compare with the truth."""
     with StageProgress(quiet=quiet or as_json) as progress:
-        audit, scores, facts = run.demo(out, config, seed=seed, overwrite=overwrite, progress=progress)
+        watcher = run.Watcher(progress.say, progress.epoch, progress)
+        done = run.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
     if as_json:
-        _print_json({"run": str(out), "facts": facts, "scores": vars(scores), **audit.summary.to_dict()})
+        _print_json({"run": str(out), "facts": done.facts, "scores": done.scores, **done.run.summary})
     elif not quiet:
-        screen.show_demo(audit.summary, scores, facts, out)
+        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out)
+
+
+@app.command()
+def presets(
+    name: Annotated[str | None, typer.Argument(help="The preset to show (default: list all).")] = None,
+) -> None:
+    """List the presets of `train`, or show one with its reasons."""
+    if name is None:
+        screen.show_presets(preset_purposes())
+    else:
+        typer.echo(read_preset(name), nl=False)
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -196,6 +279,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
     except InputError as error:
         _fail(str(error), 2)
+    except RunStopped as error:
+        _fail(str(error), error.code)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:

@@ -10,6 +10,7 @@ from .audit import AuditSettings
 from .errors import InputError, suggest
 from .graph import GraphSettings
 from .learn.settings import LearnSettings
+from .ood import OodSettings
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Config:
     """The graph step of training, every epoch."""
     learn: LearnSettings = field(default_factory=LearnSettings)
     """Training."""
+    ood: OodSettings = field(default_factory=OodSettings)
+    """The detector of a training run."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -41,12 +44,28 @@ def read_preset(name: str) -> str:
     return files(__package__).joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
 
 
+def preset_purposes() -> dict[str, str]:
+    """Every preset with the first line of its comment."""
+    return {name: read_preset(name).splitlines()[0].lstrip("# ") for name in preset_names()}
+
+
 def load_preset(name: str) -> Config:
     """A preset as settings: what it does not name keeps its default."""
+    return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}")
+
+
+def recorded_settings(tree: dict[str, Any], where: str) -> Config:
+    """The settings that `to_dict` gave, read back from JSON."""
+    if not isinstance(tree, dict) or not all(isinstance(values, dict) for values in tree.values()):
+        raise InputError(f"{where}: damaged: the settings are not a table of tables")
+    return _from_tree(tree, where)
+
+
+def _from_tree(tree: dict[str, dict[str, Any]], where: str) -> Config:
     config = Config()
-    for section, values in tomllib.loads(read_preset(name)).items():
+    for section, values in tree.items():
         for key, value in values.items():
-            config = _assign(config, f"{section}.{key}", value, f"preset {name}: {section}.{key}")
+            config = _assign(config, f"{section}.{key}", value, f"{where}: {section}.{key}")
     return config
 
 

@@ -1,4 +1,4 @@
-"""What a user is told when something they gave can't be used."""
+"""What a user is told when something they gave can't be used, or a run ends early."""
 
 import difflib
 from collections.abc import Iterable
@@ -13,6 +13,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 class InputError(ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
+
+
+class RunStopped(RuntimeError):  # noqa: N818 – a signal is no error
+    """A run that ended before its results: one line for the user, and the exit code of the CLI."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class DataWarning(UserWarning):

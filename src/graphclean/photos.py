@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .data.embeddings import Names
+from .data.files import Names
 from .data.images import (
     ImageSet,
     UnreadableImage,

@@ -1,13 +1,27 @@
-"""Progress on the terminal, for work that takes over two seconds."""
+"""Progress on the terminal, for work that takes over two seconds, and for training."""
 
 import time
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 DELAY = 2.0
 """Seconds before anything is shown: quick work stays quiet."""
+
+NAME = TextColumn("{task.description}")
+STAGE = (NAME, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+TRAINING = (NAME,)
+"""The numbers of an epoch leave no room for a bar."""
 
 
 class StageProgress:
@@ -19,7 +33,10 @@ class StageProgress:
         self.started = time.monotonic()
         self.stage = ""
         self.bar: Progress | None = None
-        self.task: TaskID | None = None
+        self.task = TaskID(0)
+        self.first_epoch: int | None = None
+        """The first that was trained here; a resumed run has earlier ones."""
+        self.epochs_since = self.started
 
     def __enter__(self) -> "StageProgress":
         return self
@@ -27,8 +44,7 @@ class StageProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self.close()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Called by the work as it goes."""
@@ -39,17 +55,61 @@ class StageProgress:
                 self.console.print(f"{stage} …", highlight=False)
             self.stage = stage
             return
-        if self.bar is None:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self.bar = Progress(*columns, console=self.console, transient=True)
+        self._draw(stage, STAGE).update(self.task, completed=done, total=total)
+
+    def _draw(self, stage: str, columns: tuple[ProgressColumn, ...]) -> Progress:
+        """One live line: of this stage, in place of an earlier one's."""
+        if stage != self.stage or self.bar is None:
+            self.close()
+            self.bar, self.stage = Progress(*columns, console=self.console, transient=True), stage
             self.bar.start()
-        if stage != self.stage or self.task is None:
-            if self.task is not None:
-                self.bar.remove_task(self.task)
-            self.task, self.stage = self.bar.add_task(stage, total=total), stage
-        self.bar.update(self.task, completed=done, total=total)
+            self.task = self.bar.add_task(stage)
+        return self.bar
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self.bar is not None:
+            self.bar.stop()
+        self.bar = None
+
+    def say(self, line: str) -> None:
+        """A line of its own, at once."""
+        if not self.quiet:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def epoch(self, metrics: dict[str, Any], total: int) -> None:
+        """An epoch of training: a live line on a terminal, else a plain one now and then."""
+        if self.quiet:
+            return
+        done = int(metrics["epoch"])
+        if self.first_epoch is None:
+            self.first_epoch, self.epochs_since = done, time.monotonic() - float(metrics["seconds"])
+        spent = (time.monotonic() - self.epochs_since) / (done - self.first_epoch + 1)
+        text = describe_epoch(metrics, total, spent * (total - done))
+        if self.console.is_terminal:
+            self._draw("training", TRAINING).update(self.task, description=text, refresh=True)
+        elif done in (self.first_epoch, total) or done % max(total // 10, 1) == 0:
+            self.say(text)
+
+
+def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> str:
+    """The numbers of an epoch that a person watches."""
+    parts = [f"epoch {metrics['epoch']} of {total}"]
+    if metrics["epoch"] < total:
+        parts.append(f"{describe_seconds(seconds_left)} left")
+    if "trusted_accuracy" in metrics:
+        parts.append(f"trusted {100 * metrics['trusted_accuracy']:.1f} %")
+    parts += [
+        f"loss {metrics['loss']:.3f}",
+        f"{metrics['selected']:,} of {metrics['samples']:,} selected",
+        f"{100 * metrics['estimated_noise']:.1f} % wrong labels",
+    ]
+    return ", ".join(parts)
+
+
+def describe_seconds(seconds: float) -> str:
+    """A time as a person says it."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -22,6 +22,12 @@ from torch import Tensor
 from ._version import __version__
 from .errors import InputError
 
+MODEL, PROTOTYPES, SUMMARY, METRICS = (
+    "model.safetensors",
+    "prototypes.safetensors",
+    "summary.json",
+    "metrics.jsonl",
+)
 FORMAT = 1
 """Rises when an older version could no longer read what this one writes."""
 
@@ -43,10 +49,20 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         return
     if not (out / "config.json").is_file() or not (out / "env.json").is_file():
         raise InputError(f"{out}: the folder holds files that are not a run; choose another with --out")
+    if not overwrite and is_unfinished(out):
+        raise InputError(
+            f"{out}: the folder holds a training run that did not finish; go on with it by "
+            "`graphclean train … --resume`, or replace it with --overwrite"
+        )
     if not overwrite:
         raise InputError(
             f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
         )
+
+
+def is_unfinished(run: Path) -> bool:
+    """Whether a run folder lacks its results: only training leaves such."""
+    return read_config(run).get("kind") == "train" and not (run / SUMMARY).is_file()
 
 
 @contextmanager
@@ -94,16 +110,42 @@ def replaced(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
         os.replace(draft, path)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: can't be written: {getattr(error, 'strerror', None) or error}") from error
     finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def clear_drafts(folder: Path) -> None:
+    """Remove what `replaced` leaves where a process is killed in the midst of it."""
+    for draft in folder.glob(".*.????????"):
         with suppress(OSError):
             draft.unlink()
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Plain JSON: NaN becomes null, keys stay in order."""
-    path.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    with replaced(path) as draft:
+        draft.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    """One JSON value a line; on the disk before this returns."""
+    with replaced(path) as draft, draft.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What `write_lines` wrote; nothing where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: damaged: {error}") from error
 
 
 def plain(value: Any) -> Any:
@@ -121,8 +163,10 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
     """The same table as .parquet and as .csv."""
     table = table.copy()
     table.attrs = {}
-    table.to_parquet(stem.with_suffix(".parquet"), index=False)
-    safe_csv(table).to_csv(stem.with_suffix(".csv"), index=False)
+    with replaced(stem.with_suffix(".parquet")) as draft:
+        table.to_parquet(draft, index=False)
+    with replaced(stem.with_suffix(".csv")) as draft:
+        safe_csv(table).to_csv(draft, index=False)
 
 
 def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
@@ -144,13 +188,17 @@ def _safe_cell(value: Any) -> Any:
     return value
 
 
-def write_config(folder: Path, kind: str, source: dict[str, Any], settings: dict[str, Any]) -> None:
+def write_config(
+    folder: Path, kind: str, source: dict[str, Any], settings: dict[str, Any], preset: str | None = None
+) -> None:
     """What was asked for, and by which version."""
-    head = {"graphclean": __version__, "format": FORMAT, "kind": kind}
+    head: dict[str, Any] = {"graphclean": __version__, "format": FORMAT, "kind": kind}
+    if preset is not None:
+        head["preset"] = preset
     write_json(folder / "config.json", {**head, "source": source, "settings": settings})
 
 
-def write_env(folder: Path, fingerprint: str) -> None:
+def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
     """What it ran on: versions, threads, commit, and a fingerprint of the data."""
     packages = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
     write_json(
@@ -161,6 +209,7 @@ def write_env(folder: Path, fingerprint: str) -> None:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "packages": {name: _version(name) for name in packages},
+            "device": device,
             "threads": torch.get_num_threads(),
             "data_sha256": fingerprint,
         },
@@ -190,11 +239,12 @@ def _commit() -> str | None:
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Tensors as safetensors, with JSON values beside them."""
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    path.touch()
-    mode = path.stat().st_mode  # save_file would leave the file to its owner alone
-    # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
-    save_file(contiguous, path, metadata={"graphclean": json.dumps(metadata)})
-    path.chmod(mode)
+    with replaced(path) as draft:
+        draft.touch()
+        mode = draft.stat().st_mode  # save_file would leave the file to its owner alone
+        # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
+        save_file(contiguous, draft, metadata={"graphclean": json.dumps(metadata)})
+        draft.chmod(mode)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -209,18 +259,29 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def read_config(run: Path) -> dict[str, Any]:
     """The config of a run folder; refuses what is not one, or what a newer version wrote."""
-    path = run / "config.json"
     if not run.is_dir():
         raise InputError(f"{run}: no such run folder")
-    if not path.is_file():
+    if not (run / "config.json").is_file():
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
+    config = _read_json(run / "config.json")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
         made_with, number = config["graphclean"], int(config["format"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{run / 'config.json'}: damaged: {error}") from error
     if number > FORMAT:
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
         )
-    return dict(config)
+    return config
+
+
+def read_env(run: Path) -> dict[str, Any]:
+    """What a run was made on, and the fingerprint of its data."""
+    return _read_json(run / "env.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: damaged: {error}") from error

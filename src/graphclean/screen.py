@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .audit import Summary
-from .evaluate import VerdictScores
+from .progress import describe_seconds
 
 MEANING = {
     "keep": "the label fits",
@@ -32,27 +32,63 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
     _show_warnings(summary.warnings)
 
 
-def show_demo(summary: Summary, scores: VerdictScores, facts: dict[str, int], out: Path) -> None:
-    """The demo's verdicts beside the truth."""
+def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:
+    """The verdicts, what the detector will do, and what to do next; `trained` is as in summary.json."""
+    console = _console()
+    console.print(
+        f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
+    )
+    _show_findings(console, summary)
+    _show_trained(console, trained)
+    _show_places(console, out)
+    console.print(f"New data: graphclean predict {escape(str(out))} NEW", soft_wrap=True)
+    _show_warnings(trained["warnings"])
+
+
+def show_demo(
+    summary: Summary, trained: dict[str, Any], scores: dict[str, Any], facts: dict[str, int], out: Path
+) -> None:
+    """Both methods on the test digits, and the verdicts beside the truth."""
     console = _console()
     console.print(
         f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
         f"{facts['known']:,} labels are wrong. {facts['ood']} more are 8s and 9s under random labels.\n",
         soft_wrap=True,
     )
+    console.print(
+        f"On new digits, {facts['test_known']} of the classes and {facts['test_ood']} 8s and 9s to reject:"
+    )
+    table = _table("", "accuracy", "OOD AUROC", "open-set F", "seconds")
+    for name, row in (("plain cross-entropy", scores["ce"]), ("NGC", scores["ngc"])):
+        f = f"{row['f']:.3f}" if "f" in row else "–"
+        table.add_row(name, _percent(row["accuracy"]), f"{row['auroc']:.3f}", f, f"{row['seconds']:.1f}")
+    console.print(table)
+    console.print("\nThe verdicts on the training digits:\n")
     _show_findings(console, summary)
-    console.print("Against the truth, which the method never saw:")
+    _show_trained(console, trained)
+    verdicts = scores["verdicts"]
+    console.print("Verdicts against the truth, which the method never saw:")
     table = _table("", "")
     table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
-    table.add_row("labels right after", _percent(scores.labels_right))
-    table.add_row("mislabel F1", f"{scores.mislabel_f1:.3f}")
-    table.add_row("any-issue F1", f"{scores.issue_f1:.3f}")
-    table.add_row("OOD AUROC", f"{scores.ood_auroc:.3f}")
+    table.add_row("labels right after", _percent(verdicts["labels_right"]))
+    table.add_row("mislabel F1", f"{verdicts['mislabel_f1']:.3f}")
+    table.add_row("any-issue F1", f"{verdicts['issue_f1']:.3f}")
+    table.add_row("OOD AUROC", f"{verdicts['ood_auroc']:.3f}")
     table.show_header = False
     console.print(table)
     console.print()
-    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
-    _show_warnings(summary.warnings)
+    _show_places(console, out)
+    _show_warnings(trained["warnings"])
+
+
+def show_presets(presets: dict[str, str]) -> None:
+    """Every preset with what it is for."""
+    console = _console()
+    table = _table("preset", "for")
+    for name, purpose in presets.items():
+        table.add_row(name, escape(purpose))
+    console.print(table)
+    console.print("\nAll settings of one: graphclean presets NAME")
 
 
 def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
@@ -116,6 +152,30 @@ def _show_findings(console: Console, summary: Summary) -> None:
     console.print()
 
 
+def _show_trained(console: Console, trained: dict[str, Any]) -> None:
+    """Time taken, and what the detector will do with new inputs."""
+    training, detector = trained["training"], trained["detector"]
+    accuracy = training["trusted_accuracy"]
+    right = f", {_percent(accuracy)} of the trusted samples right" if accuracy is not None else ""
+    console.print(
+        f"Trained {training['epochs']} epochs in {describe_seconds(training['seconds'])} on "
+        f"{training['device']}: {trained['selected']:,} samples selected{right}.",
+        soft_wrap=True,
+    )
+    how = "found on the training set" if detector["how"] == "auto" else "as it was set"
+    console.print(
+        f"Detector: ζ = {detector['zeta']:.3f}, {how}; it will reject about "
+        f"{_percent(detector['rejected_known'])} of good inputs, and takes "
+        f"{_percent(detector['ood_share'])} of the training set for OOD.\n",
+        soft_wrap=True,
+    )
+
+
+def _show_places(console: Console, out: Path) -> None:
+    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    console.print(f"Model:    {escape(str(out / 'model.safetensors'))}", soft_wrap=True)
+
+
 def _show_warnings(messages: list[str]) -> None:
     console = Console(stderr=True, highlight=False)
     for message in messages:
@@ -129,7 +189,7 @@ def _console() -> Console:
 def _table(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for name in columns:
-        table.add_column(name, justify="right" if name == "samples" else "left")
+        table.add_column(name, justify="right" if name in ("samples", "seconds") else "left")
     return table
 
 

@@ -1,84 +1,144 @@
 """A training job on arrays in memory: network, detector's threshold, and verdicts on the trained graph."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from .audit import Audit, audit_embeddings
-from .audit.inputs import Labels
+from .audit.embeddings import Progress
+from .audit.evidence import Standardiser
+from .audit.inputs import Labels, check_embeddings
 from .config import Config
 from .data.loader import ResidentInputs
 from .graph import Cleaned
-from .learn.engine import EpochReport, Trained, Trainer
-from .ood import prototype_similarity
-from .ood.thresholds import Threshold, auto_threshold
+from .learn.engine import DivergedError, EpochReport, Trained, Trainer
+from .learn.inference import describe_network
+from .ood import find_threshold, prototype_similarity
+from .trained import Predictions, TrainedModel
 
 Watch = Callable[[EpochReport, Cleaned], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A trainer on checked inputs, not yet started."""
+
+    trainer: Trainer
+    labels: Labels
+    config: Config
+    standardiser: Standardiser | None
+    """For features; None for images."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
     """What training gave."""
 
-    trainer: Trainer
     trained: Trained
-    threshold: Threshold
-    """ζ from the training set alone."""
+    model: TrainedModel
+    """What judges new data, with ζ from the training set alone."""
     audit: Audit
     """Verdicts on the trained graph; `selected` is what training used last."""
     seconds: float
 
-    def predict(self, inputs: Tensor) -> "Predictions":
+    def predict(self, inputs: npt.NDArray[Any]) -> Predictions:
         """The trained network on new inputs of the same kind."""
-        z, logits = self.trainer.embed(ResidentInputs(inputs.to(self.trainer.device)))
-        probability, classes = logits.double().softmax(1).max(1)
-        similarity = prototype_similarity(z, self.trained.prototypes).amax(1).double()
-        return Predictions(classes.cpu().numpy(), probability.cpu().numpy(), similarity.cpu().numpy())
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Class, its probability, and s(x) of Eq. 9, for each of some inputs."""
-
-    classes: npt.NDArray[np.int64]
-    probability: npt.NDArray[np.float64]
-    similarity: npt.NDArray[np.float64]
+        return self.model.score(inputs)
 
 
 def fit(
-    inputs: Tensor,
+    inputs: npt.NDArray[Any],
     labels: Labels,
     config: Config,
     *,
+    device: torch.device | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watch | None = None,
 ) -> TrainingResult:
-    """Train on uint8 images or float features, then judge every given label by the trained graph."""
+    """Train on uint8 images (N, C, H, W) or features (N, d), then judge the labels by the trained graph."""
     started = time.perf_counter()
+    prepared = prepare(inputs, labels, config, device=device, checkpoint=checkpoint)
+    prepared.trainer.on_epoch = watch
+    result = finish(prepared, prepared.trainer.train(resume=resume))
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+def prepare(
+    inputs: npt.NDArray[Any],
+    labels: Labels,
+    config: Config,
+    *,
+    device: torch.device | None = None,
+    checkpoint: Path | None = None,
+) -> Prepared:
+    """Check inputs and settings against each other, and standardise features; nothing is trained yet."""
+    if inputs.ndim == 4 and inputs.dtype == np.uint8:
+        standardiser, tensor = None, torch.as_tensor(inputs)
+    else:
+        array = check_embeddings(inputs)
+        standardiser = Standardiser.fit(array)
+        tensor = standardiser.rescale(array)
     trainer = Trainer(
-        ResidentInputs(inputs),
+        ResidentInputs(tensor.to(device if device is not None else torch.device("cpu"))),
         torch.as_tensor(labels.codes),
         len(labels.classes),
         config.learn,
         config.graph,
         checkpoint=checkpoint,
-        on_epoch=watch,
     )
-    trained = trainer.train(resume=resume)
-    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1)
-    audit = audit_embeddings(trained.z, labels.names(labels.codes), settings=config.audit)
+    return Prepared(trainer, labels, config, standardiser)
+
+
+def finish(
+    prepared: Prepared,
+    trained: Trained,
+    *,
+    ids: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """The detector's threshold, the model for new data, and the verdicts."""
+    started = time.perf_counter()
+    config, labels = prepared.config, prepared.labels
+    if not bool(torch.isfinite(trained.z).all()):
+        raise DivergedError("the network's outputs are no longer numbers after the last epoch")
+    audit = audit_embeddings(
+        trained.z, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
+    )
+    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+    model = TrainedModel(
+        network=trained.network,
+        description=describe_network(config.learn),
+        input_shape=prepared.trainer.inputs.shape,
+        classes=labels.classes,
+        standardiser=prepared.standardiser,
+        prototypes=trained.prototypes.cpu(),
+        threshold=find_threshold(closeness, config.ood, audit.verdicts["ood_score"].to_numpy()),
+    )
     chosen = trained.cleaned.selected.cpu().numpy()
-    audit = replace(
-        audit,
-        verdicts=audit.verdicts.assign(selected=chosen),
-        summary=replace(audit.summary, selected=int(chosen.sum())),
+    shape = prepared.trainer.inputs.shape
+    summary = replace(
+        audit.summary, selected=int(chosen.sum()), features=shape[0] if len(shape) == 1 else None
     )
-    threshold = auto_threshold(closeness.double().cpu().numpy())
-    return TrainingResult(trainer, trained, threshold, audit, time.perf_counter() - started)
+    audit = replace(audit, verdicts=audit.verdicts.assign(selected=chosen), summary=summary)
+    return TrainingResult(trained, model, audit, time.perf_counter() - started)
+
+
+def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:
+    """An epoch's report as a line of metrics.jsonl."""
+    learn = prepared.config.learn
+    weights = {"ce": 1.0, "inst": learn.lambda_inst, "subgraph": learn.lambda_subgraph}
+    labelled = int((prepared.labels.codes >= 0).sum())
+    return {
+        **asdict(report),
+        "samples": len(prepared.labels.codes),
+        "loss": sum(weights[name] * value for name, value in report.losses.items()),
+        # Of the labels that were given, those that did not survive: relabelled, or not selected at all.
+        "estimated_noise": 1 - (report.selected - report.relabelled) / labelled,
+    }

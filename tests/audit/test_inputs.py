@@ -50,7 +50,7 @@ def test_labels_that_are_refused(labels: object, message: str) -> None:
 
 
 def test_labels_of_another_length_are_refused() -> None:
-    with pytest.raises(InputError, match="there are 3 labels for 4 embeddings"):
+    with pytest.raises(InputError, match="there are 3 labels for 4 samples"):
         encode_labels([0, 1, 2], 4)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean.data.embeddings import Names, read_embeddings, read_labels
+from graphclean.data.embeddings import read_embeddings
+from graphclean.data.files import Names, read_labels
 from graphclean.errors import InputError
 
 Z = np.arange(12, dtype=np.float32).reshape(4, 3) / 7

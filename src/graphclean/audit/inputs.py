@@ -69,7 +69,7 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     """
     series = labels if isinstance(labels, pd.Series) else pd.Series(_flat(labels), dtype=None)
     if n is not None and len(series) != n:
-        raise InputError(f"there are {len(series)} labels for {n} embeddings; each row needs one")
+        raise InputError(f"there are {len(series)} labels for {n} samples; each needs one")
     missing = series.isna().to_numpy()
     kind = series.dtype
     if pd.api.types.is_float_dtype(kind):

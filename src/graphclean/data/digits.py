@@ -23,6 +23,11 @@ class NoisyDigits:
         """The 8s and 9s."""
         return self.truth >= KNOWN
 
+    @property
+    def images(self) -> npt.NDArray[np.uint8]:
+        """The pixels, 0 to 16, as images of 0 to 255: (N, 1, 8, 8)."""
+        return np.asarray(np.rint(self.pixels * (255 / 16)), dtype=np.uint8).reshape(-1, 1, 8, 8)
+
 
 def noisy_digits(noise: float = 0.5, seed: int = 0) -> NoisyDigits:
     """Digits of which a share `noise` of the 0-7, and all 8s and 9s, get a label drawn from 0-7."""

@@ -1,0 +1,53 @@
+"""A trained network on new inputs, batch by batch: what prediction needs of training, and no more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .engine import _network_options
+from .networks import Network, build_network
+from .settings import LearnSettings
+from .views import scale
+
+BATCH = 1024
+"""Inputs at a time: memory is bounded by this, however many there are."""
+
+
+def describe_network(settings: LearnSettings) -> dict[str, Any]:
+    """Name and options, from which `rebuild_network` makes the same network again."""
+    return {"name": settings.network, "options": _network_options(settings)}
+
+
+def rebuild_network(
+    description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
+) -> Network:
+    """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
+    network = build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+@torch.no_grad()
+def embed_new(
+    network: nn.Module, inputs: Tensor, progress: Callable[[int, int], None] | None = None
+) -> tuple[Tensor, Tensor]:
+    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is.
+
+    In evaluation mode, and nothing is drawn at random: the network is left as it was.
+    """
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    z, logits = [], []
+    for start in range(0, len(inputs), BATCH):
+        batch = inputs[start : start + BATCH].to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = network(scale(batch))
+        z.append(out.z.float().cpu())
+        logits.append(out.logits.float().cpu())
+        if progress is not None:
+            progress(min(start + BATCH, len(inputs)), len(inputs))
+    network.train(training)
+    return torch.cat(z), torch.cat(logits)

@@ -1,0 +1,9 @@
+"""Jobs from a source to a run folder: what the front doors call."""
+
+from .audit import clean
+from .comparison import Demo, demo
+from .prediction import load_predictor, predict
+from .training import TrainingRun, train
+from .watcher import Watcher
+
+__all__ = ["Demo", "TrainingRun", "Watcher", "clean", "demo", "load_predictor", "predict", "train"]

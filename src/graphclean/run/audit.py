@@ -1,0 +1,107 @@
+"""`graphclean clean`: verdicts without training."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ..audit import Audit, Predictor, audit_embeddings, with_unreadable
+from ..audit.embeddings import Progress, require_search
+from ..config import Config
+from ..data.files import Names
+from ..photos import EmbeddedPhotos, save_cache
+from ..runfolder import (
+    MODEL,
+    PROTOTYPES,
+    SUMMARY,
+    check_target,
+    new_run,
+    replaced,
+    safe_csv,
+    write_config,
+    write_env,
+    write_json,
+    write_table,
+    write_tensors,
+)
+from ..sources import Source, read_source
+
+
+def clean(
+    data: Path,
+    out: Path,
+    config: Config,
+    *,
+    labels: Path | None = None,
+    names: Names | None = None,
+    embedder: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit embeddings or photos and write the run folder `out`."""
+    check_target(out, overwrite=overwrite)
+    require_search(config.audit)
+    names = names if names is not None else Names()
+    source = read_source(data, names, labels=labels, embedder=embedder, cache=out, progress=progress)
+    audit = audit_embeddings(
+        source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
+    )
+    audit = complete(audit, source)
+    described = describe_request(data, labels, names) | source.describe()
+    with new_run(out, overwrite=overwrite) as folder:
+        write_config(folder, "clean", described, {"audit": asdict(config.audit)})
+        write_env(folder, source.fingerprint())
+        write_json(folder / SUMMARY, audit.summary.to_dict())
+        write_table(audit.verdicts, folder / "verdicts")
+        write_photos(source, folder)
+        if audit.predictor is not None:
+            _write_predictor(audit.predictor, folder)
+    return audit
+
+
+def describe_request(data: Path, labels: Path | None, names: Names) -> dict[str, Any]:
+    """What was asked for, as config.json has it."""
+    described = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    return described | {name: value for name, value in asdict(names).items() if value is not None}
+
+
+def complete(audit: Audit, source: Source) -> Audit:
+    """An audit with the notes of its source, and with photos that can't be read in their places."""
+    summary = replace(audit.summary, warnings=[*source.notes, *audit.summary.warnings])
+    audit = replace(audit, summary=summary)
+    return audit if source.photos is None else _add_unreadable(audit, source.photos)
+
+
+def write_photos(source: Source, folder: Path) -> None:
+    """Of a source of photos: their embeddings for the next time, and those that can't be read."""
+    if source.photos is None:
+        return
+    save_cache(source.photos, folder)
+    if source.photos.problems:
+        ids = source.photos.images.ids
+        rows = [(ids[row], reason) for row, reason in sorted(source.photos.problems.items())]
+        with replaced(folder / "unreadable.csv") as draft:
+            safe_csv(pd.DataFrame(rows, columns=["id", "reason"])).to_csv(draft, index=False)
+
+
+def _add_unreadable(audit: Audit, photos: EmbeddedPhotos) -> Audit:
+    verdicts = {**audit.summary.verdicts, "unreadable": len(photos.problems)}
+    summary = replace(audit.summary, samples=len(photos.images.ids), verdicts=verdicts)
+    table = with_unreadable(audit.verdicts, photos.images.ids, photos.rows, photos.images.labels)
+    return replace(audit, verdicts=table, summary=summary)
+
+
+def _write_predictor(predictor: Predictor, folder: Path) -> None:
+    write_tensors(
+        folder / MODEL,
+        {
+            "mean": torch.as_tensor(predictor.standardiser.mean),
+            "scale": torch.as_tensor(predictor.standardiser.scale),
+            "nodes": predictor.nodes,
+            "posterior": predictor.posterior,
+        },
+        {"classes": predictor.classes, "calibration": list(predictor.calibration)},
+    )
+    write_tensors(folder / PROTOTYPES, {"prototypes": predictor.prototypes}, {"zeta": predictor.zeta})

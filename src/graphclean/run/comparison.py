@@ -1,0 +1,97 @@
+"""`graphclean demo`: noisy digits, learned by plain cross-entropy and by NGC, against the truth."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit.inputs import encode_labels
+from ..config import apply_settings, load_preset
+from ..data.arrays import Pixels
+from ..data.digits import noisy_digits
+from ..evaluate import score_verdicts
+from ..evaluate.openset import auroc, score_open_set
+from ..runfolder import check_target, write_json
+from ..sources import Source
+from ..training import fit
+from .training import SECTIONS, TrainingRun, train_source
+from .watcher import Watcher
+
+TRAINING = 1200
+"""Digits to train on; the others are the test set."""
+PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off")
+"""What plain cross-entropy is, on top of the demo's settings."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The NGC run, and what is known of the data and of both methods."""
+
+    run: TrainingRun
+    facts: dict[str, int]
+    scores: dict[str, Any]
+    """`ce` and `ngc` on the test digits, `verdicts` on the training digits."""
+
+
+def demo(
+    out: Path,
+    *,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+) -> Demo:
+    """Train both ways on 1,200 noisy digits, and score them on the others and the verdicts on all 1,200."""
+    watcher = watcher if watcher is not None else Watcher()
+    check_target(out, overwrite=overwrite)
+    config = apply_settings(load_preset("demo"), [f"learn.seed={seed}", *settings], SECTIONS)
+    digits = noisy_digits(seed=seed)
+    order = np.random.default_rng(seed).permutation(len(digits.labels))
+    train, test = order[:TRAINING], order[TRAINING:]
+    truth = np.where(digits.is_ood, -1, digits.truth)
+    known = ~digits.is_ood[train]
+    facts = {
+        "samples": len(train),
+        "known": int(known.sum()),
+        "wrong": int((digits.labels != digits.truth)[train][known].sum()),
+        "ood": int((~known).sum()),
+        "test_known": int((truth[test] >= 0).sum()),
+        "test_ood": int((truth[test] < 0).sum()),
+    }
+    images, labels = digits.images[train], digits.labels[train]
+    source = Source(images, labels, pixels=Pixels("bytes", 0, 255))
+    plain = fit(
+        images,
+        encode_labels(labels),
+        apply_settings(config, PLAIN),
+        watch=lambda report, _: watcher.stage("plain cross-entropy", report.epoch, config.learn.epochs),
+    )
+    run = train_source(
+        source,
+        out,
+        config,
+        preset="demo",
+        described={"data": "digits", "seed": seed} | source.describe(),
+        device="cpu",
+        overwrite=overwrite,
+        again="`graphclean demo --overwrite` starts anew",
+        watcher=watcher,
+    )
+    by_ce, by_ngc = plain.predict(digits.images[test]), run.result.predict(digits.images[test])
+    right = by_ce.classes == truth[test]
+    open_set = score_open_set(by_ngc.classes, by_ngc.similarity, truth[test], run.result.model.threshold.zeta)
+    scores = {
+        "ce": {
+            "accuracy": float(right[truth[test] >= 0].mean()),
+            "auroc": auroc(-by_ce.probability, truth[test] < 0),
+            "seconds": plain.seconds,
+        },
+        "ngc": {**asdict(open_set), "seconds": run.summary["training"]["seconds"]},
+        "verdicts": asdict(
+            score_verdicts(run.result.audit.verdicts, digits.truth[train], digits.is_ood[train])
+        ),
+    }
+    write_json(out / "scores.json", {"facts": facts, **scores})
+    return Demo(run, facts, scores)

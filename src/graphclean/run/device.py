@@ -1,0 +1,15 @@
+"""Where to compute."""
+
+import torch
+
+from ..errors import InputError
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is any; `cuda` without it is refused."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise InputError(
+            "--device cuda: this machine has no CUDA device that torch can use; try --device cpu"
+        )
+    return torch.device("cuda" if there and name != "cpu" else "cpu")

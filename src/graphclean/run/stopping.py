@@ -1,0 +1,112 @@
+"""How a run ends early: by a signal, or by what training can run into; always in one line."""
+
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..config import Config
+from ..errors import RunStopped
+from ..learn import DivergedError, InterruptedRun
+from ..training import Prepared
+from .watcher import Watcher
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """In the main thread, while it is entered: SIGINT or SIGTERM calls `stop`; a second one stops at once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+        self.number: int | None = None
+        """The first signal that came."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.number is not None:
+            if number == signal.SIGTERM:
+                sys.exit(128 + number)
+            raise KeyboardInterrupt
+        self.number = number
+        self.stop()
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return any(folder.glob("epoch-*"))
+
+
+@contextmanager
+def one_line_errors(config: Config, checkpoint: Path) -> Iterator[None]:
+    """What can go wrong in training, as one line with what to do about it."""
+    learn = config.learn
+    try:
+        yield
+    except RunStopped:
+        raise
+    except DivergedError as error:
+        kept = (
+            "the last good checkpoint is kept" if has_checkpoint(checkpoint) else "there is no checkpoint yet"
+        )
+        raise RunStopped(
+            f"{error}; {kept}; starting anew with a learning rate lower than learn.lr={learn.lr:g} "
+            "usually helps",
+            1,
+        ) from error
+    except torch.OutOfMemoryError as error:
+        raise RunStopped(
+            f"the GPU's memory is too small: lower learn.batch, which is {learn.batch}, "
+            f"as with --set learn.batch={max(learn.batch // 2, 2)} --overwrite",
+            1,
+        ) from error
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise RunStopped(
+            f"this machine's memory is too small; a learn.batch lower than {learn.batch} needs less", 1
+        ) from error
+
+
+@contextmanager
+def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None]:
+    """While training: the first signal saves and stops, a second stops at once."""
+
+    def ask() -> None:
+        prepared.trainer.request_stop()
+        watcher.say("stopping once a checkpoint is saved; once more to stop at once")
+
+    with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
+        # A signal may come too late for the trainer to heed it; the run then ends here, all the same.
+        with suppress(InterruptedRun):
+            yield
+        if stop.number is not None:
+            done = f"{prepared.trainer.epoch} of {prepared.config.learn.epochs} epochs are done"
+            raise RunStopped(f"stopped; {done}; {again}", 128 + stop.number)
+
+
+@contextmanager
+def interruptible(again: str) -> Iterator[None]:
+    """A signal that stops at once, as one line."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 143
+        raise RunStopped(f"stopped at once; {again}", code) from error

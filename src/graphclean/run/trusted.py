@@ -1,0 +1,58 @@
+"""Samples whose labels are known to be right, to watch training by."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..audit.inputs import check_embeddings, encode_labels
+from ..data.files import Names
+from ..errors import InputError
+from ..learn.inference import embed_new
+from ..sources import Source, read_like
+from ..training import Prepared
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Samples whose labels are known to be right, to watch training by; never trained on."""
+
+    inputs: npt.NDArray[Any]
+    codes: npt.NDArray[np.int64]
+    notes: list[str]
+
+
+def read_trusted(
+    path: Path, source: Source, described: dict[str, Any], names: Names, labels_of: Path
+) -> Trusted:
+    """Trusted samples of the classes of the data; others are left out, and counted."""
+    found = read_like(described, path, names, run=labels_of, labelled=True)
+    if found.inputs.shape[1:] != source.inputs.shape[1:]:
+        raise InputError(
+            f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
+            f"{source.inputs.shape[1:]}"
+        )
+    if found.kind != "images":
+        check_embeddings(found.inputs, what=f"{path}: embeddings")
+    classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
+    theirs = encode_labels(found.labels, len(found.inputs))
+    known = np.array([classes.get(str(name), -1) for name in [*theirs.classes, None]])
+    codes = known[theirs.codes]
+    use = codes >= 0
+    if not use.any():
+        raise InputError(f"{path}: not one trusted label is a class of {labels_of}")
+    left_out = int((~use).sum())
+    notes = [f"{left_out} trusted samples are of no class of the data, and are left out"] if left_out else []
+    return Trusted(found.inputs[use], codes[use], notes)
+
+
+def trusted_accuracy(prepared: Prepared, trusted: Trusted) -> float:
+    """Share of the trusted samples that the network gets right now; training does not notice."""
+    inputs = torch.as_tensor(trusted.inputs)
+    if prepared.standardiser is not None:
+        inputs = prepared.standardiser.rescale(trusted.inputs)
+    _, logits = embed_new(prepared.trainer.network, inputs)
+    return float((logits.argmax(1).numpy() == trusted.codes).mean())

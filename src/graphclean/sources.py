@@ -1,0 +1,134 @@
+"""What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .data.arrays import Pixels, holds_images, read_images
+from .data.embeddings import read_embeddings
+from .data.files import Names
+from .errors import InputError
+from .photos import EmbeddedPhotos, are_photos, embed_photos
+
+Kind = Literal["features", "images", "photos"]
+TABLES = (".csv", ".tsv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Inputs with their labels, and how the like of them is read again."""
+
+    inputs: npt.NDArray[Any]
+    """Features (N, d), or uint8 images (N, C, H, W)."""
+    labels: Any = None
+    ids: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+    """Names of the features, where they are columns of a table."""
+    pixels: Pixels | None = None
+    """How image arrays were scaled; None for features."""
+    photos: EmbeddedPhotos | None = None
+    """Where the features are those of photos."""
+
+    @property
+    def kind(self) -> Kind:
+        """Photos are features with photos behind them."""
+        if self.photos is not None:
+            return "photos"
+        return "images" if self.pixels is not None else "features"
+
+    def describe(self) -> dict[str, Any]:
+        """What new data needs to be read alike."""
+        described: dict[str, Any] = {"kind": self.kind}
+        if self.columns is not None:
+            described["columns"] = self.columns
+        if self.photos is not None:
+            described["embedder"] = self.photos.embedder
+        if self.pixels is not None:
+            described["pixels"] = vars(self.pixels)
+        return described
+
+    def fingerprint(self) -> str:
+        """SHA-256 of inputs and labels."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.inputs).data)
+        digest.update("\n".join(str(label) for label in self.labels).encode())
+        return digest.hexdigest()
+
+
+def read_source(
+    data: Path,
+    names: Names,
+    *,
+    labels: Path | None = None,
+    embedder: str | None = None,
+    images: bool = False,
+    cache: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Source:
+    """Read labelled data: embeddings or photos, and arrays of images where `images` are of use."""
+    if are_photos(data, names, embedder):
+        if labels is not None:
+            raise InputError(
+                f"{data}: --labels is for arrays and embeddings; photos have theirs in folder names "
+                "or in the table"
+            )
+        photos = embed_photos(data, names, embedder=embedder, cache=cache, progress=progress)
+        return Source(photos.features, photos.labels, photos.ids, _photo_notes(photos), photos=photos)
+    if images and holds_images(data, names):
+        arrays = read_images(data, labels=labels, names=names)
+        return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
+    found = read_embeddings(data, labels=labels, names=names)
+    return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+
+
+def read_like(
+    described: dict[str, Any],
+    data: Path,
+    names: Names,
+    *,
+    run: Path,
+    labels: Path | None = None,
+    labelled: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Source:
+    """Read more data of the kind that a run was made from; other kinds are refused."""
+    kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+    if are_photos(data, names, None):
+        if kind != "photos":
+            raise InputError(
+                f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it"
+            )
+        photos = embed_photos(
+            data, names, embedder=described["embedder"], labelled=labelled, progress=progress
+        )
+        return Source(photos.features, photos.labels if labelled else None, photos.ids, photos=photos)
+    if holds_images(data, names) and (kind == "images" or names.features_key is None):
+        if kind != "images":
+            raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
+        try:
+            pixels = Pixels(**described["pixels"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
+        arrays = read_images(data, labels=labels, names=names, labelled=labelled, pixels=pixels)
+        return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
+    if kind == "images":
+        raise InputError(f"{data}: {run} was made from images, so an array of images (.npz, .npy) is needed")
+    columns = described.get("columns") if data.suffix.lower() in TABLES else None
+    found = read_embeddings(data, labels=labels, names=names, labelled=labelled, columns=columns)
+    return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+
+
+NAMED = {"features": "embeddings", "images": "images", "photos": "photos"}
+
+
+def _photo_notes(photos: EmbeddedPhotos) -> list[str]:
+    if not photos.problems:
+        return []
+    some = [f"{photos.images.ids[row]} ({reason})" for row, reason in list(photos.problems.items())[:3]]
+    count = f"{len(photos.problems)} photo{'s' if len(photos.problems) > 1 else ''}"
+    return [f"{count} can't be read, listed in unreadable.csv: {', '.join(some)}"]

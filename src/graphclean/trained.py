@@ -1,0 +1,122 @@
+"""A trained network with its detector: what judges new data, in memory and from a run folder."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from .audit.evidence import Standardiser
+from .audit.inputs import Labels, check_embeddings
+from .errors import InputError
+from .learn.inference import embed_new, rebuild_network
+from .ood import Threshold, prototype_similarity
+from .runfolder import MODEL, PROTOTYPES, read_tensors, write_tensors
+
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Class, its probability, and s(x) of Eq. 9, for each of some inputs."""
+
+    classes: npt.NDArray[np.int64]
+    probability: npt.NDArray[np.float64]
+    similarity: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The last epoch's network, the prototypes, and the border on s(x)."""
+
+    network: nn.Module
+    description: dict[str, Any]
+    """Name and options of the network."""
+    input_shape: tuple[int, ...]
+    classes: list[int] | list[str]
+    standardiser: Standardiser | None
+    """For features, with the training set's mean and deviation; None for images."""
+    prototypes: Tensor
+    threshold: Threshold
+
+    def score(self, inputs: npt.NDArray[Any], progress: Told | None = None) -> Predictions:
+        """The network on inputs as they were before training: raw features, or uint8 images."""
+        z, logits = embed_new(self.network, self._prepare(inputs), progress)
+        probability, classes = logits.double().softmax(1).max(1)
+        similarity = prototype_similarity(z, self.prototypes).amax(1).double()
+        return Predictions(classes.numpy(), probability.numpy(), similarity.numpy())
+
+    def predict(
+        self, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Told | None = None
+    ) -> pd.DataFrame:
+        """A row an input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood).
+
+        `predicted_label` is always the best known class; `ood_score` is 1 − s(x).
+        """
+        found = self.score(inputs, progress)
+        rejected = found.similarity < self.threshold.zeta
+        return pd.DataFrame(
+            {
+                "id": pd.Series(ids if ids is not None else [str(i) for i in range(len(inputs))], dtype=str),
+                "predicted_label": Labels(found.classes, self.classes).names(found.classes),
+                "probability": found.probability,
+                "ood_score": 1 - found.similarity,
+                "verdict": pd.Series(np.where(rejected, "ood", "known").astype(object), dtype=str),
+            }
+        )
+
+    def _prepare(self, inputs: npt.NDArray[Any]) -> Tensor:
+        if self.standardiser is None:
+            if inputs.shape[1:] != self.input_shape:
+                theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
+                raise InputError(f"these images are {theirs} (channels first), the run was trained on {ours}")
+            return torch.as_tensor(inputs)
+        array = check_embeddings(inputs)
+        if array.shape[1:] != self.input_shape:
+            raise InputError(
+                f"these embeddings have {array.shape[1]} columns, the run was made with {self.input_shape[0]}"
+            )
+        return self.standardiser.rescale(array)
+
+    def save(self, folder: Path) -> None:
+        """Write the model files of a run folder."""
+        tensors = {f"network.{name}": value.cpu() for name, value in self.network.state_dict().items()}
+        if self.standardiser is not None:
+            tensors["mean"] = torch.as_tensor(self.standardiser.mean)
+            tensors["scale"] = torch.as_tensor(self.standardiser.scale)
+        facts = {"network": self.description, "input_shape": list(self.input_shape), "classes": self.classes}
+        write_tensors(folder / MODEL, tensors, facts)
+        write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.threshold))
+
+
+def load_trained(run: Path, device: torch.device) -> TrainedModel:
+    """The model of a finished training run."""
+    tensors, facts = read_tensors(run / MODEL)
+    prototypes, border = read_tensors(run / PROTOTYPES)
+    try:
+        weights = {
+            name.removeprefix("network."): value
+            for name, value in tensors.items()
+            if name.startswith("network.")
+        }
+        classes, shape = facts["classes"], tuple(facts["input_shape"])
+        standardiser = None
+        if len(shape) == 1:
+            standardiser = Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy())
+        return TrainedModel(
+            network=rebuild_network(facts["network"], weights, len(classes), shape).to(device),
+            description=facts["network"],
+            input_shape=shape,
+            classes=classes,
+            standardiser=standardiser,
+            prototypes=prototypes["prototypes"],
+            threshold=Threshold(**border),
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{run}: the model files are not those of a training run: {reason}") from error

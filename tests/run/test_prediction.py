@@ -1,0 +1,112 @@
+"""`graphclean predict` from trained runs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphclean import run
+from graphclean.data.digits import noisy_digits
+from graphclean.trained import TrainedModel
+
+from ..test_cli import everything_below
+from .tiny import TINY, save_digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def trained(cli, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
+    """A finished run on images with class names."""
+    data = np.load(save_digits(tmp_path))
+    names = np.array([f"digit {n}" for n in range(8)])[data["labels"]]
+    np.savez(tmp_path / "named.npz", x=data["images"], y=names)
+    assert cli("train", "named.npz", *TINY, "--out", "run", "--quiet").code == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_columns_are_those_of_clean_runs(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z = noisy_digits().pixels[:160]
+    np.savez(tmp_path / "z.npz", z=z, y=noisy_digits().labels[:160])
+    cli("clean", "z.npz", "--out", "cleaned", "--quiet")
+    cli("predict", "cleaned", "z.npz", "--out", "a.parquet", "--quiet")
+    done = cli("predict", "run", "new.npz", "--out", "b.parquet")
+    assert done.code == 0
+    theirs, ours = (pd.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
+    assert list(theirs.columns) == list(ours.columns)
+    assert set(ours.predicted_label) <= {f"digit {n}" for n in range(8)}
+    assert ours.id.tolist() == [str(row) for row in range(160)]
+    assert f"{(ours.verdict == 'ood').sum()} of them of no known class" in done.out
+
+
+def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    images = noisy_digits().images[160:320]
+    np.save(trained.parent / "last.npy", np.moveaxis(images, 1, 3))
+    cli("predict", "run", "new.npz", "--quiet")
+    cli("predict", "run", "last.npy", "--quiet")
+    first, last = (pd.read_csv(trained / f"predictions/{name}.csv") for name in ("new", "last"))
+    pd.testing.assert_frame_equal(first, last)
+    monkeypatch.setattr("graphclean.learn.inference.BATCH", 7)
+    cli("predict", "run", "new.npz", "--quiet", "--overwrite")
+    pd.testing.assert_frame_equal(first, pd.read_csv(trained / "predictions/new.csv"), rtol=1e-4)
+
+
+def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    folder = trained.parent
+    digits = noisy_digits()
+    np.savez(folder / "features.npz", z=digits.pixels[:20])
+    np.savez(folder / "wide.npz", x=np.zeros((5, 8, 16), np.uint8))
+    np.savez(folder / "colour.npz", x=np.zeros((5, 8, 8, 3), np.uint8))
+    np.savez(folder / "deep.npz", x=digits.images[:5].astype(np.uint16) * 257)
+    (folder / "table.csv").write_text("a,b\n1,2\n")
+    cases = {
+        "features.npz": "run was made from images, so an array of images (.npz, .npy) is needed",
+        "table.csv": "run was made from images",
+        "wide.npz": "these images are 1 × 8 × 16 (channels first), the run was trained on 1 × 8 × 8",
+        "colour.npz": "these images are 3 × 8 × 8",
+        "deep.npz": "but the run was trained on 0 to 255",
+        "absent.npz": "absent.npz: ",
+        "new.npz --detector graph": "a trained run rejects by its prototypes",
+        "new.npz --out p.txt": "predictions are written as .csv or .parquet",
+    }
+    before = everything_below(folder)
+    for arguments, message in cases.items():
+        done = cli("predict", "run", *arguments.split())
+        assert message in done.err
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert everything_below(folder) == before
+    assert cli("predict", "run", "new.npz", "--detector", "prototypes", "--quiet").code == 0
+
+
+def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    folder = trained.parent
+    cli("train", "digits.npz", *TINY, "--out", "other", "--quiet")
+    mixed = (folder / "other" / "prototypes.safetensors").read_bytes()
+    model = folder / "other" / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole.replace(b"small-conv", b"small-cone"))
+    assert "not those of a training run" in cli("predict", "other", "new.npz").err
+    model.write_bytes(whole.replace(b"trunk.0.weight", b"trunk.0.weighs"))
+    assert "not those of a training run" in cli("predict", "other", "new.npz").err
+    model.write_bytes(whole[: len(whole) // 2])
+    assert "damaged" in cli("predict", "other", "new.npz").err
+    model.unlink()
+    assert "no model.safetensors in it: files are missing" in cli("predict", "other", "new.npz").err
+    (trained / "model.safetensors").write_bytes(mixed)
+    assert "not those of a training run: 'classes'" in cli("predict", "run", "new.npz").err
+    config = json.loads((folder / "other" / "config.json").read_text())
+    del config["source"]["pixels"]
+    model.write_bytes(whole)
+    (folder / "other" / "config.json").write_text(json.dumps(config))
+    assert "does not say how pixels are scaled" in cli("predict", "other", "new.npz").err
+
+
+def test_the_model_can_be_loaded_from_python(trained: Path) -> None:
+    model = run.load_predictor(trained)
+    assert isinstance(model, TrainedModel)
+    table = model.predict(noisy_digits().images[:3], ids=["a", "b", "c"])
+    assert table.id.tolist() == ["a", "b", "c"]
+    assert not model.network.training

@@ -1,0 +1,69 @@
+"""What is shown while training."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from graphclean.progress import DELAY, StageProgress, describe_seconds
+
+
+def line(epoch: int, **more: float) -> dict[str, Any]:
+    facts = {
+        "epoch": epoch,
+        "loss": 2.0,
+        "selected": 1234,
+        "samples": 2000,
+        "estimated_noise": 0.381,
+        "seconds": 1.0,
+    }
+    return {**facts, **more}
+
+
+def shown(progress: StageProgress, *, terminal: bool) -> io.StringIO:
+    text = io.StringIO()
+    progress.console = Console(file=text, force_terminal=terminal, width=200)
+    return text
+
+
+def test_plain_lines_at_first_every_tenth_and_last() -> None:
+    progress = StageProgress()
+    text = shown(progress, terminal=False)
+    with progress:
+        for epoch in range(3, 41):  # resumed after two epochs
+            progress.epoch(line(epoch), 40)
+    lines = text.getvalue().splitlines()
+    assert [int(row.split()[1]) for row in lines] == [3, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
+    assert lines[0] == "epoch 3 of 40, 37 s left, loss 2.000, 1,234 of 2,000 selected, 38.1 % wrong labels"
+    assert lines[-1].endswith("wrong labels")
+
+
+def test_a_live_line_on_a_terminal() -> None:
+    progress = StageProgress()
+    progress.started -= DELAY  # as after some work
+    text = shown(progress, terminal=True)
+    with progress:
+        progress.epoch(line(1, trusted_accuracy=0.97), 2)
+        progress.epoch(line(2, trusted_accuracy=0.98), 2)
+        progress("finding neighbours", 1, 2)
+        progress.say("a line [of] its own")
+    assert "epoch 2 of 2, trusted 98.0 %, loss 2.000" in text.getvalue()
+    assert "a line [of] its own" in text.getvalue()
+    assert "finding neighbours" in text.getvalue()
+
+
+def test_quiet_shows_nothing() -> None:
+    progress = StageProgress(quiet=True)
+    text = shown(progress, terminal=True)
+    with progress:
+        progress.say("hello")
+        progress.epoch(line(1), 1)
+    assert text.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.2, "0 s"), (99, "99 s"), (120, "2 min"), (3 * 3600 + 60, "3 h 1 min")]
+)
+def test_times(seconds: float, said: str) -> None:
+    assert describe_seconds(seconds) == said
