@@ -119,7 +119,7 @@ def finish(
         classes=labels.classes,
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
-        threshold=find_threshold(closeness, config.ood, audit.verdicts["ood_score"].to_numpy()),
+        threshold=find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood),
     )
     chosen = trained.cleaned.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape

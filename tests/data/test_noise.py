@@ -149,7 +149,7 @@ def test_the_draw_is_the_one_of_the_engine_benchmark(tmp_path: Path, monkeypatch
         np.savez(tmp_path / f"train-0000{i}-of-00002.npz", images=np.arange(50_000)[part], labels=truth[part])
     np.savez(tmp_path / "test-00000-of-00001.npz", images=np.arange(10_000), labels=test)
     np.savez(tmp_path / "pool-00000-of-00001.npz", images=np.arange(30_000), labels=np.zeros(30_000, int))
-    cell = engine.make_cell(tmp_path, 5)
+    cell = engine.make_cell(tmp_path, 5, "test")
     draw = make_draw(Protocol(seed=5), truth, 30_000, test)
     assert np.array_equal(cell["images"], np.concatenate([draw.train_ind, draw.train_ood]))
     assert np.array_equal(cell["labels"], draw.labels)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..audit.inputs import encode_labels
 from ..config import apply_settings, load_preset
@@ -43,8 +44,19 @@ def demo(
     overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> Demo:
-    """Train both ways on 1,200 noisy digits, and score them on the others and the verdicts on all 1,200."""
-    watcher = watcher if watcher is not None else Watcher()
+    """Train both ways on 1,200 noisy digits, and score them on the others and the verdicts on all 1,200.
+
+    On one thread: batches of 64 digits are too small for more, and beside other work two wait for each other.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _demo(out, settings, seed, overwrite, watcher if watcher is not None else Watcher())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watcher: Watcher) -> Demo:
     check_target(out, overwrite=overwrite)
     config = apply_settings(load_preset("demo"), [f"learn.seed={seed}", *settings], SECTIONS)
     digits = noisy_digits(seed=seed)
