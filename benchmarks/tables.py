@@ -225,12 +225,78 @@ CPU and GPU on the same points (neighbours differ only where similarities tie wi
 """
 
 
+def demo_section(result: dict[str, Any]) -> str:
+    rows = []
+    for run in result["runs"]:
+        ce, ngc, verdicts = run["ce"], run["ngc"], run["verdicts"]
+        rows.append(
+            [
+                str(run["seed"]),
+                *(f"{100 * who['accuracy']:.1f} %" for who in (ce, ngc)),
+                *(f"{who['auroc']:.3f}" for who in (ce, ngc)),
+                *(f"{ngc[name]:.3f}" for name in ("f", "f_best")),
+                *(f"{verdicts[name]:.3f}" for name in ("labels_right", "issue_f1", "ood_auroc")),
+                *(f"{value:.1f}" for value in (ce["seconds"], ngc["seconds"], run["seconds"])),
+            ]
+        )
+    header = ["seed", "accuracy: CE", "NGC", "AUROC: CE", "NGC", "F, auto ζ", "F, best ζ"]
+    header += ["labels right", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
+    return f"""## The demo
+
+`graphclean demo` on seeds that no setting was chosen on: half of the labels of 0 to 7 drawn anew, 8s and 9s as OOD, 1,200
+digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its AUROC is by its largest
+probability. From "labels right" on: NGC's verdicts on the training digits.
+
+{table(header, rows)}
+
+{describe(result)}
+"""
+
+
+def engine_section(result: dict[str, Any]) -> str:
+    rows = [
+        ["epoch, with everything", seconds(result["epoch"])],
+        ["cleaning", seconds(result["cleaning"])],
+        ["– of it embedding", seconds(result["embedding"])],
+        ["– of it the graph", seconds(result["graph"])],
+        ["augmentation", seconds(result["augmentation"])],
+        ["network: forward, losses, backward, update", seconds(result["network"])],
+        ["images through it, a second", f"{result['images_per_second']:,.0f}"],
+        ["first step, compiling included", seconds(result["first_step"][0])],
+        ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
+    ]
+    growth = [
+        [f"{row['samples']:,}", f"{row['selected']:,}", seconds(row["epoch"]), seconds(row["cleaning"])]
+        for row in result["growth"]
+    ]
+    return f"""## Training on a GPU
+
+Preset `{result["preset"]}` on `{result["cell"].replace("--", "/")}`, N = {result["samples"]:,}, batch 512, compiled, bf16;
+medians over epochs after a whole run, so that as much is selected ({result["selected"]:,}) as training comes to.
+
+{table(["", ""], rows)}
+
+How an epoch grows with the number of samples, with the same trained network:
+
+{table(["N", "selected", "epoch", "of it cleaning"], growth)}
+
+{describe(result, gpu=True)}
+"""
+
+
 def render() -> str:
     """The whole page."""
     parts = [
         "# Benchmarks\n\nMade by `benchmarks/tables.py` from `benchmarks/results/`; how it is measured: `benchmarks/README.md`.\n"
     ]
-    for name, section in (("audit", audit_section), ("graph-cpu", cpu_section), ("graph-cuda", cuda_section)):
+    sections = {
+        "audit": audit_section,
+        "demo": demo_section,
+        "engine-cuda": engine_section,
+        "graph-cpu": cpu_section,
+        "graph-cuda": cuda_section,
+    }
+    for name, section in sections.items():
         result = load(name)
         parts.append(section(result) if result is not None else f"## {name}\n\nNot run.\n")
     return "\n".join(parts)
