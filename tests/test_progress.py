@@ -14,6 +14,7 @@ def line(epoch: int, **more: float) -> dict[str, Any]:
         "epoch": epoch,
         "loss": 2.0,
         "selected": 1234,
+        "empty_classes": 0,
         "samples": 2000,
         "estimated_noise": 0.381,
         "seconds": 1.0,

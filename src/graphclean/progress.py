@@ -104,6 +104,8 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
         f"{metrics['selected']:,} of {metrics['samples']:,} selected",
         f"{100 * metrics['estimated_noise']:.1f} % wrong labels",
     ]
+    if metrics["empty_classes"]:
+        parts.append(f"nothing selected of {metrics['empty_classes']} classes")
     return ", ".join(parts)
 
 

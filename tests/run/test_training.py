@@ -1,6 +1,7 @@
 """`graphclean train` as a person uses it: what it writes, says, accepts and refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from graphclean.audit.inputs import encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.data.files import Names
+from graphclean.graph import Cleaned, GraphCleaner
 from graphclean.learn import DivergedError, Trainer
 from graphclean.run.stopping import one_line_errors
 from graphclean.sources import read_source
@@ -168,6 +170,31 @@ def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> No
     new = pd.read_csv(tmp_path / "without/predictions/new.csv")
     truth = noisy_digits().truth[160:320]
     assert accuracy[-1] == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
+
+
+def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path)
+    plain = GraphCleaner.step
+
+    def without(classes: int):  # type: ignore[no-untyped-def]
+        def step(self: GraphCleaner, *args: torch.Tensor) -> Cleaned:
+            cleaned = plain(self, *args)
+            return replace(cleaned, selected=cleaned.selected & (cleaned.labels >= classes))
+
+        return step
+
+    monkeypatch.setattr(GraphCleaner, "step", without(2))
+    two = cli("train", "digits.npz", *TINY, "--out", "two")
+    assert two.code == 0
+    assert "nothing selected of 2 classes" in two.err
+    assert "classes without a selected sample, and so without a prototype: 0, 1" in two.err
+    monkeypatch.setattr(GraphCleaner, "step", without(8))
+    none = cli("train", "digits.npz", *TINY, "--out", "none")
+    assert none.code == 0
+    assert "3 steps of the last epoch had no selected sample" in none.err
+    assert "not one sample was selected as clean" in none.err
 
 
 def test_zeta_can_be_set_and_results_made_again_with_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

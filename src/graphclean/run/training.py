@@ -210,9 +210,20 @@ def _write_results(
     config = prepared.config
     audit = complete(result.audit, source)
     notes = list(trusted.notes) if trusted is not None else []
-    if not result.trained.cleaned.selected.any():
+    cleaned = result.trained.cleaned
+    found = set(cleaned.labels[cleaned.selected].tolist())
+    empty = [str(name) for code, name in enumerate(result.model.classes) if code not in found]
+    if not found:
         notes.append("not one sample was selected as clean: there are no prototypes, and nothing is rejected")
+    elif empty:
+        some = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
+        notes.append(f"classes without a selected sample, and so without a prototype: {some}")
     last = epochs[-1] if epochs else {}
+    if last.get("empty_steps"):
+        notes.append(
+            f"{last['empty_steps']} steps of the last epoch had no selected sample, and left out the "
+            "cross-entropy"
+        )
     summary = audit.summary.to_dict()
     summary["warnings"] = [*notes, *summary["warnings"]]
     summary["detector"] = asdict(result.model.threshold)
