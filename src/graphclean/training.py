@@ -15,7 +15,7 @@ from .audit.embeddings import Progress
 from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
 from .config import Config
-from .data.loader import ResidentInputs
+from .data.loader import place_inputs
 from .graph import Cleaned
 from .learn.engine import DivergedError, EpochReport, Trained, Trainer
 from .learn.inference import describe_network
@@ -86,7 +86,7 @@ def prepare(
         standardiser = Standardiser.fit(array)
         tensor = standardiser.rescale(array)
     trainer = Trainer(
-        ResidentInputs(tensor.to(device if device is not None else torch.device("cpu"))),
+        place_inputs(tensor, device if device is not None else torch.device("cpu")),
         torch.as_tensor(labels.codes),
         len(labels.classes),
         config.learn,

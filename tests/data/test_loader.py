@@ -1,7 +1,15 @@
 import pytest
 import torch
 
-from graphclean.data.loader import ResidentInputs, StreamedInputs, ordered_batches, shuffled_batches
+from graphclean.data.loader import (
+    ResidentInputs,
+    StreamedInputs,
+    ordered_batches,
+    place_inputs,
+    shuffled_batches,
+)
+from graphclean.graph import GraphSettings
+from graphclean.learn import LearnSettings, Trainer
 
 NONE = torch.zeros(20, dtype=torch.bool)
 
@@ -35,7 +43,7 @@ def test_ordered_batches_repeat_the_last() -> None:
 def test_streamed_inputs_equal_resident_ones() -> None:
     inputs = torch.arange(60, dtype=torch.uint8).view(20, 3, 1, 1)
     resident = ResidentInputs(inputs)
-    streamed = StreamedInputs(lambda i: inputs[i], 20, (3, 1, 1), torch.device("cpu"))
+    streamed = StreamedInputs(lambda rows: inputs[rows], 20, (3, 1, 1), torch.device("cpu"))
     batches = shuffled_batches(20, 6, torch.Generator().manual_seed(1), NONE)
     assert len(resident) == len(streamed) == 20
     assert resident.shape == streamed.shape
@@ -46,11 +54,33 @@ def test_streamed_inputs_equal_resident_ones() -> None:
 
 
 def test_a_failing_read_is_heard() -> None:
-    def read(index: int) -> torch.Tensor:
-        if index == 5:
+    def read(indices: torch.Tensor) -> torch.Tensor:
+        if 5 in indices:
             raise OSError("gone")
-        return torch.zeros(1)
+        return torch.zeros(len(indices), 1)
 
     streamed = StreamedInputs(read, 8, (1,), torch.device("cpu"))
     with pytest.raises(OSError, match="gone"):
         list(streamed.stream(ordered_batches(8, 2, torch.device("cpu"))))
+
+
+def test_what_does_not_fit_on_a_gpu_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = torch.zeros(10, 3, 8, 8, dtype=torch.uint8)
+    assert isinstance(place_inputs(inputs, torch.device("cpu")), ResidentInputs)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 * 1024, 1 << 20))
+    streamed = place_inputs(inputs, torch.device("cuda"))
+    assert isinstance(streamed, StreamedInputs)
+    assert (len(streamed), streamed.shape) == (10, (3, 8, 8))
+
+
+def test_training_on_streamed_inputs_equals_training_on_resident_ones() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randint(0, 256, (60, 1, 8, 8), dtype=torch.uint8)
+    labels = torch.arange(60) % 3
+    streamed = StreamedInputs(lambda rows: inputs[rows], 60, (1, 8, 8), torch.device("cpu"))
+    settings = LearnSettings(network="small-conv", epochs=2, warmup=1, batch=16, crop=1)
+    both = [
+        Trainer(source, labels, 3, settings, GraphSettings(k=5)).train()
+        for source in (ResidentInputs(inputs), streamed)
+    ]
+    assert torch.equal(both[0].z, both[1].z)

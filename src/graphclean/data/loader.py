@@ -1,5 +1,6 @@
 """Training inputs by index: on the device where they fit, from workers where they don't. One interface."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -7,9 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-WORKERS = 4
-AHEAD = 3
+AHEAD = 4
 """Batches that are being read while one is used."""
+ROOM = 0.5
+"""Share of a GPU's free memory that inputs may take."""
 
 
 class Inputs(Protocol):
@@ -43,12 +45,13 @@ class ResidentInputs:
 
 
 class StreamedInputs:
-    """Inputs that are read one by one, by threads that stay a few batches ahead."""
+    """Inputs that stay on the host, read batch by batch by threads that keep a few batches ahead."""
 
     def __init__(
-        self, read: Callable[[int], Tensor], n: int, shape: tuple[int, ...], device: torch.device
+        self, read: Callable[[Tensor], Tensor], n: int, shape: tuple[int, ...], device: torch.device
     ) -> None:
         self.read = read
+        """The inputs that some indices name; called from several threads at once."""
         self.n = n
         self.shape = shape
         self.device = device
@@ -58,21 +61,28 @@ class StreamedInputs:
 
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
         """Batches in order, each read ahead of its use."""
-        rows = batches.tolist()
-        with ThreadPoolExecutor(WORKERS) as pool:
-            waiting: list[list[Future[Tensor]]] = []
-            for row in rows:
-                waiting.append([pool.submit(self.read, index) for index in row])
+        with ThreadPoolExecutor(AHEAD) as pool:
+            waiting: deque[Future[Tensor]] = deque()
+            for indices in batches.cpu():
+                waiting.append(pool.submit(self._read, indices))
                 if len(waiting) > AHEAD:
-                    yield self._collect(waiting.pop(0))
+                    yield self._send(waiting.popleft())
             while waiting:
-                yield self._collect(waiting.pop(0))
+                yield self._send(waiting.popleft())
 
-    def _collect(self, futures: list[Future[Tensor]]) -> Tensor:
-        batch = torch.stack([future.result() for future in futures])
-        if self.device.type == "cuda":
-            batch = batch.pin_memory()
-        return batch.to(self.device, non_blocking=True)
+    def _read(self, indices: Tensor) -> Tensor:
+        batch = self.read(indices)
+        return batch.pin_memory() if self.device.type == "cuda" else batch
+
+    def _send(self, batch: Future[Tensor]) -> Tensor:
+        return batch.result().to(self.device, non_blocking=True)
+
+
+def place_inputs(inputs: Tensor, device: torch.device) -> Inputs:
+    """On the device where they leave enough of it to training, else streamed from the host's memory."""
+    if device.type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
+        return StreamedInputs(lambda rows: inputs[rows], len(inputs), tuple(inputs.shape[1:]), device)
+    return ResidentInputs(inputs.to(device))
 
 
 def shuffled_batches(n: int, size: int, generator: torch.Generator, even: Tensor) -> Tensor:

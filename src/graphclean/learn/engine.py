@@ -114,7 +114,7 @@ class Trainer:
         self.checkpoint, self.on_epoch = checkpoint, on_epoch
         torch.manual_seed(settings.seed)
         self.network = build_network(
-            settings.network, n_classes, input_shape=inputs.shape, **_network_options(settings)
+            settings.network, n_classes, input_shape=inputs.shape, **network_options(settings)
         ).to(self.device)
         on_gpu = self.device.type == "cuda"
         if on_gpu:
@@ -383,5 +383,6 @@ class Trainer:
             )
 
 
-def _network_options(settings: LearnSettings) -> dict[str, Any]:
+def network_options(settings: LearnSettings) -> dict[str, Any]:
+    """What the settings say about the network besides its name."""
     return {"final_norm": settings.final_norm} if settings.network == "preact-resnet18" else {}

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .engine import _network_options
+from .engine import network_options
 from .networks import Network, build_network
 from .settings import LearnSettings
 from .views import scale
@@ -17,7 +17,7 @@ BATCH = 1024
 
 def describe_network(settings: LearnSettings) -> dict[str, Any]:
     """Name and options, from which `rebuild_network` makes the same network again."""
-    return {"name": settings.network, "options": _network_options(settings)}
+    return {"name": settings.network, "options": network_options(settings)}
 
 
 def rebuild_network(
