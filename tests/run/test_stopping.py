@@ -47,7 +47,7 @@ def break_off(folder: Path, where: str, number: int) -> subprocess.CompletedProc
     [
         ("graphclean.learn.engine:total_loss:2", []),
         (f"graphclean.learn.engine:total_loss:{2 * STEPS + 2}", ["epoch-00002"]),
-        ("graphclean.learn.engine:save_checkpoint:3", ["epoch-00002"]),
+        ("graphclean.learn.checkpoint:save_checkpoint:3", ["epoch-00002"]),
         ("graphclean.run.training:finish:1", ["epoch-00003"]),
     ],
     ids=["first epoch", "third epoch", "before a checkpoint", "before the results"],

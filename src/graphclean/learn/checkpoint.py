@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import uuid
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,27 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     for old in folder.glob("*epoch-*"):
         if old.name != name:
             shutil.rmtree(old, ignore_errors=True)
+
+
+class CheckpointWriter:
+    """Writes checkpoints beside the training that goes on; an error is raised by the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pool = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copy the tensors now, write them later, one checkpoint after the other."""
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in checkpoint.tensors.items()}
+        self.wait()
+        self._last = self._pool.submit(save_checkpoint, self.folder, replace(checkpoint, tensors=copies))
+
+    def wait(self) -> None:
+        """Until the last one is on the disk."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
 
 
 def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None:

@@ -14,7 +14,7 @@ from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
 from .augment import Mixed, draw_beta, mixup
-from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .compiling import Compiled
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
 from .networks import Output, build_network
@@ -147,12 +147,21 @@ class Trainer:
         """All epochs, or those that are left."""
         if resume:
             self._resume()
-        while self.epoch < self.settings.epochs:
-            self._run_epoch()
-            self.epoch += 1
-            if self.checkpoint is not None:
-                save_checkpoint(self.checkpoint, self._state())
-        z, logits = self.embed()
+        writer = CheckpointWriter(self.checkpoint) if self.checkpoint is not None else None
+        try:
+            while self.epoch < self.settings.epochs:
+                self._run_epoch()
+                self.epoch += 1
+                if writer is not None:
+                    writer.save(self._state())
+            z, logits = self.embed()
+        except InterruptedRun:
+            if writer is not None and self._under_way is not None:
+                writer.save(self._state())
+            raise
+        finally:
+            if writer is not None:
+                writer.wait()
         cleaned = self.cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaned.labels, cleaned.selected, self.n_classes)
         return Trained(self.network, z, logits, cleaned, prototypes)
@@ -208,7 +217,9 @@ class Trainer:
         left = batches[epoch.step :]
         for indices, batch in zip(left, self.inputs.stream(left), strict=True):
             if self._stop:
-                self._interrupt(epoch, time.perf_counter() - started)
+                epoch.seconds += time.perf_counter() - started
+                self._under_way = epoch
+                raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
             self._set_lr(self.epoch + epoch.step / len(batches))
             epoch.totals += self._step(batch, targets[indices], trusted[indices], places[epoch.step])
             epoch.step += 1
@@ -237,13 +248,6 @@ class Trainer:
             seconds=epoch.seconds,
             clean_seconds=epoch.clean_seconds,
         )
-
-    def _interrupt(self, epoch: _Epoch, seconds: float) -> None:
-        epoch.seconds += seconds
-        self._under_way = epoch
-        if self.checkpoint is not None:
-            save_checkpoint(self.checkpoint, self._state())
-        raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
 
     def _step(self, batch: Tensor, targets: Tensor, trusted: Tensor, places: int) -> Tensor:
         """One update; returns the three terms, detached."""
