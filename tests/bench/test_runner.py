@@ -17,7 +17,7 @@ from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_arrays, read_result
 from graphclean.bench.material import Sources, load_sources, prepare
-from graphclean.bench.runner import Job, Stopped, find_done, pick_device, run_job
+from graphclean.bench.runner import Job, Stopped, find_done, load_job, pick_device, run_job
 from graphclean.data.noise import load_draw
 from graphclean.errors import InputError
 from graphclean.evaluate.openset import auroc
@@ -177,6 +177,7 @@ def test_kill_9_costs_one_epoch_at_most(root: Path, sources: Sources, whole: Pat
         )  # fmt: skip
     assert records == [2, 3]
     assert timeless(read_result(tmp_path / "0.json")) == timeless(read_result(whole))
+    assert load_job(tmp_path) == job()
     assert load_draw(tmp_path / "draw.npz").digest() == read_result(whole)["draw"]
     # A kept work folder that lost its records is refused rather than filed with a gap.
     (tmp_path / "epochs.jsonl").unlink()
@@ -246,6 +247,14 @@ def test_a_result_from_before_a_setting_existed_still_counts(whole: Path, tmp_pa
     del result["config"]["graph"]["geometry"]
     (tmp_path / "0.json").write_text(json.dumps(result))
     assert find_done(job(), tmp_path / "0.json") is not None
+
+
+def test_what_is_no_work_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not the work folder of a run"):
+        load_job(tmp_path)
+    (tmp_path / "job.json").write_text('{"cell": "cifar10/symtiny"}')
+    with pytest.raises(InputError, match="not the work folder of a run"):
+        load_job(tmp_path)
 
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:

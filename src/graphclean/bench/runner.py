@@ -1,5 +1,6 @@
 """One run of a cell: train, go on where an interruption left it, score once, and file the result."""
 
+import json
 import shutil
 import signal
 import statistics
@@ -25,7 +26,8 @@ from ..graph import Cleaned
 from ..learn import DivergedError, EpochReport, InterruptedRun, Trained, Trainer
 from ..ood import prototype_similarity
 from ..ood.thresholds import auto_threshold
-from .cells import SECTIONS, Cell, Method
+from ..runfolder import replaced, write_json
+from .cells import SECTIONS, Cell, Method, get_cell, make_method
 from .ledger import Arrays, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
@@ -42,7 +44,7 @@ STRATEGIES_EVERY = 10
 """Epochs between two comparisons of the selection strategies, each of which costs a search of its own."""
 MAPPED = 5_000
 """Training samples whose z is kept, for a map of the features."""
-DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
+JOB, DRAW, LOG, CHECKPOINT = "job.json", "draw.npz", "epochs.jsonl", "checkpoint"
 """What a work folder holds."""
 
 Watch = Callable[[dict[str, Any]], None]
@@ -76,6 +78,18 @@ class Job:
         return {name: asdict(getattr(self.config, name)) for name in SECTIONS}
 
     @property
+    def about(self) -> dict[str, Any]:
+        """All that it takes to make it again."""
+        return {
+            "cell": self.cell.name,
+            "split": self.split,
+            "method": self.method.name,
+            "seed": self.seed,
+            "preset": self.method.preset,
+            "changes": list(self.method.changes),
+        }
+
+    @property
     def title(self) -> str:
         """For a person."""
         return f"{self.cell.name} {self.method.name}, {self.split} split, seed {self.seed}"
@@ -83,6 +97,17 @@ class Job:
     def work_folder(self, base: Path) -> Path:
         """Where its checkpoint and records lie until the result is written."""
         return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
+
+
+def load_job(work: Path) -> Job:
+    """The job whose work folder this is."""
+    try:
+        about = json.loads((work / JOB).read_text(encoding="utf-8"))
+        changes, preset, name = about["changes"], about["preset"], about["method"]
+        cell = get_cell(about["cell"])
+        return Job(cell, make_method(cell, changes, preset=preset, name=name), about["seed"], about["split"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{work}: not the work folder of a run: {error}") from error
 
 
 def pick_device(name: str) -> torch.device:
@@ -122,6 +147,8 @@ def run_job(
 ) -> dict[str, Any]:
     """Train what is left of a job in its work folder, score it, and write the result to `path`."""
     material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
+    with replaced(work / JOB) as draft:
+        write_json(draft, job.about)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         # A new network would count as the same one compiled anew, and there is a limit to that.
@@ -214,12 +241,7 @@ def _finish(
     scores["control_auroc"] = _run_control(material, trainer, trained, similarity) if threshold else None
     mapped = np.sort(np.random.default_rng(0).permutation(len(draw.labels))[:MAPPED])
     result = {
-        "cell": job.cell.name,
-        "split": job.split,
-        "method": job.method.name,
-        "seed": job.seed,
-        "preset": job.method.preset,
-        "changes": list(job.method.changes),
+        **job.about,
         "config": job.sections,
         "draw": draw.digest(),
         "machine": machine(),
