@@ -2,7 +2,9 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -145,6 +147,25 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> No
         assert last.startswith("graphclean: ")
         assert words in last
     assert files(tmp_path) == []
+
+
+def test_tables_and_figures_are_made_from_the_results(cli, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    tables, figures = ModuleType("tables"), ModuleType("figures")
+    tables.table_names = figures.figure_names = lambda: ["accuracy", "ablation"]  # type: ignore[attr-defined]
+    tables.render_table = lambda *given: f"| {given} |"  # type: ignore[attr-defined]
+    figures.draw_figure = lambda *given: [Path(f"{given}")]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "graphclean.bench.tables", tables)
+    monkeypatch.setitem(sys.modules, "graphclean.bench.figures", figures)
+    markdown = ("accuracy", Path("results"), "markdown")
+    assert cli("table", "accuracy") == (0, f"| {markdown} |\n", "")
+    latex = ("ablation", Path("r"), "latex")
+    assert cli("table", "ablation", "--latex", "--results", "r") == (0, f"| {latex} |\n", "")
+    drawn = ("ablation", Path("results"), Path("figures"))
+    assert cli("figure", "ablation") == (0, f"{drawn}\n", "")
+    for kind in ("table", "figure"):
+        assert cli(kind) == (0, "accuracy\nablation\n", "")
+        wrong = f"graphclean: no {kind} is called accurate; did you mean accuracy?\n"
+        assert cli(kind, "accurate") == (2, "", wrong)
 
 
 def test_damaged_results_are_named(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

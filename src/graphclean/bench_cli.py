@@ -13,7 +13,7 @@ from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
 from .bench.runner import Job, Stopped, find_done, pick_device, run_job
 from .data.decode import may_write
-from .errors import InputError
+from .errors import InputError, suggest
 from .progress import StageProgress
 
 app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
@@ -150,27 +150,40 @@ def list_done(results: Results = Path("results")) -> None:
 
 @app.command()
 def table(
-    name: Annotated[str, typer.Argument(help="Which table.")],
+    name: Annotated[str | None, typer.Argument(help="Which table (default: show their names).")] = None,
     latex: Annotated[bool, typer.Option("--latex", help="LaTeX instead of Markdown.")] = False,
     results: Results = Path("results"),
 ) -> None:
     """Print one of the paper's tables with our results beside it."""
-    from .bench.tables import render_table
+    from .bench.tables import render_table, table_names
 
+    if name is None:
+        typer.echo("\n".join(table_names()))
+        return
+    _check_name("table", name, table_names())
     typer.echo(render_table(name, results, "latex" if latex else "markdown"))
 
 
 @app.command()
 def figure(
-    name: Annotated[str, typer.Argument(help="Which figure.")],
+    name: Annotated[str | None, typer.Argument(help="Which figure (default: show their names).")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
     results: Results = Path("results"),
 ) -> None:
     """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
-    from .bench.figures import draw_figure
+    from .bench.figures import draw_figure, figure_names
 
+    if name is None:
+        typer.echo("\n".join(figure_names()))
+        return
+    _check_name("figure", name, figure_names())
     for path in draw_figure(name, results, out):
         typer.echo(str(path))
+
+
+def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise InputError(f"no {kind} is called {name}; {suggest(name, known)}")
 
 
 def _split_seeds(cells: Sequence[str], seeds: str) -> tuple[list[str], list[int]]:

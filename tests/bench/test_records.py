@@ -132,6 +132,6 @@ def test_a_log_with_gaps_or_damage_is_refused(tmp_path: Path) -> None:
     assert len(log.first(1)) == 1
     with pytest.raises(InputError, match="epoch 2 is missing; remove"):
         log.first(3)
-    (tmp_path / "log").write_text('{"epoch": 1}\nnothing\n{"epoch": 3}\n')
+    (tmp_path / "log").write_bytes(b'{"epoch": 1}\n\xff\xfe\n{"epoch": 3}\n')
     with pytest.raises(InputError, match="line 2 is damaged"):
         EpochLog(tmp_path / "log")

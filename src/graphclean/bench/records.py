@@ -38,7 +38,7 @@ class EpochLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: dict[int, dict[str, Any]] = {}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
                 self._merge(json.loads(line))

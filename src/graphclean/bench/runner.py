@@ -1,5 +1,6 @@
 """One run of a cell: train, go on where an interruption left it, score once, and file the result."""
 
+import gc
 import json
 import shutil
 import signal
@@ -150,9 +151,10 @@ def run_job(
     with replaced(work / JOB) as draft:
         write_json(draft, job.about)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        # A new network would count as the same one compiled anew, and there is a limit to that.
+        # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
+        gc.collect()
         torch.compiler.reset()
+        torch.cuda.reset_peak_memory_stats()
     trainer, log = make_trainer(job, material, work, device, watch=watch)
     with _stop_on_signals(trainer) as asked:
         try:
