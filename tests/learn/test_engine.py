@@ -165,6 +165,12 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         trainer(dataclasses.replace(TINY, lr=0.01), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match="samples was 200, is 150"):
         trainer(n=150, checkpoint=tmp_path).train(resume=True)
+    facts = tmp_path / "epoch-00004" / "state.json"
+    here = facts.read_text()
+    facts.write_text(here.replace('"device": "cpu"', '"device": "cuda"'))
+    with pytest.raises(InputError, match="device was 'cuda', is 'cpu'"):
+        trainer(checkpoint=tmp_path).train(resume=True)
+    facts.write_text(here)
     state = tmp_path / "epoch-00004" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged checkpoint"):

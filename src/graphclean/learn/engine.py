@@ -335,7 +335,8 @@ class Trainer:
 
     def _config(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be resumed."""
-        size = {"samples": len(self.inputs), "classes": self.n_classes}
+        # A generator of one kind of device can't take up another's state.
+        size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
         learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
         return {**learn, **{f"graph.{key}": value for key, value in asdict(self.graph).items()}, **size}
 
