@@ -43,7 +43,8 @@ def test_refused(assignment: str, message: str) -> None:
 
 def test_presets_load_and_say_why() -> None:
     assert preset_names() == [
-        "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "demo", "embeddings", "paper", "release",
+        "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "cifar100-lcnl", "cifar100-lond",
+        "demo", "embeddings", "paper", "release",
     ]  # fmt: skip
     for name in preset_names():
         assert read_preset(name).startswith("# ")
@@ -51,6 +52,8 @@ def test_presets_load_and_say_why() -> None:
     lond = load_preset("cifar10-lond")
     assert (lond.graph.k, lond.graph.eta, lond.learn.epochs, lond.learn.warmup) == (30, 0.8, 300, 5)
     assert lond.learn.lr == 0.15
+    many = [load_preset(f"cifar100-{kind}") for kind in ("lond", "lcnl")]
+    assert [(c.graph.k, c.graph.eta, c.learn.warmup) for c in many] == [(200, 0.8, 30), (200, 0.6, 30)]
     assert load_preset("paper").graph.symmetrise == "max"
     assert load_preset("release").learn.final_norm is False
     assert apply_settings(lond, ["learn.flip=false", "learn.augmix=off"]).learn.augmix == "off"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from . import __version__, data_cli, run, screen
+from . import __version__, bench_cli, data_cli, run, screen
 from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
 from .errors import InputError, RunStopped
@@ -26,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_cli.app, name="data")
+app.add_typer(bench_cli.app, name="bench")
 
 
 class DetectorName(StrEnum):

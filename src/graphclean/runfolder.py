@@ -205,10 +205,10 @@ def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
         folder / "env.json",
         {
             "graphclean": __version__,
-            "commit": _commit(),
+            "commit": find_commit(),
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "packages": {name: _version(name) for name in packages},
+            "packages": {name: package_version(name) for name in packages},
             "device": device,
             "threads": torch.get_num_threads(),
             "data_sha256": fingerprint,
@@ -216,15 +216,18 @@ def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
     )
 
 
-def _version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """The version of an installed package."""
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def _commit() -> str | None:
-    """The commit of the checkout the package runs from, if it runs from one."""
+def find_commit() -> str | None:
+    """The commit that GRAPHCLEAN_COMMIT names (for a copy without its history), or that of this checkout."""
+    if "GRAPHCLEAN_COMMIT" in os.environ:
+        return os.environ["GRAPHCLEAN_COMMIT"]
     here = Path(__file__).resolve().parent
     if not (here.parents[1] / ".git").exists():
         return None

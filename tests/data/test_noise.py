@@ -1,6 +1,5 @@
 """Rates, the paper's rules of injection, disjoint OOD sets, and draws that never change."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from graphclean.data.noise import (
 )
 from graphclean.errors import InputError
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = Protocol(rate=0.5, n_ood=400, n_eval_ood=200, seed=3)
 TRUTH = np.arange(1000) % 10
 TEST = np.arange(300) % 10
@@ -135,27 +133,6 @@ def test_draws_stay_as_they_were(changes: dict[str, object], digest: str) -> Non
 def test_the_recorded_cell_stays_as_it_was() -> None:
     draw = make_draw(Protocol(), np.arange(50_000) % 10, 30_000, np.arange(10_000) % 10)
     assert draw.digest() == "ce9f4f0f824332125ee58b076cd4e9347d8bacce2df81732f4ccc24afd419cd1"
-
-
-@pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the source tree")
-def test_the_draw_is_the_one_of_the_engine_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    engine = importlib.import_module("engine")
-    rng = np.random.default_rng(9)
-    truth, test = rng.integers(0, 10, 50_000), rng.integers(0, 10, 10_000)
-    # Images that are their own number show which were drawn.
-    for i in range(2):
-        part = slice(25_000 * i, 25_000 * (i + 1))
-        np.savez(tmp_path / f"train-0000{i}-of-00002.npz", images=np.arange(50_000)[part], labels=truth[part])
-    np.savez(tmp_path / "test-00000-of-00001.npz", images=np.arange(10_000), labels=test)
-    np.savez(tmp_path / "pool-00000-of-00001.npz", images=np.arange(30_000), labels=np.zeros(30_000, int))
-    cell = engine.make_cell(tmp_path, 5, "test")
-    draw = make_draw(Protocol(seed=5), truth, 30_000, test)
-    assert np.array_equal(cell["images"], np.concatenate([draw.train_ind, draw.train_ood]))
-    assert np.array_equal(cell["labels"], draw.labels)
-    assert np.array_equal(cell["truth"], draw.truth)
-    assert np.array_equal(cell["test_images"], np.concatenate([draw.eval_ind, draw.eval_ood]))
-    assert np.array_equal(cell["test_truth"], draw.eval_truth)
 
 
 def test_another_seed_is_another_draw() -> None:

@@ -14,6 +14,7 @@ from .oracles import brute_neighbours, brute_selection, dense_normalised, dense_
 
 PAPER = GraphSettings(k=4, gamma=1, symmetrise="max", class_balance=False, lcc_edges="any", eta=0.6)
 RELEASE = GraphSettings(k=4, eta=0.6)
+STRICT = GraphSettings(k=4, eta=0.9, evidence="leave-own-out")
 
 
 def blobs(n: int, n_classes: int, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -173,6 +174,49 @@ def test_half_precision_and_gradients_are_taken() -> None:
     half = z.to(torch.bfloat16).requires_grad_()
     cleaned = GraphCleaner(labels, 4, RELEASE).step(half, logits)
     assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
+
+
+def test_without_noise_correction_the_start_itself_is_judged() -> None:
+    z, given, logits = blobs(50, 4, 0.4, 2)
+    given[:5] = -1
+    cleaner = GraphCleaner(given, 4, dataclasses.replace(RELEASE, correct=False))
+    first = cleaner.step(z, logits)
+    one_hot = torch.nn.functional.one_hot(given.clamp(min=0), 4).float()
+    one_hot[:5] = 0.25
+    assert torch.equal(first.soft_labels, one_hot)
+    assert torch.equal(first.confident, given >= 0)
+    assert torch.equal(first.labels[5:], given[5:])
+    second = cleaner.step(z, logits)
+    chosen = first.selected
+    assert 0 < chosen.sum() < 45
+    assert torch.equal(second.soft_labels[chosen], one_hot[chosen])
+    # The same logits twice: their temporal ensemble is the logits themselves.
+    torch.testing.assert_close(second.soft_labels[~chosen], logits.softmax(1)[~chosen])
+
+
+def test_without_confidence_selection_every_node_stays_in_the_graph() -> None:
+    z, given, logits = blobs(50, 4, 0.4, 3)
+    plain = GraphCleaner(given, 4, STRICT).step(z, logits)
+    without = GraphCleaner(given, 4, dataclasses.replace(STRICT, confidence=False)).step(z, logits)
+    assert not plain.confident.all()
+    assert without.confident.all()
+    assert torch.equal(without.labels, plain.labels)
+    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    assert without.degrees.tolist() == (edges.sum(0) + edges.sum(1)).tolist()
+    mutual = edges & edges.T
+    for c in range(4):
+        nodes = np.flatnonzero(without.labels.numpy() == c)
+        _, part = csgraph.connected_components(sparse.csr_array(mutual[np.ix_(nodes, nodes)]))
+        assert without.selected.numpy()[nodes].tolist() == (part == np.bincount(part).argmax()).tolist()
+
+
+def test_without_geometry_selection_all_that_is_confident_is_selected() -> None:
+    z, given, logits = blobs(50, 4, 0.4, 3)
+    plain = GraphCleaner(given, 4, STRICT).step(z, logits)
+    without = GraphCleaner(given, 4, dataclasses.replace(STRICT, geometry=False)).step(z, logits)
+    assert torch.equal(without.confident, plain.confident)
+    assert torch.equal(without.selected, plain.confident)
+    assert not torch.equal(plain.selected, plain.confident)
 
 
 def test_wrong_sizes_and_labels_are_refused() -> None:

@@ -16,6 +16,7 @@ from graphclean.data.loader import ResidentInputs
 from graphclean.errors import DataWarning, InputError
 from graphclean.graph import Cleaned, GraphSettings
 from graphclean.learn import DivergedError, EpochReport, InterruptedRun, LearnSettings, Trained, Trainer
+from graphclean.learn.views import scale
 
 TINY = LearnSettings(network="small-conv", epochs=4, warmup=1, batch=64, lr=0.05, crop=1, flip=False)
 GRAPH = GraphSettings(k=8, eta=0.7, evidence="leave-own-out")
@@ -164,6 +165,12 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         trainer(dataclasses.replace(TINY, lr=0.01), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match="samples was 200, is 150"):
         trainer(n=150, checkpoint=tmp_path).train(resume=True)
+    facts = tmp_path / "epoch-00004" / "state.json"
+    here = facts.read_text()
+    facts.write_text(here.replace('"device": "cpu"', '"device": "cuda"'))
+    with pytest.raises(InputError, match="device was 'cuda', is 'cpu'"):
+        trainer(checkpoint=tmp_path).train(resume=True)
+    facts.write_text(here)
     state = tmp_path / "epoch-00004" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged checkpoint"):
@@ -226,6 +233,57 @@ def test_nothing_selected_skips_the_cross_entropy() -> None:
     assert terms[1] > 0
     for name, value in made.network.classifier.named_parameters():  # type: ignore[union-attr]
         assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("term", ["inst", "subgraph"])
+def test_a_lambda_of_zero_takes_its_term_out_of_the_gradient(term: str) -> None:
+    """What is left moves the projector as the other term alone does; at both 0 nothing moves it."""
+    settings = dataclasses.replace(TINY, warmup=0, weight_decay=0.0, **{f"lambda_{term}": 0.0})
+    moved = {}
+    for tau in (0.3, 0.7):
+        made = trainer(dataclasses.replace(settings, **{f"tau_{term}": tau}))
+        made._step(made.inputs.inputs[:32], made.labels[:32], made.labels[:32] >= 0, 32)  # type: ignore[attr-defined]
+        moved[tau] = made.network.projector.weight  # type: ignore[union-attr]
+    assert torch.equal(moved[0.3], moved[0.7])
+    none = dataclasses.replace(settings, lambda_inst=0.0, lambda_subgraph=0.0)
+    made = trainer(none)
+    before = {name: value.clone() for name, value in made.network.state_dict().items()}
+    terms = made._step(made.inputs.inputs[:32], made.labels[:32], made.labels[:32] >= 0, 32)  # type: ignore[attr-defined]
+    after = made.network.state_dict()
+    assert torch.equal(after["projector.weight"], before["projector.weight"])
+    assert not torch.equal(after["projector.weight"], moved[0.3])
+    assert (terms > 0).all()
+    counted = [name for name in after if name.endswith("num_batches_tracked")]
+    assert counted
+    assert all(after[name] == 2 for name in counted), "the contrastive pass still feeds batch statistics"
+
+
+def test_mixup_of_zero_leaves_images_as_they_are() -> None:
+    made = trainer(dataclasses.replace(TINY, mixup=0.0))
+    views = made._views(made.inputs.inputs[:8])  # type: ignore[attr-defined]
+    trusted = torch.tensor([True, False] * 4)
+    mixed, lam, weight = made._mix(views, made.labels[:8], trusted, 4)
+    assert lam == 1
+    assert torch.equal(mixed.images, views[[0, 2, 4, 6, 8, 10, 12, 14]])
+    assert torch.equal(mixed.targets, made.labels[[0, 2, 4, 6]].repeat(2))
+    assert weight.tolist() == [1] * 8
+
+
+def test_augmix_off_leaves_the_strong_view_a_crop() -> None:
+    made = trainer(dataclasses.replace(TINY, augmix="off", crop=0))
+    images = made.inputs.inputs[:8]  # type: ignore[attr-defined]
+    assert torch.equal(made._views(images), scale(images).repeat(2, 1, 1, 1))
+
+
+def test_cleaning_is_told_before_an_epoch_and_its_end_after() -> None:
+    told: list[tuple[str, int]] = []
+    made = trainer(
+        on_clean=lambda epoch, z, cleaned: told.append((f"{tuple(z.shape)} {len(cleaned.labels)}", epoch)),
+        on_epoch=lambda report, _: told.append(("end", report.epoch)),
+    )
+    made.train()
+    clean = f"(200, {made.embed()[0].shape[1]}) 200"
+    assert told == [(what, epoch) for epoch in range(1, 5) for what in (clean, "end")]
 
 
 def test_unlabelled_and_lone_samples_are_survived() -> None:

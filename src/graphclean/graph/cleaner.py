@@ -35,6 +35,12 @@ class GraphSettings:
     """Edges that connect a component: `mutual` neighbours (release), or `any` (paper)."""
     ensemble: float = 0.6
     """Weight of the past in the temporal ensemble of logits."""
+    correct: bool = True
+    """Noise correction (Eq. 2); without it Y itself is judged, and no label spreads."""
+    confidence: bool = True
+    """Confidence selection (Eq. 3); without it every node is confident, under the label it would have."""
+    geometry: bool = True
+    """Geometry selection (Eq. 4); without it all that is confident is selected."""
     tolerance: float = TOLERANCE
     """Relative error allowed in the solution of Eq. 2."""
 
@@ -98,24 +104,34 @@ class GraphCleaner:
             raise ValueError("a step needs embeddings z or a graph")
         if neighbours.shape[0] != len(self.given):
             raise ValueError(f"the graph has {neighbours.shape[0]} nodes for {len(self.given)} labels")
+        Y = self._start(logits)
+        soft = self._correct(neighbours, Y) if s.correct else _rows_to_one(Y)
+        labels, confident = judge_confidence(soft, self.given, eta=s.eta)
+        if not s.confidence:
+            confident = torch.ones_like(confident)
+        rows, cols = confident_edges(neighbours, confident)
+        degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
+        selected = confident
+        if s.geometry:
+            if s.lcc_edges == "mutual":
+                rows, cols = mutual_edges(rows, cols, len(labels))
+            selected = largest_components(rows, cols, labels, confident, self.n_classes)
+        self._labels, self._selected = labels, selected
+        self.epoch += 1
+        return Cleaned(selected, labels, soft, confident, degrees)
+
+    def _correct(self, neighbours: Tensor, Y: Tensor) -> Tensor:
+        """Ỹ of Eq. 2."""
+        s = self.settings
         S = normalise_graph(weight_graph(neighbours, gamma=s.gamma, symmetrise=s.symmetrise))
-        soft = gather_evidence(
+        return gather_evidence(
             S,
-            self._start(logits).to(S.dtype),
+            Y.to(S.dtype),
             alpha=s.alpha,
             class_balance=s.class_balance,
             evidence=s.evidence,
             tolerance=s.tolerance,
         )
-        labels, confident = judge_confidence(soft, self.given, eta=s.eta)
-        rows, cols = confident_edges(neighbours, confident)
-        degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
-        if s.lcc_edges == "mutual":
-            rows, cols = mutual_edges(rows, cols, len(labels))
-        selected = largest_components(rows, cols, labels, confident, self.n_classes)
-        self._labels, self._selected = labels, selected
-        self.epoch += 1
-        return Cleaned(selected, labels, soft, confident, degrees)
 
     def _start(self, logits: Tensor) -> Tensor:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
@@ -151,3 +167,8 @@ class GraphCleaner:
         self._logits = state["logits"].to(device)
         self._labels = state["labels"].to(device)
         self._selected = state["selected"].to(device)
+
+
+def _rows_to_one(Y: Tensor) -> Tensor:
+    """Rows of Y as they are (they sum to 1), and uniform ones for samples that have no label yet."""
+    return torch.where(Y.any(1, keepdim=True), Y, 1 / Y.shape[1])

@@ -107,11 +107,13 @@ class Trainer:
         *,
         checkpoint: Path | None = None,
         on_epoch: Callable[[EpochReport, Cleaned], None] | None = None,
+        on_clean: Callable[[int, Tensor, Cleaned], None] | None = None,
     ) -> None:
+        """`on_clean` hears of an epoch when its graph has decided (its number, z), `on_epoch` at its end."""
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
-        self.checkpoint, self.on_epoch = checkpoint, on_epoch
+        self.checkpoint, self.on_epoch, self.on_clean = checkpoint, on_epoch, on_clean
         torch.manual_seed(settings.seed)
         self.network = build_network(
             settings.network, n_classes, input_shape=inputs.shape, **network_options(settings)
@@ -187,12 +189,15 @@ class Trainer:
     def _begin_epoch(self) -> _Epoch:
         """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
-        cleaned = self.cleaner.step(*self.embed())
+        z, logits = self.embed()
+        cleaned = self.cleaner.step(z, logits)
         _, trusted = self._lesson(cleaned)
         batches = shuffled_batches(len(self.inputs), self.batch, self.generator, trusted)
         totals = torch.zeros(len(TERMS), device=self.device)
         self._wait()
         seconds = time.perf_counter() - started
+        if self.on_clean is not None:
+            self.on_clean(self.epoch + 1, z, cleaned)
         return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
 
     @property
@@ -278,6 +283,7 @@ class Trainer:
                 tau_subgraph=s.tau_subgraph,
                 positives=s.subgraph_positives,
             )
+        # At λ = 0 the contrastive pass stays: it feeds the batch statistics, and its losses are reported.
         self.optimiser.zero_grad(set_to_none=True)
         total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph).backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
@@ -333,7 +339,8 @@ class Trainer:
 
     def _config(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be resumed."""
-        size = {"samples": len(self.inputs), "classes": self.n_classes}
+        # A generator of one kind of device can't take up another's state.
+        size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
         learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
         return {**learn, **{f"graph.{key}": value for key, value in asdict(self.graph).items()}, **size}
 

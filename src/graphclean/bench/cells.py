@@ -1,0 +1,159 @@
+"""The cells of the paper's tables by name, and the name that a method gets from its settings."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..config import Config, apply_settings, load_preset
+from ..data.noise import Kind, Protocol, Split
+from ..data.registry import get_set
+from ..errors import InputError, suggest
+
+OOD_SOURCES = {
+    "cifar10": ("cifar100", "tinyimagenet", "places365"),
+    "cifar100": ("tinyimagenet", "places365"),
+}
+"""What the paper mixes into each base set."""
+OOD_SIZES = {"10k": 10_000, "20k": 20_000}
+EVAL_OOD = 10_000
+OOD_RATE = 0.5
+"""Of symmetric noise, in every cell that has OOD."""
+SYM_RATES = (20, 50, 80, 90)
+ASYM_RATE = 40
+
+SECTIONS = ("graph", "learn")
+"""Of the settings that a run depends on."""
+SPEED_ONLY = ("learn.compile",)
+"""Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
+WITHOUT = {
+    "noise-correction": "graph.correct=false",
+    "confidence": "graph.confidence=false",
+    "geometry": "graph.geometry=false",
+    "inst": "learn.lambda_inst=0",
+    "subgraph": "learn.lambda_subgraph=0",
+    "mixup": "learn.mixup=0",
+    "augmix": "learn.augmix=off",
+}
+"""The paper's ablations, each as the one setting that it changes."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column or row of the paper's tables: the data to make, and the preset that is run on it."""
+
+    name: str
+    base: str
+    """The named set of the known classes."""
+    preset: str
+    noise: Kind = "sym"
+    rate: float = OOD_RATE
+    ood: str | None = None
+    """The named set that images of no class come from."""
+    n_ood: int = 0
+    """Of them among the training set."""
+    n_eval_ood: int = 0
+    """Of them among the test set."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The named sets that it needs."""
+        return (self.base,) if self.ood is None else (self.base, self.ood)
+
+    @property
+    def n_classes(self) -> int:
+        """Known classes."""
+        return get_set(self.base).n_classes
+
+    def protocol(self, seed: int, split: Split) -> Protocol:
+        """What is drawn for one seed of it."""
+        return Protocol(
+            noise=self.noise,
+            rate=self.rate,
+            n_ood=self.n_ood,
+            n_eval_ood=self.n_eval_ood,
+            n_classes=self.n_classes,
+            seed=seed,
+            split=split,
+        )
+
+
+def _all_cells() -> list[Cell]:
+    mixed = [
+        Cell(f"{base}/{ood}/{size}", base, f"{base}-lond", ood=ood, n_ood=count, n_eval_ood=EVAL_OOD)
+        for base, sources in OOD_SOURCES.items()
+        for ood in sources
+        for size, count in OOD_SIZES.items()
+    ]
+    wrong = [
+        Cell(f"{base}/sym{rate}", base, f"{base}-lcnl", rate=rate / 100)
+        for base in OOD_SOURCES
+        for rate in SYM_RATES
+    ]
+    similar = Cell(f"cifar10/asym{ASYM_RATE}", "cifar10", "cifar10-asym", noise="asym", rate=ASYM_RATE / 100)
+    return [*mixed, *wrong, similar]
+
+
+CELLS: dict[str, Cell] = {cell.name: cell for cell in _all_cells()}
+
+
+def get_cell(name: str) -> Cell:
+    """A cell; an unknown name is an `InputError` with the nearest right one."""
+    if name not in CELLS:
+        raise InputError(f"no cell is called {name}; {suggest(name, CELLS)}")
+    return CELLS[name]
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is run on a cell: a preset with changes, under the name that its results are filed by."""
+
+    name: str
+    preset: str
+    changes: tuple[str, ...]
+    """Settings that differ from the preset, as `section.name=value`, sorted."""
+    config: Config
+
+
+def make_method(
+    cell: Cell,
+    settings: Sequence[str] = (),
+    *,
+    without: Sequence[str] = (),
+    preset: str | None = None,
+    name: str | None = None,
+) -> Method:
+    """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name."""
+    for part in without:
+        if part not in WITHOUT:
+            raise InputError(f"--without {part}: no such part; {suggest(part, WITHOUT)}")
+    if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
+        raise InputError("--set learn.seed: the seed of a run is named with --seeds")
+    chosen = preset if preset is not None else cell.preset
+    start = load_preset(chosen)
+    config = apply_settings(start, [*settings, *(WITHOUT[part] for part in without)], sections=SECTIONS)
+    changes = _differences(start, config)
+    ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
+    named = [change for change in changes if change.partition("=")[0] not in SPEED_ONLY]
+    parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)
+    head = "ngc" if chosen == cell.preset else chosen
+    made = name if name is not None else "--".join([head, *parts])
+    if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
+        raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
+    return Method(made, chosen, changes, config)
+
+
+def _differences(start: Config, config: Config) -> tuple[str, ...]:
+    changes = []
+    for section in SECTIONS:
+        before, after = asdict(getattr(start, section)), asdict(getattr(config, section))
+        changed = [key for key in after if after[key] != before[key]]
+        changes += [f"{section}.{key}={_show(after[key])}" for key in changed]
+    return tuple(sorted(changes))
+
+
+def _show(value: Any) -> str:
+    """A setting as it is typed: 0 rather than 0.0, false rather than False."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0")

@@ -1,0 +1,94 @@
+"""The results on disk: one JSON a run, and its arrays beside it."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..runfolder import plain, replaced
+
+FORMAT = 1
+"""Of a result; rises when older readers would misread it."""
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "cell": str,
+    "split": str,
+    "method": str,
+    "seed": int,
+    "preset": str,
+    "changes": list,
+    "config": dict,
+    "draw": str,
+    "machine": dict,
+    "seconds": (int, float),
+    "threshold": (dict, type(None)),
+    "scores": dict,
+    "cleaning": dict,
+    "epochs": list,
+}
+"""What every result has, and of which type."""
+
+
+def result_path(results: Path, cell: str, split: str, method: str, seed: int, *, flat: bool = False) -> Path:
+    """Where a result belongs: `CELL[--dev]/METHOD/SEED.json`; flat, all of it is the name of one file."""
+    folder = cell.replace("/", "--") + ("--dev" if split == "dev" else "")
+    return results / (f"{folder}--{method}--{seed}.json" if flat else f"{folder}/{method}/{seed}.json")
+
+
+def write_result(path: Path, result: dict[str, Any], arrays: Arrays) -> None:
+    """Write a result and its arrays; the JSON comes last, so that where it is all is."""
+    with replaced(path.with_suffix(".npz")) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, **dict[str, Any](arrays))
+    with replaced(path) as draft:
+        draft.write_text(_lay_out({"format": FORMAT, **plain(result)}), encoding="utf-8")
+
+
+def _lay_out(result: dict[str, Any]) -> str:
+    """JSON with one line a field and one an epoch: short enough to read, and to compare by lines."""
+    lines = []
+    for name, value in result.items():
+        text = json.dumps(value, allow_nan=False)
+        if name == "epochs" and value:
+            text = "[\n" + ",\n".join(f"  {json.dumps(epoch, allow_nan=False)}" for epoch in value) + "\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What `write_result` wrote; anything else is refused."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"no such result: {path}") from error
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: damaged, or not a result; remove it and run the cell again") from error
+    if not isinstance(result, dict) or result.get("format") != FORMAT:
+        raise InputError(f"{path}: not a result of format {FORMAT}; remove it and run the cell again")
+    wrong = [name for name, kind in FIELDS.items() if not isinstance(result.get(name, Ellipsis), kind)]
+    if wrong:
+        raise InputError(f"{path}: damaged: {wrong[0]} is missing or wrong; remove it and run the cell again")
+    return result
+
+
+def read_arrays(path: Path) -> Arrays:
+    """The arrays of a result, by the path of its JSON."""
+    beside = path.with_suffix(".npz")
+    try:
+        with beside.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise InputError(f"{beside}: missing; remove {path.name} and run the cell again") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{beside}: damaged; remove {path.name} and run the cell again") from error
+
+
+def list_results(results: Path) -> list[Path]:
+    """The paths of all results in a folder, those in folders of their own before flat ones."""
+    return [*sorted(results.glob("*/*/*.json")), *sorted(results.glob("*.json"))]

@@ -1,0 +1,316 @@
+"""One run of a cell: train, go on where an interruption left it, score once, and file the result."""
+
+import gc
+import json
+import shutil
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit import audit_embeddings
+from ..config import Config
+from ..data.loader import ResidentInputs
+from ..data.noise import Split
+from ..data.resize import resampling_control
+from ..errors import InputError
+from ..evaluate import score_verdicts
+from ..evaluate.openset import auroc
+from ..graph import Cleaned
+from ..learn import DivergedError, EpochReport, InterruptedRun, Trained, Trainer
+from ..ood import OodSettings, find_threshold, prototype_similarity
+from ..runfolder import replaced, write_json
+from .cells import SECTIONS, Cell, Method, get_cell, make_method
+from .ledger import Arrays, read_result, write_result
+from .machine import machine
+from .material import Material, Sources, prepare
+from .records import (
+    EpochLog,
+    compare_strategies,
+    describe_cleaning,
+    describe_scores,
+    mean_degrees,
+    sample_kinds,
+)
+
+STRATEGIES_EVERY = 10
+"""Epochs between two comparisons of the selection strategies, each of which costs a search of its own."""
+MAPPED = 5_000
+"""Training samples whose z is kept, for a map of the features."""
+JOB, DRAW, LOG, CHECKPOINT = "job.json", "draw.npz", "epochs.jsonl", "checkpoint"
+"""What a work folder holds."""
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """A signal ended a run; its work folder holds all there is to go on from."""
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of a method on a cell."""
+
+    cell: Cell
+    method: Method
+    seed: int
+    split: Split
+
+    @property
+    def config(self) -> Config:
+        """The method's settings with this seed."""
+        return replace(self.method.config, learn=replace(self.method.config.learn, seed=self.seed))
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """Those of its settings that the result records."""
+        return {name: asdict(getattr(self.config, name)) for name in SECTIONS}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All that it takes to make it again."""
+        return {
+            "cell": self.cell.name,
+            "split": self.split,
+            "method": self.method.name,
+            "seed": self.seed,
+            "preset": self.method.preset,
+            "changes": list(self.method.changes),
+        }
+
+    @property
+    def title(self) -> str:
+        """For a person."""
+        return f"{self.cell.name} {self.method.name}, {self.split} split, seed {self.seed}"
+
+    def work_folder(self, base: Path) -> Path:
+        """Where its checkpoint and records lie until the result is written."""
+        return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
+
+
+def load_job(work: Path) -> Job:
+    """The job whose work folder this is."""
+    try:
+        about = json.loads((work / JOB).read_text(encoding="utf-8"))
+        changes, preset, name = about["changes"], about["preset"], about["method"]
+        cell = get_cell(about["cell"])
+        return Job(cell, make_method(cell, changes, preset=preset, name=name), about["seed"], about["split"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{work}: not the work folder of a run: {error}") from error
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is any."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device {name}: it can be auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no CUDA device is here; use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def find_done(job: Job, path: Path) -> dict[str, Any] | None:
+    """The result, if it is there; one of other settings under the same name is refused."""
+    if not path.exists():
+        return None
+    result = read_result(path)
+    for section, settings in job.sections.items():
+        recorded = result["config"].get(section, {})
+        for name, value in settings.items():
+            if name in recorded and recorded[name] != value:
+                raise InputError(
+                    f"{path}: made with {section}.{name} = {recorded[name]}, not {value}; "
+                    "choose another --name, or remove it to run again"
+                )
+    return result
+
+
+def run_job(
+    job: Job,
+    sources: Sources,
+    work: Path,
+    path: Path,
+    device: torch.device,
+    *,
+    keep: bool = False,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Train what is left of a job in its work folder, score it, and write the result to `path`."""
+    material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
+    with replaced(work / JOB) as draft:
+        write_json(draft, job.about)
+    if device.type == "cuda":
+        # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
+        gc.collect()
+        torch.compiler.reset()
+        torch.cuda.reset_peak_memory_stats()
+    trainer, log = make_trainer(job, material, work, device, watch=watch)
+    with _stop_on_signals(trainer) as asked:
+        try:
+            trained = trainer.train(resume=True)
+            started = time.perf_counter()
+            result, arrays = _finish(job, material, trainer, trained)
+        except InterruptedRun as stop:
+            raise Stopped(asked[0], f"{job.title}: {stop}") from None
+        except DivergedError as error:
+            raise InputError(f"{job.title}: {error}; a lower learn.lr may help") from error
+        except torch.OutOfMemoryError as error:
+            raise InputError(f"{job.title}: the device's memory is too small for it") from error
+    epochs = log.first(job.config.learn.epochs)
+    steady = [epoch["seconds"] for epoch in epochs[job.config.learn.warmup + 1 :]]
+    result |= {
+        "seconds": sum(epoch["seconds"] for epoch in epochs) + time.perf_counter() - started,
+        "epoch_seconds": statistics.median(steady) if steady else None,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
+        "epochs": epochs,
+        "map": None,
+    }
+    write_result(path, result, arrays)
+    if not keep:
+        _remove(work)
+    if asked:
+        raise Stopped(asked[0], f"{job.title}: interrupted when its result was written")
+    return result
+
+
+def make_trainer(
+    job: Job, material: Material, work: Path, device: torch.device, *, watch: Watch | None = None
+) -> tuple[Trainer, EpochLog]:
+    """The trainer of a job, and the log it keeps of its epochs in the work folder."""
+    draw, config = material.draw, job.config
+    kinds, log = sample_kinds(draw), EpochLog(work / LOG)
+    given = torch.as_tensor(draw.labels, device=device)
+    known = (
+        ResidentInputs(torch.as_tensor(material.known_scored()).to(device)) if job.split == "dev" else None
+    )
+    known_truth = draw.eval_truth[: len(draw.eval_ind)]
+
+    def after_cleaning(epoch: int, z: Tensor, cleaned: Cleaned) -> None:
+        if epoch % STRATEGIES_EVERY == 0 or epoch == config.learn.epochs:
+            found = compare_strategies(z, cleaned, given, draw.truth, job.cell.n_classes, config.graph)
+            log.add(epoch, strategies=found)
+
+    def after_epoch(report: EpochReport, cleaned: Cleaned) -> None:
+        log.first(report.epoch - 1)
+        accuracy = None
+        if known is not None:
+            accuracy = float((trainer.embed(known)[1].argmax(1).cpu().numpy() == known_truth).mean())
+        record = log.add(
+            **asdict(report),
+            cleaning=describe_cleaning(cleaned.labels, cleaned.selected, draw),
+            degrees=mean_degrees(cleaned, kinds),
+            strategies=log.records.get(report.epoch, {}).get("strategies"),
+            accuracy=accuracy,
+        )
+        if watch is not None:
+            watch(record)
+
+    trainer = Trainer(
+        ResidentInputs(material.train_images().to(device)),
+        torch.as_tensor(draw.labels),
+        job.cell.n_classes,
+        config.learn,
+        config.graph,
+        checkpoint=work / CHECKPOINT,
+        on_epoch=after_epoch,
+        on_clean=after_cleaning,
+    )
+    return trainer, log
+
+
+def _finish(
+    job: Job, material: Material, trainer: Trainer, trained: Trained
+) -> tuple[dict[str, Any], Arrays]:
+    """The one scoring, after the last epoch, and the arrays that outlast the network."""
+    draw = material.draw
+    z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
+    similarity = _closeness(z, trained)
+    verdicts = audit_embeddings(trained.z, draw.labels).verdicts
+    threshold = None
+    if job.cell.ood is not None:
+        ood = verdicts["ood_score"].to_numpy()
+        threshold = find_threshold(_closeness(trained.z, trained), ood, OodSettings())
+    predicted = logits.argmax(1).cpu().numpy()
+    zeta = threshold.zeta if threshold is not None else None
+    scores = describe_scores(predicted, similarity, draw.eval_truth, zeta)
+    scores["control_auroc"] = _run_control(material, trainer, trained, similarity) if threshold else None
+    mapped = np.sort(np.random.default_rng(0).permutation(len(draw.labels))[:MAPPED])
+    result = {
+        **job.about,
+        "config": job.sections,
+        "draw": draw.digest(),
+        "machine": machine(),
+        "threshold": asdict(threshold) if threshold is not None else None,
+        "scores": scores,
+        "cleaning": describe_cleaning(trained.cleaned.labels, trained.cleaned.selected, draw),
+        "verdicts": asdict(score_verdicts(verdicts, draw.truth, draw.truth < 0)),
+    }
+    arrays: Arrays = {
+        "logits": logits.half().cpu().numpy(),
+        "similarity": similarity.astype(np.float16),
+        "truth": draw.eval_truth.astype(np.int16),
+        "z": trained.z[torch.as_tensor(mapped, device=trained.z.device)].half().cpu().numpy(),
+        "kind": sample_kinds(draw)[mapped],
+        "label": draw.truth[mapped].astype(np.int16),
+    }
+    return result, arrays
+
+
+def _run_control(material: Material, trainer: Trainer, trained: Trained, similarity: np.ndarray) -> float:
+    """AUROC of known images resampled as OOD ones were against others as they are: 0.5 if none is told."""
+    half = len(material.draw.eval_ind) // 2
+    resampled = torch.as_tensor(resampling_control(material.known_scored(slice(half, None))))
+    z, _ = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
+    both = np.concatenate([similarity[:half], _closeness(z, trained)])
+    return auroc(-both, np.arange(len(both)) >= half)
+
+
+def _closeness(z: Tensor, trained: Trained) -> np.ndarray:
+    """s(x) of Eq. 9."""
+    return np.asarray(prototype_similarity(z, trained.prototypes).amax(1).double().cpu().numpy())
+
+
+@contextmanager
+def _stop_on_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM ask the trainer to stop, and are noted; a second one ends the process at once."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, _: object) -> None:
+        asked.append(number)
+        trainer.request_stop()
+        restore()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked
+    finally:
+        restore()
+
+
+def _remove(work: Path) -> None:
+    """A work folder, and the folders of its method and cell where nothing else is in them."""
+    shutil.rmtree(work, ignore_errors=True)
+    with suppress(OSError):
+        work.parent.rmdir()
+        work.parent.parent.rmdir()

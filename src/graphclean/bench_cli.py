@@ -1,0 +1,246 @@
+"""`graphclean bench …`: the paper's cells: run them, list what is done, and show tables and figures."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .bench.cells import WITHOUT, Cell, get_cell, make_method
+from .bench.ledger import list_results, read_result, result_path
+from .bench.material import check_sources, load_sources
+from .bench.runner import Job, Stopped, find_done, pick_device, run_job
+from .data.decode import may_write
+from .errors import InputError, suggest
+from .progress import StageProgress
+
+app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
+
+CONTROL_LIMIT = 0.55
+"""AUROC of the resampling control above which a detector may be seeing the resampling."""
+SHOWN_EVERY = 10
+"""Epochs between two lines on the screen; the first two and the last are always shown."""
+
+
+class SplitName(StrEnum):
+    """What a run is scored on."""
+
+    test = "test"
+    dev = "dev"
+
+
+class DeviceName(StrEnum):
+    """Where a run computes."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+
+@app.command()
+def run(
+    cells: Annotated[
+        list[str], typer.Argument(metavar="CELL…", help="E.g. cifar10/tinyimagenet/20k or cifar10/sym50.")
+    ],
+    seeds: Annotated[str, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2.")] = "0",
+    split: Annotated[
+        SplitName, typer.Option(help="dev: train on a part and score on the rest, to choose settings.")
+    ] = SplitName.test,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. graph.eta=0.7."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(WITHOUT)}.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Another preset than the cell's own.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
+    device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
+    results: Results = Path("results"),
+    flat: Annotated[bool, typer.Option("--flat", help="Write files straight into --results.")] = False,
+    work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep a run's work folder when it is done.")] = False,
+    root: Annotated[
+        Path | None,
+        typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the cache)."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
+    names, numbers = _split_seeds(cells, seeds)
+    chosen = [get_cell(cell) for cell in names]
+    methods = {
+        cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
+        for cell in chosen
+    }
+    where = pick_device(device.value)
+    if not may_write(results) or not may_write(work):
+        raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
+    jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]
+    paths = {
+        job: result_path(results, job.cell.name, job.split, job.method.name, job.seed, flat=flat)
+        for job in jobs
+    }
+    done = {job: find_done(job, paths[job]) for job in jobs}
+    check_sources([job.cell for job in jobs if done[job] is None], root)
+    loaded: Cell | None = None
+    for job in jobs:
+        if done[job] is not None:
+            _say(f"{job.title}: already in {paths[job]}", quiet)
+            continue
+        try:
+            if loaded != job.cell:
+                with StageProgress(quiet=quiet) as progress:
+                    sources = load_sources(job.cell, job.split, root, progress)
+                loaded = job.cell
+            _say(f"{job.title} on {where.type}", quiet)
+            folder = job.work_folder(work)
+            watch = None if quiet else _follow(job)
+            result = run_job(job, sources, folder, paths[job], where, keep=keep, watch=watch)
+        except (Stopped, KeyboardInterrupt) as stop:
+            told = str(stop) or "interrupted"
+            typer.echo(f"graphclean: {told}; the same command goes on from there", err=True)
+            number = stop.signal_number if isinstance(stop, Stopped) else 2
+            raise typer.Exit(128 + number) from None
+        if not quiet:
+            _show_result(result, paths[job])
+
+
+@app.command("list")
+def list_done(results: Results = Path("results")) -> None:
+    """Show what is done, a line a result."""
+    rows = [("cell", "split", "method", "seed", "accuracy", "AUROC", "F", "epochs")]
+    problems = []
+    for path in list_results(results):
+        try:
+            result = read_result(path)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        scores = result["scores"]
+        rows.append(
+            (
+                result["cell"],
+                result["split"],
+                result["method"],
+                str(result["seed"]),
+                _percent(scores.get("accuracy")),
+                _percent(scores.get("auroc")),
+                _decimals(scores.get("f_auto")),
+                str(len(result["epochs"])),
+            )
+        )
+    if len(rows) == 1:
+        typer.echo(f"No results in {results}.")
+    else:
+        # Whole lines however wide the terminal is: names are long, and meant for grep.
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+            typer.echo("  ".join(cells).rstrip())
+    if problems:
+        raise InputError("; ".join(problems))
+
+
+@app.command()
+def table(
+    name: Annotated[str | None, typer.Argument(help="Which table (default: show their names).")] = None,
+    latex: Annotated[bool, typer.Option("--latex", help="LaTeX instead of Markdown.")] = False,
+    results: Results = Path("results"),
+) -> None:
+    """Print one of the paper's tables with our results beside it."""
+    from .bench.tables import render_table, table_names
+
+    if name is None:
+        typer.echo("\n".join(table_names()))
+        return
+    _check_name("table", name, table_names())
+    typer.echo(render_table(name, results, "latex" if latex else "markdown"))
+
+
+@app.command()
+def figure(
+    name: Annotated[str | None, typer.Argument(help="Which figure (default: show their names).")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
+    results: Results = Path("results"),
+) -> None:
+    """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
+    from .bench.figures import draw_figure, figure_names
+
+    if name is None:
+        typer.echo("\n".join(figure_names()))
+        return
+    _check_name("figure", name, figure_names())
+    for path in draw_figure(name, results, out):
+        typer.echo(str(path))
+
+
+def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise InputError(f"no {kind} is called {name}; {suggest(name, known)}")
+
+
+def _split_seeds(cells: Sequence[str], seeds: str) -> tuple[list[str], list[int]]:
+    """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
+    words = [*re.split(r"[\s,]+", seeds.strip(" ,")), *(cell for cell in cells if cell.isdecimal())]
+    names = [cell for cell in cells if not cell.isdecimal()]
+    wrong = [word for word in words if not word.isdecimal()]
+    if wrong:
+        raise InputError(f"--seeds {wrong[0]}: a seed is a whole number of at least 0")
+    if not names:
+        raise InputError("no cell is named; e.g. cifar10/sym50")
+    return list(dict.fromkeys(names)), list(dict.fromkeys(int(word) for word in words))
+
+
+def _follow(job: Job) -> Any:
+    """A line now and then."""
+    last = job.config.learn.epochs
+
+    def show(record: dict[str, Any]) -> None:
+        epoch = record["epoch"]
+        if epoch > 2 and epoch % SHOWN_EVERY and epoch != last:
+            return
+        losses = "  ".join(f"{term} {value:.3f}" for term, value in record["losses"].items())
+        cleaning = record["cleaning"]
+        known = "" if record["accuracy"] is None else f"  accuracy {_percent(record['accuracy'])}"
+        typer.echo(
+            f"  epoch {epoch}/{last}  {record['seconds']:.1f} s  {losses}  selected {cleaning['selected']:,} "
+            f"({_percent(cleaning['noise_rate'])} noise)  labels right {_percent(cleaning['labels_right'])}"
+            f"{known}",
+            err=True,
+        )
+
+    return show
+
+
+def _show_result(result: dict[str, Any], path: Path) -> None:
+    scores = result["scores"]
+    line = f"accuracy {_percent(scores['accuracy'])}"
+    if scores["auroc"] is not None:
+        line += f", AUROC {_percent(scores['auroc'])}, F {_decimals(scores['f_auto'])}"
+    typer.echo(f"{line}, {result['seconds']:,.0f} s: {path}")
+    control = scores["control_auroc"]
+    if control is not None and control > CONTROL_LIMIT:
+        typer.echo(
+            f"control: known images resampled as the OOD ones were are told from others with an AUROC of "
+            f"{control:.2f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
+        )
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        typer.echo(text, err=True)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def _decimals(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

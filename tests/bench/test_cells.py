@@ -1,0 +1,110 @@
+"""Cells by the paper's names, and methods by their changes."""
+
+import pytest
+
+from graphclean.bench.cells import WITHOUT, _all_cells, get_cell, make_method
+from graphclean.config import apply_settings, load_preset
+from graphclean.errors import InputError
+
+PAPER = {
+    "cifar10/cifar100/10k", "cifar10/cifar100/20k", "cifar10/tinyimagenet/10k", "cifar10/tinyimagenet/20k",
+    "cifar10/places365/10k", "cifar10/places365/20k", "cifar100/tinyimagenet/10k",
+    "cifar100/tinyimagenet/20k", "cifar100/places365/10k", "cifar100/places365/20k",
+    "cifar10/sym20", "cifar10/sym50", "cifar10/sym80", "cifar10/sym90", "cifar10/asym40",
+    "cifar100/sym20", "cifar100/sym50", "cifar100/sym80", "cifar100/sym90",
+}  # fmt: skip
+"""Rows of its accuracy table with OOD, and columns of the one without."""
+
+
+def test_every_cell_of_the_paper_is_there_and_no_other() -> None:
+    assert {cell.name for cell in _all_cells()} == PAPER
+    assert {cell.preset for cell in _all_cells()} == {
+        "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "cifar100-lcnl", "cifar100-lond",
+    }  # fmt: skip
+
+
+def test_a_cell_with_ood() -> None:
+    cell = get_cell("cifar100/places365/10k")
+    assert (cell.base, cell.ood, cell.preset) == ("cifar100", "places365", "cifar100-lond")
+    assert cell.sets == ("cifar100", "places365")
+    found = cell.protocol(3, "dev")
+    assert (found.noise, found.rate, found.n_ood, found.n_eval_ood) == ("sym", 0.5, 10_000, 10_000)
+    assert (found.n_classes, found.seed, found.split) == (100, 3, "dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "rate", "preset"),
+    [("cifar10/sym90", "sym", 0.9, "cifar10-lcnl"), ("cifar10/asym40", "asym", 0.4, "cifar10-asym")],
+)
+def test_a_cell_with_wrong_labels_only(name: str, noise: str, rate: float, preset: str) -> None:
+    cell = get_cell(name)
+    assert (cell.sets, cell.preset) == (("cifar10",), preset)
+    found = cell.protocol(0, "test")
+    assert (found.noise, found.rate, found.n_ood, found.n_eval_ood) == (noise, rate, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("cifar10/sym5", "cifar10/sym50"), ("cifar10/tinyimagenet/30k", "cifar10/tinyimagenet/[12]0k")],
+)
+def test_an_unknown_cell_gets_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(InputError, match=f"no cell is called {name}; did you mean {nearest}\\?"):
+        get_cell(name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "without", "name", "changes"),
+    [
+        ([], [], "ngc", []),
+        (["learn.epochs=60"], [], "ngc--learn.epochs-60", ["learn.epochs=60"]),
+        (["learn.epochs=300", "graph.k=30"], [], "ngc", []),  # the preset's own
+        (["graph.eta=0.70"], [], "ngc--graph.eta-0.7", ["graph.eta=0.7"]),
+        ([], ["geometry"], "ngc--without-geometry", ["graph.geometry=false"]),
+        (["graph.geometry=False"], [], "ngc--without-geometry", ["graph.geometry=false"]),
+        (["learn.lambda_inst=0.0"], [], "ngc--without-inst", ["learn.lambda_inst=0"]),
+        (
+            ["learn.lr=1e-3", "graph.k=10"],
+            ["mixup"],
+            "ngc--graph.k-10--learn.lr-0.001--without-mixup",
+            ["graph.k=10", "learn.lr=0.001", "learn.mixup=0"],
+        ),
+    ],
+)
+def test_a_method_is_named_by_what_it_changes(
+    settings: list[str], without: list[str], name: str, changes: list[str]
+) -> None:
+    method = make_method(get_cell("cifar10/tinyimagenet/20k"), settings, without=without)
+    assert method.name == name
+    assert list(method.changes) == changes
+    assert method.config == apply_settings(load_preset("cifar10-lond"), changes)
+
+
+def test_each_ablation_changes_one_setting() -> None:
+    cell = get_cell("cifar10/sym50")
+    for part, setting in WITHOUT.items():
+        method = make_method(cell, without=[part])
+        assert (method.name, method.changes) == (f"ngc--without-{part}", (setting,))
+
+
+def test_another_preset_and_another_name() -> None:
+    cell = get_cell("cifar10/sym50")
+    assert make_method(cell, preset="cifar10-lcnl").name == "ngc"
+    assert make_method(cell, ["graph.k=9"], preset="release").name == "release--graph.k-9"
+    assert make_method(cell, ["graph.k=9"], name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": ["geometrie"]}, "--without geometrie: no such part; did you mean geometry?"),
+        ({"settings": ["learn.seed=3"]}, "named with --seeds"),
+        ({"settings": ["audit.k=3"]}, "no such setting"),
+        ({"preset": "cifar"}, "no preset cifar"),
+        ({"name": "../mine"}, "can't be the name of a folder"),
+        ({"name": ".mine"}, "can't be the name of a folder"),
+    ],
+)
+def test_what_makes_no_method_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make_method(get_cell("cifar10/sym50"), **options)  # type: ignore[arg-type]
+    assert message in str(caught.value)

@@ -1,0 +1,273 @@
+"""Real runs of small cells: what is recorded, what is scored, and what an interruption costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphclean.bench import runner
+from graphclean.bench.cells import Cell, make_method
+from graphclean.bench.ledger import read_arrays, read_result
+from graphclean.bench.material import Sources, load_sources, prepare
+from graphclean.bench.runner import Job, Stopped, find_done, load_job, pick_device, run_job
+from graphclean.data.noise import load_draw
+from graphclean.errors import InputError
+from graphclean.evaluate.openset import auroc
+
+from .builders import MIXED, QUICK, TEST, TRAIN, WRONG
+
+CPU = torch.device("cpu")
+TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine")
+
+
+@pytest.fixture(scope="session")
+def sources(root: Path) -> Sources:
+    return load_sources(MIXED, "test", root)
+
+
+@pytest.fixture(scope="session")
+def whole(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result of a run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "STRATEGIES_EVERY", 1)
+        run_job(job(), sources, folder / "work", folder / "0.json", CPU)
+    return folder / "0.json"
+
+
+def job(cell: Cell = MIXED, split: Any = "test", **options: Any) -> Job:
+    return Job(cell, make_method(cell, QUICK, **options), 0, split)
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: timeless(part) for key, part in value.items() if key not in TIMES}
+    return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def test_what_a_result_holds(whole: Path) -> None:
+    result = read_result(whole)
+    assert result["cell"] == "cifar10/tinyimagenet/tiny"
+    assert result["preset"] == "cifar10-lond"
+    assert result["config"]["learn"]["network"] == "small-conv"
+    assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3]
+    assert result["seconds"] > sum(epoch["seconds"] for epoch in result["epochs"])
+    last = result["epochs"][-1]
+    assert {"losses", "lr", "selected", "confident", "relabelled", "clean_seconds"} <= set(last)
+    assert last["accuracy"] is None, "the test set is scored once, at the end"
+    assert last["strategies"]["both"]["selected"] == last["selected"]
+    assert last["strategies"]["confidence"]["selected"] == last["confident"]
+    assert last["cleaning"].keys() == result["cleaning"].keys()
+    assert 0 < result["cleaning"]["given_right"] < 1
+    assert set(last["degrees"]) == {"clean", "wrong", "ood"}
+    assert list(result["scores"]) == [
+        "accuracy", "auroc", "fpr95", "f_auto", "f_best", "zeta_best", "f_0.5", "f_0.7", "control_auroc",
+    ]  # fmt: skip
+    assert not whole.with_name("work").exists()
+
+
+def test_the_arrays_give_the_scores_again(whole: Path) -> None:
+    result, arrays = read_result(whole), read_arrays(whole)
+    truth = arrays["truth"]
+    assert (truth >= 0).sum() == TEST
+    predicted = arrays["logits"].astype(np.float32).argmax(1)
+    assert (predicted == truth)[truth >= 0].mean() == pytest.approx(result["scores"]["accuracy"])
+    again = auroc(-arrays["similarity"].astype(np.float64), truth < 0)
+    assert again == pytest.approx(result["scores"]["auroc"], abs=0.02)  # ties in half precision
+    assert arrays["z"].shape == (TRAIN + 40, 64)
+    assert arrays["z"].dtype == np.float16
+    assert (arrays["kind"] == "ood").sum() == 40
+    assert ((arrays["kind"] == "ood") == (arrays["label"] < 0)).all()
+
+
+def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path: Path) -> None:
+    made = job()
+    material = prepare(made.cell, 0, "test", sources, tmp_path / "draw.npz")
+    trainer, _ = runner.make_trainer(made, material, tmp_path, CPU)
+    trained = trainer.train()
+    result, _ = runner._finish(made, material, trainer, trained)
+    assert sources.test is not None
+    images = torch.as_tensor(np.array(sources.test.images))
+    changed = torch.as_tensor(runner.resampling_control(images.numpy()))
+    s = [
+        runner._closeness(trainer.embed(runner.ResidentInputs(part))[0], trained)
+        for part in (images[: TEST // 2], changed[TEST // 2 :])
+    ]
+    expected = np.mean([(a > b) + 0.5 * (a == b) for a in s[0] for b in s[1]])
+    assert result["scores"]["control_auroc"] == pytest.approx(expected)
+
+
+def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not(
+    sources: Sources, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "STRATEGIES_EVERY", 1)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt(record: dict[str, Any]) -> None:
+        if record["epoch"] == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    work, path = tmp_path / "cell" / "method" / "run", tmp_path / "0.json"
+    # The first time before the second epoch's graph, then in the middle of its steps.
+    with pytest.raises(Stopped, match="interrupted in epoch 2") as stopped:
+        run_job(job(), sources, work, path, CPU, watch=interrupt)
+    assert stopped.value.signal_number == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not path.exists()
+    plain = runner.Trainer._step
+
+    def step(self: Any, *args: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return plain(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Trainer, "_step", step)
+        with pytest.raises(Stopped, match="interrupted in epoch 2"):
+            run_job(job(), sources, work, path, CPU)
+    assert [p.name for p in (work / "checkpoint").iterdir()] == ["epoch-00001-step-000001"]
+    records: list[int] = []
+    run_job(job(), sources, work, path, CPU, watch=lambda record: records.append(record["epoch"]))
+    assert records == [2, 3]
+    assert timeless(read_result(path)) == timeless(read_result(whole))
+    assert all(np.array_equal(a, b) for a, b in zip(*map(_values, (path, whole)), strict=True))
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == [], "the work folder and those above it"
+
+
+def _values(path: Path) -> list[np.ndarray]:
+    return [array for _, array in sorted(read_arrays(path).items())]
+
+
+SCRIPT = """
+import sys, torch
+from pathlib import Path
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+from tests.bench.test_runner import CPU, MIXED, job, load_sources, run_job, runner
+runner.STRATEGIES_EVERY = 1
+work, root = map(Path, sys.argv[2:4])
+def tell(record):
+    print(record["epoch"], flush=True)
+    if record["epoch"] == 2:
+        sys.stdin.read()
+run_job(job(), load_sources(MIXED, "test", root), work, work / "0.json", CPU, watch=tell)
+"""
+
+
+def test_kill_9_costs_one_epoch_at_most(root: Path, sources: Sources, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[2]), str(tmp_path), str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "2\n":
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)  # recorded, but before its checkpoint
+    records: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "STRATEGIES_EVERY", 1)
+        run_job(
+            job(), sources, tmp_path, tmp_path / "0.json", CPU, keep=True,
+            watch=lambda record: records.append(record["epoch"]),
+        )  # fmt: skip
+    assert records == [2, 3]
+    assert timeless(read_result(tmp_path / "0.json")) == timeless(read_result(whole))
+    assert load_job(tmp_path) == job()
+    assert load_draw(tmp_path / "draw.npz").digest() == read_result(whole)["draw"]
+    # A kept work folder that lost its records is refused rather than filed with a gap.
+    (tmp_path / "epochs.jsonl").unlink()
+    with pytest.raises(InputError, match="epoch 1 is missing"):
+        run_job(job(), sources, tmp_path, tmp_path / "1.json", CPU)
+    assert not (tmp_path / "1.json").exists()
+
+
+def test_the_development_split_is_scored_as_it_goes(root: Path, tmp_path: Path) -> None:
+    sources = load_sources(MIXED, "dev", root)
+    assert sources.test is None
+    result = run_job(job(split="dev"), sources, tmp_path / "work", tmp_path / "0.json", CPU)
+    shown = [epoch["accuracy"] for epoch in result["epochs"]]
+    assert len(shown) == 3
+    assert shown[-1] == result["scores"]["accuracy"]
+    assert (read_arrays(tmp_path / "0.json")["truth"] < 0).sum() == 10
+    assert [epoch["strategies"] is None for epoch in result["epochs"]] == [True, True, False]
+
+
+def test_a_cell_without_ood_has_accuracy_alone(root: Path, tmp_path: Path) -> None:
+    sources = load_sources(WRONG, "test", root)
+    assert sources.pool is None
+    result = run_job(job(WRONG), sources, tmp_path / "work", tmp_path / "0.json", CPU)
+    assert result["threshold"] is None
+    assert [name for name, value in result["scores"].items() if value is not None] == ["accuracy"]
+    assert result["epochs"][-1]["degrees"]["ood"] is None
+
+
+@pytest.mark.parametrize("part", ["noise-correction", "confidence", "geometry"])
+def test_ablations_run(part: str, root: Path, tmp_path: Path) -> None:
+    made = job(WRONG, without=[part])
+    made = replace(made, method=replace(made.method, config=_short(made)))
+    result = run_job(made, load_sources(WRONG, "test", root), tmp_path / "w", tmp_path / "0.json", CPU)
+    (epoch,) = result["epochs"]
+    if part == "confidence":
+        assert epoch["confident"] == TRAIN
+    if part == "geometry":
+        assert epoch["selected"] == epoch["confident"]
+        assert epoch["strategies"]["both"]["selected"] < epoch["selected"]
+    if part == "noise-correction":
+        assert epoch["relabelled"] == 0
+
+
+def _short(made: Job) -> Any:
+    return replace(made.method.config, learn=replace(made.method.config.learn, epochs=1))
+
+
+def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> None:
+    prepare(MIXED, 0, "test", sources, tmp_path / "draw.npz")
+    with pytest.raises(InputError, match="draw of another run; remove"):
+        prepare(MIXED, 1, "test", sources, tmp_path / "draw.npz")
+    shuffled = replace(sources, train=replace(sources.train, labels=sources.train.labels[::-1]))
+    with pytest.raises(InputError, match="in another order"):
+        prepare(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
+
+
+def test_a_result_of_other_settings_under_the_same_name_is_refused(whole: Path) -> None:
+    assert find_done(job(), whole) == read_result(whole)
+    assert find_done(job(), whole.with_name("9.json")) is None
+    other = Job(MIXED, make_method(MIXED, [*QUICK, "graph.eta=0.7"]), 0, "test")
+    with pytest.raises(InputError, match=r"made with graph\.eta = 0\.8, not 0\.7; choose another --name"):
+        find_done(other, whole)
+
+
+def test_a_result_from_before_a_setting_existed_still_counts(whole: Path, tmp_path: Path) -> None:
+    result = json.loads(whole.read_text())
+    del result["config"]["graph"]["geometry"]
+    (tmp_path / "0.json").write_text(json.dumps(result))
+    assert find_done(job(), tmp_path / "0.json") is not None
+
+
+def test_what_is_no_work_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not the work folder of a run"):
+        load_job(tmp_path)
+    (tmp_path / "job.json").write_text('{"cell": "cifar10/symtiny"}')
+    with pytest.raises(InputError, match="not the work folder of a run"):
+        load_job(tmp_path)
+
+
+def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:
+    method = make_method(MIXED, [*QUICK, "learn.lr=1e18", "learn.ramp=0"], name="wild")
+    with pytest.raises(
+        InputError, match=r"wild, test split, seed 0: the loss is no longer .* lower learn\.lr"
+    ):
+        run_job(Job(MIXED, method, 0, "test"), sources, tmp_path, tmp_path / "0.json", CPU)
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == CPU
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device is here"):
+            pick_device("cuda")
