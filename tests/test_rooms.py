@@ -20,9 +20,11 @@ RULES: dict[str, set[str]] = {
     "learn": {"graph", "data", "ood", "evaluate"},
     "config": {"audit", "graph", "learn"},
     "runfolder": set(),
+    "plotting": {"runfolder"},
     "photos": {"data", "embed", "runfolder"},
     "training": {"audit", "config", "data", "graph", "learn", "ood"},
     "run": {"audit", "config", "data", "evaluate", "photos", "runfolder"},
+    "bench": {"evaluate", "plotting"},
     "progress": set(),
     "screen": {"audit", "evaluate"},
     "data_cli": {"data", "progress"},
@@ -70,12 +72,13 @@ def test_imports_keep_to_the_rules(path: Path) -> None:
         assert outside - standard <= OUTSIDE[room]
 
 
-def test_importing_the_package_pulls_in_no_extra() -> None:
+def test_importing_the_package_pulls_in_no_extra_and_nothing_that_draws() -> None:
     import subprocess
     import sys
 
     code = (
-        "import sys, graphclean.cli; print([m for m in ('torchvision', 'timm', 'faiss') if m in sys.modules])"
+        "import sys, graphclean.cli, graphclean.bench.figures, graphclean.bench.tables; "
+        "print([m for m in ('torchvision', 'timm', 'faiss', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

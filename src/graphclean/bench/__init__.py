@@ -1,0 +1,1 @@
+"""The paper's benchmarks: what was recorded, beside what the paper reports."""
