@@ -47,7 +47,7 @@ class Record:
         if not path.is_file():
             return None
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 if not set(names) <= set(file.files):
                     return None
                 found = {name: file[name] for name in names}
