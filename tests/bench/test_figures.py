@@ -220,16 +220,24 @@ def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[[str], D
 @pytest.mark.parametrize("name", figure_names())
 def test_without_runs_it_says_what_to_run(tmp_path: Path, name: str) -> None:
     with pytest.raises(
-        InputError, match=f"no recorded run to draw {name} from; first run `graphclean bench run"
+        InputError, match=rf"no recorded run.* to draw {name} from; first run `graphclean bench run cifar10/"
     ):
         draw_figure(name, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["sensitivity-eta", "sensitivity-k", "zeta", "map"])
-def test_one_plain_run_without_arrays_is_not_enough(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("sensitivity-eta", "at two values of graph.eta to draw .* --set graph.eta=0.7"),
+        ("sensitivity-k", "at two values of graph.k to draw .* --set graph.k=10"),
+        ("zeta", "with OOD, and logits, similarity and truth in its .npz, to draw"),
+        ("map", "with z and kind in its .npz to draw"),
+    ],
+)
+def test_one_plain_run_without_arrays_is_not_enough(tmp_path: Path, name: str, needs: str) -> None:
     write_run(tmp_path, epochs=2)
-    with pytest.raises(InputError, match="no recorded run to draw"):
+    with pytest.raises(InputError, match=f"no recorded run {needs}"):
         draw_figure(name, tmp_path, tmp_path / "out")
 
 

@@ -38,6 +38,8 @@ class Plan:
     command: str = f"graphclean bench run {CELL}"
     setting: str | None = None
     """The setting whose values are compared; without one, the runs differ in their seeds alone."""
+    needs: str = ""
+    """What a run must have beyond its result."""
 
 
 def figure_names() -> list[str]:
@@ -57,7 +59,9 @@ def draw_figure(name: str, results: Path, out: Path) -> list[Path]:
             if (figure := plan.draw(records)) is not None
         }
         if not drawn:
-            raise InputError(f"{results}: no recorded run to draw {name} from; first run `{plan.command}`")
+            raise InputError(
+                f"{results}: no recorded run{plan.needs} to draw {name} from; first run `{plan.command}`"
+            )
         return [path for stem, figure in drawn.items() for path in plotting.save_figure(figure, out / stem)]
 
 
@@ -319,19 +323,24 @@ def _tsne(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.asarray(model.fit_transform(z), dtype=np.float32)
 
 
+def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> Plan:
+    """The plan of a figure over the values of a setting."""
+    setting = f"{room}.{key}"
+    return Plan(
+        _sensitivity(room, key, symbol, scale),
+        f"graphclean bench run {CELL} --set {setting}={example}",
+        setting,
+        f" at two values of {setting}",
+    )
+
+
 FIGURES = {
     "convergence": Plan(_convergence),
     "degrees": Plan(_degrees),
     "strategies": Plan(_strategies),
     "correction": Plan(_correction),
-    "sensitivity-eta": Plan(
-        _sensitivity("graph", "eta", "η", "linear"),
-        f"graphclean bench run {CELL} --set graph.eta=0.7",
-        "graph.eta",
-    ),
-    "sensitivity-k": Plan(
-        _sensitivity("graph", "k", "k", "log"), f"graphclean bench run {CELL} --set graph.k=10", "graph.k"
-    ),
-    "zeta": Plan(_zeta),
-    "map": Plan(_map),
+    "sensitivity-eta": _sweep("graph", "eta", "η", "linear", "0.7"),
+    "sensitivity-k": _sweep("graph", "k", "k", "log", "10"),
+    "zeta": Plan(_zeta, needs=" with OOD, and logits, similarity and truth in its .npz,"),
+    "map": Plan(_map, needs=" with z and kind in its .npz"),
 }
