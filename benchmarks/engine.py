@@ -18,10 +18,11 @@ import torch
 
 from common import RESULTS, data_root, save
 from graphclean.bench.material import Material, load_sources, prepare
-from graphclean.bench.runner import DRAW, load_job, make_trainer, pick_device
+from graphclean.bench.runner import DRAW, load_job, make_trainer
 from graphclean.data.loader import ResidentInputs
 from graphclean.graph import GraphCleaner
 from graphclean.learn import Trainer
+from graphclean.run.device import choose_device
 
 GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
 
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=GROWTH, help="samples to grow to")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    job, device = load_job(options.work), pick_device(options.device)
+    job, device = load_job(options.work), choose_device(options.device)
     sources = load_sources(job.cell, job.split, data_root(options.data_root))
     material = prepare(job.cell, job.seed, job.split, sources, options.work / DRAW)
     started = time.perf_counter()

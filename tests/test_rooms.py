@@ -20,19 +20,20 @@ RULES: dict[str, set[str]] = {
     "learn": {"graph", "data", "ood", "evaluate"},
     "config": {"audit", "graph", "learn", "ood"},
     "runfolder": set(),
+    "plotting": {"runfolder"},
     "photos": {"data", "embed", "runfolder"},
     "sources": {"data", "photos"},
-    "trained": {"audit", "learn", "ood", "runfolder"},
+    "trained": {"audit", "learn", "ood", "plotting", "run", "runfolder"},
     "training": {"audit", "config", "data", "graph", "learn", "ood", "trained"},
     "run": {
         *("audit", "config", "data", "evaluate", "learn"),
         *("photos", "runfolder", "sources", "trained", "training"),
     },
-    "bench": {"audit", "config", "data", "evaluate", "graph", "learn", "ood", "runfolder"},
+    "bench": {"audit", "config", "data", "evaluate", "graph", "learn", "ood", "plotting", "run", "runfolder"},
     "progress": set(),
     "screen": {"audit", "progress"},
     "data_cli": {"data", "progress"},
-    "bench_cli": {"bench", "data", "progress"},
+    "bench_cli": {"bench", "data", "progress", "run"},
     "cli": {"bench_cli", "config", "data", "data_cli", "progress", "run", "runfolder", "screen"},
     "__main__": {"cli"},
     "__init__": {"audit", "graph"},
@@ -77,12 +78,13 @@ def test_imports_keep_to_the_rules(path: Path) -> None:
         assert outside - standard <= OUTSIDE[room]
 
 
-def test_importing_the_package_pulls_in_no_extra() -> None:
+def test_importing_the_package_pulls_in_no_extra_and_nothing_that_draws() -> None:
     import subprocess
     import sys
 
     code = (
-        "import sys, graphclean.cli; print([m for m in ('torchvision', 'timm', 'faiss') if m in sys.modules])"
+        "import sys, graphclean.cli, graphclean.bench.figures, graphclean.bench.tables; "
+        "print([m for m in ('torchvision', 'timm', 'faiss', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,10 +11,11 @@ import typer
 from .bench.cells import WITHOUT, Cell, get_cell, make_method
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
-from .bench.runner import Job, Stopped, find_done, pick_device, run_job
+from .bench.runner import Job, Stopped, find_done, run_job
 from .data.decode import may_write
 from .errors import InputError, suggest
 from .progress import StageProgress
+from .run.device import choose_device
 
 app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
 
@@ -79,7 +80,7 @@ def run(
         cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
         for cell in chosen
     }
-    where = pick_device(device.value)
+    where = choose_device(device.value)
     if not may_write(results) or not may_write(work):
         raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
     jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]

@@ -17,7 +17,7 @@ from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_arrays, read_result
 from graphclean.bench.material import Sources, load_sources, prepare
-from graphclean.bench.runner import Job, Stopped, find_done, load_job, pick_device, run_job
+from graphclean.bench.runner import Job, Stopped, find_done, load_job, run_job
 from graphclean.data.noise import load_draw
 from graphclean.errors import InputError
 from graphclean.evaluate.openset import auroc
@@ -263,11 +263,3 @@ def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) 
         InputError, match=r"wild, test split, seed 0: the loss is no longer .* lower learn\.lr"
     ):
         run_job(Job(MIXED, method, 0, "test"), sources, tmp_path, tmp_path / "0.json", CPU)
-
-
-def test_devices() -> None:
-    assert pick_device("cpu") == CPU
-    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="no CUDA device is here"):
-            pick_device("cuda")

@@ -5,10 +5,9 @@ import json
 import shutil
 import signal
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from ..evaluate.openset import auroc
 from ..graph import Cleaned
 from ..learn import DivergedError, EpochReport, InterruptedRun, Trained, Trainer
 from ..ood import OodSettings, find_threshold, prototype_similarity
+from ..run.stopping import StopSignals
 from ..runfolder import replaced, write_json
 from .cells import SECTIONS, Cell, Method, get_cell, make_method
 from .ledger import Arrays, read_result, write_result
@@ -112,15 +112,6 @@ def load_job(work: Path) -> Job:
         raise InputError(f"{work}: not the work folder of a run: {error}") from error
 
 
-def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is any."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device {name}: it can be auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: no CUDA device is here; use --device cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
 def find_done(job: Job, path: Path) -> dict[str, Any] | None:
     """The result, if it is there; one of other settings under the same name is refused."""
     if not path.exists():
@@ -157,13 +148,13 @@ def run_job(
         torch.compiler.reset()
         torch.cuda.reset_peak_memory_stats()
     trainer, log = make_trainer(job, material, work, device, watch=watch)
-    with _stop_on_signals(trainer) as asked:
+    with StopSignals(trainer.request_stop) as asked:
         try:
             trained = trainer.train(resume=True)
             started = time.perf_counter()
             result, arrays = _finish(job, material, trainer, trained)
         except InterruptedRun as stop:
-            raise Stopped(asked[0], f"{job.title}: {stop}") from None
+            raise Stopped(asked.number or signal.SIGINT, f"{job.title}: {stop}") from None
         except DivergedError as error:
             raise InputError(f"{job.title}: {error}; a lower learn.lr may help") from error
         except torch.OutOfMemoryError as error:
@@ -180,8 +171,8 @@ def run_job(
     write_result(path, result, arrays)
     if not keep:
         _remove(work)
-    if asked:
-        raise Stopped(asked[0], f"{job.title}: interrupted when its result was written")
+    if asked.number is not None:
+        raise Stopped(asked.number, f"{job.title}: interrupted when its result was written")
     return result
 
 
@@ -280,32 +271,6 @@ def _run_control(material: Material, trainer: Trainer, trained: Trained, similar
 def _closeness(z: Tensor, trained: Trained) -> np.ndarray:
     """s(x) of Eq. 9."""
     return np.asarray(prototype_similarity(z, trained.prototypes).amax(1).double().cpu().numpy())
-
-
-@contextmanager
-def _stop_on_signals(trainer: Trainer) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM ask the trainer to stop, and are noted; a second one ends the process at once."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def ask(number: int, _: object) -> None:
-        asked.append(number)
-        trainer.request_stop()
-        restore()
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield asked
-    finally:
-        restore()
 
 
 def _remove(work: Path) -> None:

@@ -1,0 +1,346 @@
+"""The paper's figures from recorded runs, one for each cell, split and method; seeds as mean and range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import plotting
+from ..errors import InputError, suggest
+from ..evaluate.openset import open_set_f
+from .recorded import Record, number, read_records, slug
+from .tables import paper
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Drawing: TypeAlias = "Callable[[list[Record]], Figure | None]"
+
+CELL = "cifar10/tinyimagenet/20k"
+"""The cell that a message proposes to run."""
+STRATEGIES = ("confidence", "geometry", "both")
+LOSSES = {"ce": "CE", "inst": "instance", "subgraph": "subgraph"}
+EPOCH = "epoch (warm-up in grey)"
+ZETAS = 401
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a figure is drawn from the runs it compares, and what to run where there are none."""
+
+    draw: Drawing
+    command: str = f"graphclean bench run {CELL}"
+    setting: str | None = None
+    """The setting whose values are compared; without one, the runs differ in their seeds alone."""
+    needs: str = ""
+    """What a run must have beyond its result."""
+
+
+def figure_names() -> list[str]:
+    """The figures there are."""
+    return list(FIGURES)
+
+
+def draw_figure(name: str, results: Path, out: Path) -> list[Path]:
+    """Draw a figure for everything recorded under `results`; SVG and PNG files in `out`."""
+    if name not in FIGURES:
+        raise InputError(f"no figure is called {name}; {suggest(name, FIGURES)}")
+    plan = FIGURES[name]
+    with plotting.look():
+        drawn = {
+            f"{name}--{group}": figure
+            for group, records in _groups(read_records(results), plan.setting).items()
+            if (figure := plan.draw(records)) is not None
+        }
+        if not drawn:
+            raise InputError(
+                f"{results}: no recorded run{plan.needs} to draw {name} from; first run `{plan.command}`"
+            )
+        return [path for stem, figure in drawn.items() for path in plotting.save_figure(figure, out / stem)]
+
+
+def _groups(records: list[Record], setting: str | None) -> dict[str, list[Record]]:
+    """Runs that belong into one figure, by the end of its name."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(f"{slug(record)}--{_without(record.method, setting)}", []).append(record)
+    return groups
+
+
+def _without(method: str, setting: str | None) -> str:
+    """The name of a method without the value of a setting."""
+    parts = method.split("--")
+    return "--".join(part for part in parts if setting is None or not part.startswith(f"{setting}-"))
+
+
+def _title(records: list[Record], setting: str | None = None) -> str:
+    first, seeds = records[0], len({record.seed for record in records})
+    split = ", development split" if first.split == "dev" else ""
+    counted = f"{seeds} seed{'' if seeds == 1 else 's'}"
+    return f"{first.cell}{split}\n{_without(first.method, setting)}, {counted}"
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Mean and range over seeds."""
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+    @classmethod
+    def of(cls, points: dict[float, list[float]], factor: float = 1) -> _Series:
+        x = sorted(points)
+        values = [factor * np.asarray(points[at]) for at in x]
+        return cls(x, *([float(f(v)) for v in values] for f in (np.mean, np.min, np.max)))
+
+    def draw(self, axes: Axes, style: plotting.Style, label: str) -> None:
+        band = (self.low, self.high) if self.low != self.high else None
+        plotting.draw_series(axes, self.x, self.mean, style, label, band)
+
+
+def _by_epoch(
+    records: list[Record], *keys: str, factor: float = 1, skip_warmup: bool = False
+) -> _Series | None:
+    """A number of every epoch, over the seeds; None where it was never recorded."""
+    points: dict[float, list[float]] = {}
+    for record in records:
+        for i, entry in enumerate(record.epochs, 1):
+            value = number(entry, keys, record.path)
+            if value is not None and not (skip_warmup and entry.get("warmup")):
+                points.setdefault(i, []).append(value)
+    return _Series.of(points, factor) if points else None
+
+
+def _mark_warmup(axes: Axes, records: list[Record]) -> None:
+    """A grey ground under the epochs that train on the given labels."""
+    last = sum(bool(entry.get("warmup")) for entry in records[0].epochs)
+    if last:
+        axes.axvspan(0.5, last + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
+
+
+def _finish(axes: Axes, x: str, y: str, columns: int = 2) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    plotting.legend_above(axes, columns)
+
+
+def _convergence(records: list[Record]) -> Figure | None:
+    right = _by_epoch(records, "cleaning", "labels_right", factor=100)
+    noise = _by_epoch(records, "cleaning", "noise_rate", factor=100)
+    if right is None or noise is None:
+        return None
+    figure, (labels, selected, losses) = plotting.new_figure(
+        3, width=plotting.PAGE, height=2.5, title=_title(records)
+    )
+    for axes in (labels, selected, losses):
+        _mark_warmup(axes, records)
+    right.draw(labels, plotting.STYLES[0], "pseudo-labels")
+    accuracy = _by_epoch(records, "accuracy", factor=100)
+    if accuracy is not None:
+        accuracy.draw(labels, plotting.STYLES[1], "development set")
+    _finish(labels, EPOCH, "right, %")
+    noise.draw(selected, plotting.STYLES[0], "selected set")
+    _finish(selected, EPOCH, "noise, %")
+    for (key, name), style in zip(LOSSES.items(), plotting.STYLES, strict=False):
+        # The contrastive terms are no part of the loss in warm-up, and stand there as 0.
+        loss = _by_epoch(records, "losses", key, skip_warmup=key != "ce")
+        if loss is not None:
+            loss.draw(losses, style, name)
+    _finish(losses, EPOCH, "loss", columns=3)
+    return figure
+
+
+def _degrees(records: list[Record]) -> Figure | None:
+    found = {kind: _by_epoch(records, "degrees", kind) for kind in plotting.KINDS}
+    if all(series is None for series in found.values()):
+        return None
+    figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=_title(records))
+    _mark_warmup(axes, records)
+    for kind, series in found.items():
+        if series is not None:
+            series.draw(axes, plotting.KINDS[kind], plotting.KIND_NAMES[kind])
+    _finish(axes, EPOCH, "mean degree of confident nodes", columns=3)
+    return figure
+
+
+def _strategies(records: list[Record]) -> Figure | None:
+    sizes, noises = (
+        {name: _by_epoch(records, "strategies", name, key, factor=factor) for name in STRATEGIES}
+        for key, factor in (("selected", 1e-3), ("noise_rate", 100))
+    )
+    if all(series is None for series in sizes.values()):
+        return None
+    figure, panels = plotting.new_figure(2, width=plotting.PAGE, height=2.5, title=_title(records))
+    for axes, found, unit in zip(panels, (sizes, noises), ("selected, thousands", "noise, %"), strict=True):
+        _mark_warmup(axes, records)
+        for (name, series), style in zip(found.items(), plotting.STYLES, strict=False):
+            if series is not None:
+                series.draw(axes, style, name)
+        _finish(axes, EPOCH, unit, columns=3)
+    return figure
+
+
+def _correction(records: list[Record]) -> Figure | None:
+    before = _by_epoch(records, "cleaning", "given_right", factor=100)
+    after = _by_epoch(records, "cleaning", "labels_right", factor=100)
+    if before is None or after is None:
+        return None
+    figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=_title(records))
+    _mark_warmup(axes, records)
+    before.draw(axes, plotting.STYLES[1], "as given")
+    after.draw(axes, plotting.STYLES[0], "corrected")
+    base, _, noise = records[0].cell.partition("/")
+    reported = paper()["noise-correction"].get(base) if noise == "sym50" else None
+    if reported is not None:
+        axes.axhline(
+            100 - float(reported), color=plotting.BLACK, linestyle=":", linewidth=1, label="paper, corrected"
+        )
+    _finish(axes, EPOCH, "labels right, %", columns=3)
+    return figure
+
+
+def _sensitivity(room: str, key: str, symbol: str, scale: str) -> Drawing:
+    """Accuracy and AUROC against the value of a setting."""
+
+    def draw(records: list[Record]) -> Figure | None:
+        series = {}
+        for score in ("accuracy", "auroc"):
+            points: dict[float, list[float]] = {}
+            for record in records:
+                at, value = record.number("config", room, key), record.number("scores", score)
+                if at is not None and value is not None:
+                    points.setdefault(at, []).append(value)
+            if len(points) > 1:
+                series[score] = _Series.of(points, 100)
+        if "accuracy" not in series:
+            return None
+        figure, panels = plotting.new_figure(
+            len(series),
+            width=plotting.PAGE if len(series) > 1 else plotting.COLUMN,
+            height=2.3,
+            title=_title(records, f"{room}.{key}"),
+        )
+        names = {"accuracy": "accuracy", "auroc": "AUROC"}
+        for axes, (score, found), style in zip(panels, series.items(), plotting.STYLES, strict=False):
+            found.draw(axes, style, names[score])
+            axes.set_xscale(scale)
+            axes.set_xticks(found.x, [f"{value:g}" for value in found.x])
+            axes.set_xticks([], minor=True)
+            _finish(axes, symbol, "%")
+        return figure
+
+    return draw
+
+
+def _zeta(records: list[Record]) -> Figure | None:
+    scored = []
+    for record in records:
+        arrays = record.arrays("logits", "similarity", "truth")
+        if arrays is not None and (arrays["truth"] < 0).any():
+            scored.append((record, arrays))
+    if not scored:
+        return None
+    ends = [float(end(arrays["similarity"])) for _, arrays in scored for end in (np.min, np.max)]
+    grid = np.linspace(min(ends), max(ends), ZETAS)
+    curves = np.array([_f_curve(arrays, grid) for _, arrays in scored])
+    figure, (axes,) = plotting.new_figure(
+        1, width=plotting.COLUMN, height=2.5, title=_title([record for record, _ in scored])
+    )
+    axes.plot(grid, curves.mean(0), color=plotting.BLACK, label="F")
+    if len(curves) > 1:
+        axes.fill_between(grid, curves.min(0), curves.max(0), color=plotting.BLACK, alpha=0.2, linewidth=0)
+    marks = {"auto ζ": (("threshold", "zeta"), "f_auto"), "best ζ": (("scores", "zeta_best"), "f_best")}
+    for (name, (at, f)), style in zip(marks.items(), plotting.STYLES, strict=False):
+        points = [(record.number(*at), record.number("scores", f)) for record, _ in scored]
+        both = [(x, y) for x, y in points if x is not None and y is not None]
+        if both:
+            axes.plot(
+                [x for x, _ in both],
+                [y for _, y in both],
+                color=style.colour,
+                linestyle="none",
+                marker=style.marker,
+                markersize=5,
+                label=name,
+            )
+    _finish(axes, "ζ", "open-set F", columns=3)
+    return figure
+
+
+def _f_curve(arrays: dict[str, npt.NDArray[Any]], grid: Sequence[float] | npt.NDArray[Any]) -> list[float]:
+    """F at every ζ of the grid."""
+    truth, similarity = arrays["truth"], arrays["similarity"].astype(np.float64)
+    right = arrays["logits"].argmax(1) == truth
+    return [open_set_f(right, similarity >= zeta, truth < 0) for zeta in grid]
+
+
+def _map(records: list[Record]) -> Figure | None:
+    """t-SNE of the features of the first seed that has some."""
+    for record in records:
+        arrays = record.arrays("z", "kind")
+        if arrays is not None:
+            break
+    else:
+        return None
+    points = _tsne(arrays["z"].astype(np.float32))
+    figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=3.4, title=_title([record]))
+    for kind, style in plotting.KINDS.items():
+        chosen = points[arrays["kind"] == kind]
+        if len(chosen):
+            axes.plot(
+                *chosen.T,
+                color=style.colour,
+                linestyle="none",
+                marker=style.marker,
+                markersize=1.5,
+                markeredgewidth=0.4,
+                alpha=0.6,
+                rasterized=True,
+                label=plotting.KIND_NAMES[kind],
+            )
+    axes.set(xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(False)
+    plotting.legend_above(axes, 3)
+    for handle in axes.get_legend().legend_handles:  # type: ignore[union-attr]
+        handle.set(markersize=4, alpha=1)  # type: ignore[union-attr]
+    return figure
+
+
+def _tsne(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Two dimensions that keep neighbours together; the same for the same features."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(z) - 1) / 3)
+    model = TSNE(perplexity=perplexity, init="pca", random_state=0)
+    return np.asarray(model.fit_transform(z), dtype=np.float32)
+
+
+def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> Plan:
+    """The plan of a figure over the values of a setting."""
+    setting = f"{room}.{key}"
+    return Plan(
+        _sensitivity(room, key, symbol, scale),
+        f"graphclean bench run {CELL} --set {setting}={example}",
+        setting,
+        f" at two values of {setting}",
+    )
+
+
+FIGURES = {
+    "convergence": Plan(_convergence),
+    "degrees": Plan(_degrees),
+    "strategies": Plan(_strategies),
+    "correction": Plan(_correction),
+    "sensitivity-eta": _sweep("graph", "eta", "η", "linear", "0.7"),
+    "sensitivity-k": _sweep("graph", "k", "k", "log", "10"),
+    "zeta": Plan(_zeta, needs=" with OOD, and logits, similarity and truth in its .npz,"),
+    "map": Plan(_map, needs=" with z and kind in its .npz"),
+}

@@ -1,0 +1,334 @@
+"""The paper's tables with our runs beside them, and lists of all runs; no number in them is typed by hand."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy.special import softmax
+
+from ..errors import InputError, suggest
+from .recorded import Record, read_records
+
+Form: TypeAlias = Literal["markdown", "latex"]
+_Columns: TypeAlias = dict[str, Callable[[str, str], str]]
+"""Text for a cell and a method, by the column's name."""
+
+NOT_RUN = "–"
+CONTROL = 0.55
+"""Largest AUROC between images as they are and images resampled, at which a detector passes the control."""
+ABLATIONS = {
+    "w/o noise correction": "without-noise-correction",
+    "w/o confidence selection": "without-confidence",
+    "w/o geometry selection": "without-geometry",
+    "w/o L_inst": "without-inst",
+    "w/o L_subgraph": "without-subgraph",
+    "w/o mixup": "without-mixup",
+    "w/o AugMix": "without-augmix",
+    "NGC": None,
+}
+"""The paper's rows, and what the name of a method says of them."""
+F_SCORES = {"best ζ": "f_best", "ζ = 0.5": "f_0.5", "ζ = 0.7": "f_0.7", "auto ζ": "f_auto"}
+OURS = "Ours: mean ± standard deviation over seeds, their number in brackets; last epoch, test set."
+TWO_NETWORKS = "Two networks: the mean softmax of seeds 0 and 1."
+
+
+@dataclass
+class Table:
+    """Text in rows, with notes under it."""
+
+    header: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def table_names() -> list[str]:
+    """The tables there are."""
+    return list(TABLES)
+
+
+def render_table(name: str, results: Path, form: Form) -> str:
+    """A table as Markdown or LaTeX, from the runs recorded under `results`."""
+    if name not in TABLES:
+        raise InputError(f"no table is called {name}; {suggest(name, TABLES)}")
+    table = TABLES[name](read_records(results))
+    return _markdown(table) if form == "markdown" else _latex(table)
+
+
+def paper() -> dict[str, Any]:
+    """The numbers of the paper, as it prints them."""
+    return dict(json.loads((files(__package__) / "paper.json").read_text(encoding="utf-8")))
+
+
+def round_text(value: Decimal, decimals: int) -> str:
+    """A number with these decimals, half to even: on the decimal value, so that no binary rest tips it."""
+    return str(value.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
+
+
+def summarise(values: Sequence[Decimal], decimals: int) -> str:
+    """Mean ± sample standard deviation (n); no ± for a single value, a dash for none."""
+    if not values:
+        return NOT_RUN
+    spread = f" ± {round_text(stdev(values), decimals)}" if len(values) > 1 else ""
+    return f"{round_text(mean(values), decimals)}{spread} ({len(values)})"
+
+
+def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
+    """Top-1 of the mean softmax of two runs over the known samples; None without the logits of both."""
+    runs = [record.arrays("logits", "truth") for record in (first, second)]
+    shares, truths = [], []
+    for arrays in runs:
+        if arrays is None:
+            return None
+        known = arrays["truth"] >= 0
+        shares.append(softmax(arrays["logits"][known].astype(np.float64), axis=1))
+        truths.append(arrays["truth"][known])
+    if shares[0].shape != shares[1].shape or not np.array_equal(truths[0], truths[1]):
+        raise InputError(
+            f"{first.path} and {second.path} were scored on different images; run one of the two again"
+        )
+    right = int(((shares[0] + shares[1]).argmax(1) == truths[0]).sum())
+    return Decimal(right) / len(truths[0])
+
+
+class _Runs:
+    """The runs on the test sets, by cell and method."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._found: dict[tuple[str, str], list[Record]] = {}
+        for record in records:
+            if record.split == "test":
+                self._found.setdefault((record.cell, record.method), []).append(record)
+
+    def of(self, cell: str, method: str) -> list[Record]:
+        return self._found.get((cell, method), [])
+
+    def methods(self, cells: Iterable[str]) -> list[str]:
+        """`ngc`, and then whatever else was run on one of these cells."""
+        among = set(cells)
+        return ["ngc", *sorted({method for cell, method in self._found if cell in among} - {"ngc"})]
+
+    def score(self, cell: str, method: str, key: str, decimals: int = 2) -> str:
+        """Mean ± std of a score; in percent but for F."""
+        factor = 1 if key.startswith("f_") else 100
+        values = [record.number("scores", key) for record in self.of(cell, method)]
+        return summarise([factor * _decimal(value) for value in values if value is not None], decimals)
+
+    def two_networks(self, cell: str, method: str) -> str:
+        """Accuracy of seeds 0 and 1 together, in percent."""
+        pair = [record for record in self.of(cell, method) if record.seed in (0, 1)]
+        value = ensemble_accuracy(*pair) if len(pair) == 2 else None
+        return NOT_RUN if value is None else round_text(100 * value, 2)
+
+    def control_notes(self, cell: str, method: str) -> list[str]:
+        """A line where the detector fails the control, or has not been put to it."""
+        records = self.of(cell, method)
+        values = [record.number("scores", "control_auroc") for record in records]
+        taken = [value for value in values if value is not None]
+        who = f"{cell}, {_our_name(method)}"
+        if taken and max(taken) > CONTROL:
+            auroc = round_text(_decimal(max(taken)), 3)
+            return [f"Control failed: {who} tells resampled images from others (AUROC {auroc})."]
+        return [f"Control not recorded: {who}."] if len(taken) < len(records) else []
+
+
+def _decimal(value: float) -> Decimal:
+    """The decimal number that was written down."""
+    return Decimal(repr(value))
+
+
+def _our_name(method: str) -> str:
+    return "ours" if method == "ngc" else f"ours: {method}"
+
+
+def _parts(method: str) -> tuple[str, str | None]:
+    """A method's name without its ablation, and the ablation."""
+    parts = method.split("--")
+    ablation = next((part for part in parts if part.startswith("without-")), None)
+    return "--".join(part for part in parts if part != ablation), ablation
+
+
+def _whole_methods(runs: _Runs, cells: Iterable[str]) -> list[str]:
+    """The methods of which nothing is left out; the others have their own table."""
+    return [method for method in runs.methods(cells) if _parts(method)[1] is None]
+
+
+def _lond_accuracy(records: list[Record]) -> Table:
+    runs = _Runs(records)
+    columns: _Columns = {
+        "ours": lambda cell, method: runs.score(cell, method, "accuracy"),
+        "ours, two networks": runs.two_networks,
+    }
+    return _beside("lond-accuracy", runs, columns, f"Accuracy in percent. {OURS} {TWO_NETWORKS}")
+
+
+def _lond_auroc(records: list[Record]) -> Table:
+    runs = _Runs(records)
+    columns: _Columns = {"ours": lambda cell, method: runs.score(cell, method, "auroc")}
+    note = f"AUROC in percent; MSP, ODIN and MD sit on DivideMix. {OURS}"
+    return _beside("lond-auroc", runs, columns, note)
+
+
+def _lond_fmeasure(records: list[Record]) -> Table:
+    runs = _Runs(records)
+    columns: _Columns = {
+        f"ours, {name}": partial(runs.score, key=key, decimals=3) for name, key in F_SCORES.items()
+    }
+    note = f"Open-set F; the best ζ is chosen on the test set, auto ζ on the training set alone. {OURS}"
+    return _beside("lond-fmeasure", runs, columns, note)
+
+
+def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> Table:
+    """The paper's columns, then ours; under a cell, a row for each other method that was run on it."""
+    theirs = paper()[name]
+    rows, controls = [], []
+    for cell, values in theirs["rows"].items():
+        for method in _whole_methods(runs, [cell]):
+            head = [cell, *values] if method == "ngc" else [_our_name(method), *[""] * len(values)]
+            rows.append([*head, *(column(cell, method) for column in columns.values())])
+            controls += runs.control_notes(cell, method)
+    return Table(["cell", *theirs["columns"], *columns], rows, [note, *controls])
+
+
+def _lcnl_accuracy(records: list[Record]) -> Table:
+    runs, theirs = _Runs(records), paper()["lcnl-accuracy"]
+    cells = theirs["columns"]
+    rows = [[name, *(value or NOT_RUN for value in values)] for name, values in theirs["rows"].items()]
+    for method in _whole_methods(runs, cells):
+        rows.append([_our_name(method), *(runs.score(cell, method, "accuracy") for cell in cells)])
+        pairs = [runs.two_networks(cell, method) for cell in cells]
+        if method == "ngc" or set(pairs) != {NOT_RUN}:
+            rows.append([f"{_our_name(method)}, two networks", *pairs])
+    notes = [
+        f"Accuracy in percent. {OURS} {TWO_NETWORKS}",
+        "Best since: mostly figures of the best epoch; ProMix trains two networks for 600 epochs.",
+    ]
+    return Table(["method", *cells], rows, notes)
+
+
+def _ablation_accuracy(records: list[Record]) -> Table:
+    runs, theirs = _Runs(records), paper()["ablation-accuracy"]
+    cells = theirs["columns"]
+    recorded = {_parts(method): method for method in runs.methods(cells)}
+    ablated = {base for base, ablation in recorded if ablation} - {"ngc"}
+    rows = []
+    for name, values in theirs["rows"].items():
+        rows.append([name, "paper", *values])
+        for base in ["ngc", *sorted(ablated)]:
+            method = recorded.get((base, ABLATIONS[name]))
+            if method or base == "ngc":
+                scores = [runs.score(cell, method, "accuracy") if method else NOT_RUN for cell in cells]
+                rows.append(["", _our_name(base), *scores])
+    return Table(["", "", *cells], rows, [f"Accuracy in percent. {OURS}"])
+
+
+def _webvision50(_: list[Record]) -> Table:
+    theirs = paper()["webvision50"]
+    rows = [[name, *values] for name, values in theirs["rows"].items()]
+    rows.append(["ours", *[NOT_RUN] * len(theirs["columns"])])
+    return Table(["method", *theirs["columns"]], rows, ["Accuracy in percent. Ours: not run."])
+
+
+def _runs_table(records: list[Record]) -> Table:
+    header = ["cell", "split", "method", "seed", "epochs", "accuracy", "AUROC", "F, auto ζ", "F, best ζ"]
+    rows = [
+        [
+            record.cell, record.split, record.method, str(record.seed), str(len(record.epochs)),
+            _text(record, 2, "scores", "accuracy"), _text(record, 2, "scores", "auroc"),
+            _text(record, 3, "scores", "f_auto"), _text(record, 3, "scores", "f_best"),
+            _text(record, 2, "cleaning", "noise_rate"), _minutes(record), _commit(record),
+        ]
+        for record in records
+    ]  # fmt: skip
+    notes = [_count(rows, "run", "recorded"), "Accuracy, AUROC and the noise of the selected set in percent."]
+    return Table([*header, "noise of selected", "minutes", "commit"], rows, notes)
+
+
+def _scorings(records: list[Record]) -> Table:
+    scored = sorted((record for record in records if record.split == "test"), key=_time)
+    header = ["time", "cell", "method", "seed", "accuracy", "AUROC", "F, auto ζ", "control", "draw", "commit"]
+    rows = [
+        [
+            _time(record) or NOT_RUN, record.cell, record.method, str(record.seed),
+            _text(record, 2, "scores", "accuracy"), _text(record, 2, "scores", "auroc"),
+            _text(record, 3, "scores", "f_auto"), _text(record, 3, "scores", "control_auroc"),
+            str(record.data.get("draw") or NOT_RUN)[:10], _commit(record),
+        ]
+        for record in scored
+    ]  # fmt: skip
+    return Table(header, rows, [_count(rows, "scoring", "of a test set"), "Accuracy and AUROC in percent."])
+
+
+def _text(record: Record, decimals: int, *keys: str) -> str:
+    """A number of a run: with two decimals as percent."""
+    value = record.number(*keys)
+    return NOT_RUN if value is None else round_text((100 if decimals == 2 else 1) * _decimal(value), decimals)
+
+
+def _minutes(record: Record) -> str:
+    value = record.number("seconds")
+    return NOT_RUN if value is None else round_text(_decimal(value) / 60, 1)
+
+
+def _commit(record: Record) -> str:
+    return str(record.data["machine"].get("commit") or NOT_RUN)[:10]
+
+
+def _time(record: Record) -> str:
+    return str(record.data["machine"].get("time") or "")
+
+
+def _count(rows: list[list[str]], noun: str, rest: str) -> str:
+    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'} {rest}."
+
+
+def _markdown(table: Table) -> str:
+    lines = [_markdown_row(table.header), "|" + "---|" * len(table.header)]
+    lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join([*lines, "", *(f"{note}  " for note in table.notes)]).rstrip() + "\n"
+
+
+def _markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "ζ": r"$\zeta$", "–": "--", "--": "-{}-",
+} | {char: f"\\{char}" for char in "&%$#_{}"}  # fmt: skip
+"""Characters that LaTeX reads otherwise, and double hyphens, which it would join."""
+
+
+def _escape(text: str) -> str:
+    pieces = text.split("--")
+    return LATEX["--"].join("".join(LATEX.get(char, char) for char in piece) for piece in pieces)
+
+
+def _latex(table: Table) -> str:
+    columns = "l" + "r" * (len(table.header) - 1)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", _latex_row(table.header), r"\hline"]
+    lines += [_latex_row(row) for row in table.rows]
+    notes = [rf"\\ {_escape(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", *notes]) + "\n"
+
+
+def _latex_row(cells: list[str]) -> str:
+    return " & ".join(map(_escape, cells)) + r" \\"
+
+
+TABLES: dict[str, Callable[[list[Record]], Table]] = {
+    "lond-accuracy": _lond_accuracy,
+    "lond-auroc": _lond_auroc,
+    "lond-fmeasure": _lond_fmeasure,
+    "lcnl-accuracy": _lcnl_accuracy,
+    "ablation-accuracy": _ablation_accuracy,
+    "webvision50": _webvision50,
+    "runs": _runs_table,
+    "scorings": _scorings,
+}

@@ -1,0 +1,264 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.manifold import trustworthiness
+
+from graphclean import plotting
+from graphclean.bench import figures
+from graphclean.bench.figures import draw_figure, figure_names
+from graphclean.errors import InputError
+from graphclean.evaluate.openset import best_zeta, open_set_f
+
+from .fakes import LOND, features, scored_set, write_run
+
+Drawn = dict[str, Any]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Drawn]:
+    """Draw a figure from tmp_path; give the matplotlib figures by name, and write no file."""
+
+    def draw(name: str) -> Drawn:
+        kept: Drawn = {}
+
+        def keep(figure: Any, stem: Path) -> list[Path]:
+            kept[stem.name] = figure
+            return [stem]
+
+        monkeypatch.setattr(plotting, "save_figure", keep)
+        draw_figure(name, tmp_path, tmp_path / "out")
+        return kept
+
+    return draw
+
+
+def lines(axes: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """What is drawn, by its name in the legend."""
+    return {line.get_label(): tuple(np.asarray(v).tolist() for v in line.get_data()) for line in axes.lines}
+
+
+def sweeps(results: Path) -> None:
+    """Runs that differ in η and in k."""
+    write_run(results, epochs=2)
+    write_run(results, seed=1, epochs=2)
+    for seed in (0, 1):
+        for eta in (0.6, 0.9):
+            write_run(
+                results, method=f"ngc--graph.eta-{eta}", seed=seed, epochs=2, graph={"eta": eta},
+                scores={"accuracy": eta, "auroc": (eta + seed) / 2},
+            )  # fmt: skip
+    write_run(results, method="ngc--graph.k-10", epochs=2, graph={"k": 10}, scores={"accuracy": 0.5})
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_files_are_written_valid_and_the_same_twice(tmp_path: Path, name: str) -> None:
+    results = tmp_path / "results"
+    if name.startswith("sensitivity"):
+        sweeps(results)
+    else:
+        for seed in (0, 1):
+            write_run(results, seed=seed, epochs=12, arrays=scored_set(seed, 100) | features(seed, 60))
+    one, other = (draw_figure(name, results, tmp_path / folder) for folder in ("a", "b"))
+    stem = f"{name}--cifar10--tinyimagenet--20k--ngc"
+    assert [path.name for path in one] == [f"{stem}.svg", f"{stem}.png"]
+    assert sorted(one) == sorted((tmp_path / "a").iterdir())
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+    assert ElementTree.parse(one[0]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    with Image.open(one[1]) as image:
+        image.verify()
+
+
+def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    write_run(tmp_path, epochs=2)
+    write_run(tmp_path, seed=1, epochs=2)
+    write_run(tmp_path, split="dev", epochs=2)
+    write_run(tmp_path, "cifar10/sym50", "plus", epochs=2)
+    found = drawn("correction")
+    assert list(found) == [
+        "correction--cifar10--sym50--plus",
+        "correction--cifar10--tinyimagenet--20k--dev--ngc",
+        "correction--cifar10--tinyimagenet--20k--ngc",
+    ]
+    assert [figure.get_suptitle() for figure in found.values()] == [
+        "cifar10/sym50\nplus, 1 seed",
+        f"{LOND}, development split\nngc, 1 seed",
+        f"{LOND}\nngc, 2 seeds",
+    ]
+
+
+def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    entries = [
+        json.loads(write_run(tmp_path, split="dev", seed=seed, epochs=12).read_text())["epochs"]
+        for seed in (0, 1)
+    ]
+    (figure,) = drawn("convergence").values()
+    labels, selected, losses = figure.axes
+    for axes, name, value in (
+        (labels, "pseudo-labels", lambda e: 100 * e["cleaning"]["labels_right"]),
+        (labels, "development set", lambda e: 100 * e["accuracy"]),
+        (selected, "selected set", lambda e: 100 * e["cleaning"]["noise_rate"]),
+        (losses, "CE", lambda e: e["losses"]["ce"]),
+    ):
+        x, y = lines(axes)[name]
+        assert x == list(range(1, 13))
+        assert y == pytest.approx([(value(a) + value(b)) / 2 for a, b in zip(*entries, strict=True)])
+    # In the five epochs of warm-up the contrastive terms are no part of the loss.
+    x, y = lines(losses)["subgraph"]
+    assert x == list(range(6, 13))
+    assert y == pytest.approx([entry["losses"]["subgraph"] for entry in entries[0][5:]])
+    assert set(lines(losses)) == {"CE", "instance", "subgraph"}
+    (band,) = labels.collections[:1]
+    low = min(entries[0][3]["cleaning"]["labels_right"], entries[1][3]["cleaning"]["labels_right"])
+    corners = band.get_paths()[0].vertices
+    assert corners[corners[:, 0] == 4, 1].min() == pytest.approx(100 * low)
+
+
+def test_convergence_on_the_test_split_has_no_accuracy_by_epoch(
+    tmp_path: Path, drawn: Callable[[str], Drawn]
+) -> None:
+    write_run(tmp_path, epochs=3)
+    (figure,) = drawn("convergence").values()
+    assert set(lines(figure.axes[0])) == {"pseudo-labels"}
+    assert len(figure.axes[0].collections) == 0, "one seed has no range"
+
+
+def test_degrees_by_kind(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    entries = json.loads(write_run(tmp_path, epochs=3).read_text())["epochs"]
+    write_run(tmp_path, "cifar10/sym50", epochs=3)
+    without, with_ood = (lines(figure.axes[0]) for figure in drawn("degrees").values())
+    assert set(without) == {"right label", "wrong label"}
+    assert with_ood == {
+        name: ([1, 2, 3], [entry["degrees"][kind] for entry in entries])
+        for kind, name in plotting.KIND_NAMES.items()
+    }
+
+
+def test_strategies_leave_out_the_epochs_without(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    entries = json.loads(write_run(tmp_path, epochs=23).read_text())["epochs"]
+    (figure,) = drawn("strategies").values()
+    sizes, noises = (lines(axes) for axes in figure.axes)
+    assert set(sizes) == set(noises) == {"confidence", "geometry", "both"}
+    for name in sizes:
+        told = [entries[i - 1]["strategies"][name] for i in (10, 20, 23)]
+        assert sizes[name] == ([10, 20, 23], pytest.approx([entry["selected"] / 1000 for entry in told]))
+        assert noises[name] == ([10, 20, 23], pytest.approx([100 * entry["noise_rate"] for entry in told]))
+
+
+def test_correction_before_after_and_the_papers(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    entries = json.loads(write_run(tmp_path, "cifar10/sym50", epochs=3).read_text())["epochs"]
+    write_run(tmp_path, epochs=3)
+    sym, lond = (lines(figure.axes[0]) for figure in drawn("correction").values())
+    assert sym["as given"][1] == pytest.approx([55, 55, 55])
+    assert sym["corrected"][1] == pytest.approx(
+        [100 * entry["cleaning"]["labels_right"] for entry in entries]
+    )
+    assert sym["paper, corrected"][1] == pytest.approx([95.76, 95.76])
+    assert "paper, corrected" not in lond
+
+
+def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    sweeps(tmp_path)
+    for epochs, eta, accuracy in ((60, 0.8, 0.91), (60, 0.7, 0.9)):
+        changed = f"--graph.eta-{eta}" if eta != 0.8 else ""
+        write_run(
+            tmp_path, method=f"ngc{changed}--learn.epochs-{epochs}", epochs=2, graph={"eta": eta},
+            scores={"accuracy": accuracy},
+        )  # fmt: skip
+    found = drawn("sensitivity-eta")
+    stem = "sensitivity-eta--cifar10--tinyimagenet--20k--ngc"
+    assert list(found) == [stem, f"{stem}--learn.epochs-60"]
+    accuracy, auroc = (lines(axes) for axes in found[stem].axes)
+    assert accuracy["accuracy"] == ([0.6, 0.8, 0.9], pytest.approx([60, 89.18, 90]))
+    assert auroc["AUROC"] == ([0.6, 0.8, 0.9], pytest.approx([55, 96, 70]))
+    assert lines(found[f"{stem}--learn.epochs-60"].axes[0])["accuracy"] == (
+        [0.7, 0.8],
+        pytest.approx([90, 91]),
+    )
+    (by_k,) = drawn("sensitivity-k").values()
+    assert lines(by_k.axes[0])["accuracy"] == ([10, 30], pytest.approx([50, 89.18]))
+
+
+def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    arrays = scored_set(0, 300)
+    similarity, truth = arrays["similarity"].astype(np.float64), arrays["truth"]
+    right = arrays["logits"].argmax(1) == truth
+    best = best_zeta(similarity, right, truth < 0)
+    auto = open_set_f(right, similarity >= 0.54, truth < 0)
+    scores = {"f_best": best.f, "zeta_best": best.zeta, "f_auto": auto}
+    write_run(tmp_path, epochs=2, scores=scores, arrays=arrays)
+    write_run(tmp_path, "cifar10/sym50", epochs=2, arrays=arrays | {"truth": np.zeros(600, dtype=np.int16)})
+    (figure,) = drawn("zeta").values()
+    found = lines(figure.axes[0])
+    assert found["auto ζ"] == ([0.54], [auto])
+    assert found["best ζ"] == ([best.zeta], [best.f])
+    grid, f = found["F"]
+    assert (grid[0], grid[-1]) == (similarity.min(), similarity.max())
+    for i in (0, 100, 250, 400):
+        assert f[i] == open_set_f(right, similarity >= grid[i], truth < 0)
+    assert max(f) == pytest.approx(best.f, abs=0.005)
+    assert max(f) <= best.f
+
+
+def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+    arrays = features(1, 150)
+    write_run(tmp_path, epochs=2)
+    write_run(tmp_path, seed=1, epochs=2, arrays=arrays)
+    (figure,) = drawn("map").values()
+    found = lines(figure.axes[0])
+    points = np.zeros((150, 2))
+    for kind, name in plotting.KIND_NAMES.items():
+        points[arrays["kind"] == kind] = np.array(found[name]).T
+    assert trustworthiness(arrays["z"].astype(np.float64), points, n_neighbors=5) > 0.9
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_without_runs_it_says_what_to_run(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"no recorded run.* to draw {name} from; first run `graphclean bench run cifar10/"
+    ):
+        draw_figure(name, tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("sensitivity-eta", "at two values of graph.eta to draw .* --set graph.eta=0.7"),
+        ("sensitivity-k", "at two values of graph.k to draw .* --set graph.k=10"),
+        ("zeta", "with OOD, and logits, similarity and truth in its .npz, to draw"),
+        ("map", "with z and kind in its .npz to draw"),
+    ],
+)
+def test_one_plain_run_without_arrays_is_not_enough(tmp_path: Path, name: str, needs: str) -> None:
+    write_run(tmp_path, epochs=2)
+    with pytest.raises(InputError, match=f"no recorded run {needs}"):
+        draw_figure(name, tmp_path, tmp_path / "out")
+
+
+def test_unknown_figures_get_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean strategies"):
+        draw_figure("strategy", tmp_path, tmp_path)
+
+
+def test_legends_lie_above_the_panels_and_inside_the_figure(
+    tmp_path: Path, drawn: Callable[[str], Drawn]
+) -> None:
+    sweeps(tmp_path)
+    write_run(tmp_path, "cifar10/sym50", split="dev", epochs=12, arrays=scored_set(0, 50))
+    for name in set(figures.FIGURES) - {"map"}:
+        for figure in drawn(name).values():
+            with plotting.look():
+                figure.draw_without_rendering()
+            previous = 0.0
+            for axes in figure.axes:
+                legend, panel = axes.get_legend().get_window_extent(), axes.get_window_extent()
+                assert legend.y0 >= panel.y1 - 1
+                assert previous <= legend.x0
+                previous = legend.x1
+                assert legend.x1 <= figure.bbox.x1 + 1

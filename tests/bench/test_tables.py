@@ -1,0 +1,292 @@
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphclean.bench.recorded import read_record
+from graphclean.bench.tables import (
+    ABLATIONS,
+    ensemble_accuracy,
+    paper,
+    render_table,
+    round_text,
+    summarise,
+    table_names,
+)
+from graphclean.errors import InputError
+
+from .fakes import LOND, scored_set, write_run
+
+SHARED = Path(__file__).parents[3] / "shared" / "paper_tables.json"
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of a Markdown table, its header first."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def row(text: str, first: str) -> list[str]:
+    (found,) = [cells for cells in rows(text) if cells[0] == first]
+    return found[1:]
+
+
+def numbers(values: list[str | None]) -> list[float | None]:
+    """What stands before a ± or a bracket."""
+    return [None if value is None else float(value.split()[0]) for value in values]
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the transcribed tables")
+def test_the_papers_numbers_are_those_transcribed() -> None:
+    theirs, ours = json.loads(SHARED.read_text()), paper()
+    for name, table in ours.items():
+        source = theirs[name.replace("-", "_")]
+        if name == "noise-correction":
+            assert {key: float(value) for key, value in table.items()} == {k: source[k] for k in table}
+            continue
+        assert len(table["columns"]) == len(source["columns"])
+        named = {row.removesuffix("/20k") if row not in source["rows"] else row: row for row in table["rows"]}
+        assert set(source["rows"]) <= set(named)
+        for key, values in source["rows"].items():
+            assert numbers(table["rows"][named[key]]) == values
+    stds = theirs["lond_accuracy"]["ngc_std"]
+    assert {key: values[-1].split(" ± ")[1] for key, values in ours["lond-accuracy"]["rows"].items()} == {
+        key: f"{value:.2f}" for key, value in stds.items()
+    }
+    lcnl = theirs["lcnl_accuracy"]
+    told = ours["lcnl-accuracy"]
+    assert told["columns"] == lcnl["columns"]
+    assert [float(v.split(" ± ")[1]) for v in told["rows"]["NGC"]] == lcnl["ngc_std"]
+    for name, key in (
+        ("best since, one network", "best_known_single_network_after_the_paper"),
+        ("best since, any", "best_known_any"),
+    ):
+        pairs = zip(lcnl[key]["values"], lcnl[key]["who"], strict=True)
+        assert told["rows"][name] == [f"{value} ({who})" for value, who in pairs]
+
+
+def test_the_papers_tables_are_whole() -> None:
+    for name, table in paper().items():
+        if name != "noise-correction":
+            assert {len(values) for values in table["rows"].values()} == {len(table["columns"])}
+    assert set(ABLATIONS) == set(paper()["ablation-accuracy"]["rows"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("93.545", "93.54"), ("93.555", "93.56"), ("93.5450001", "93.55"), ("93.549", "93.55"), ("0", "0.00"),
+     ("93.5449999", "93.54"), ("100", "100.00")],
+)  # fmt: skip
+def test_halves_go_to_even(value: str, text: str) -> None:
+    assert round_text(Decimal(value), 2) == text
+
+
+def test_a_recorded_half_is_not_tipped_by_its_binary_rest(tmp_path: Path) -> None:
+    # The float nearest to 100 * 0.50005 lies a little above 50.005, and would round up.
+    assert f"{100 * 0.50005:.2f}" == "50.01"
+    write_run(tmp_path, epochs=2, scores={"accuracy": 0.50005})
+    assert row(render_table("lond-accuracy", tmp_path, "markdown"), LOND)[5] == "50.00 (1)"
+
+
+def test_mean_and_deviation_by_hand() -> None:
+    assert summarise([], 2) == "–"
+    assert summarise([Decimal("93.5")], 2) == "93.50 (1)"
+    # Mean 92, sample deviation sqrt((4 + 0 + 4) / 2) = 2.
+    assert summarise([Decimal(90), Decimal(92), Decimal(94)], 1) == "92.0 ± 2.0 (3)"
+    # Sample deviation of two values: their distance / sqrt 2.
+    assert summarise([Decimal("0.880"), Decimal("0.890")], 3) == "0.885 ± 0.007 (2)"
+
+
+def test_lond_tables_set_ours_beside_the_paper(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((0.93, 0.935, 0.94)):
+        write_run(tmp_path, seed=seed, epochs=2, scores={"accuracy": accuracy, "auroc": 0.95 + seed / 100})
+    write_run(tmp_path, method="plus", epochs=2, scores={"accuracy": 0.9512, "f_best": 0.9001})
+    write_run(tmp_path, method="ngc--without-mixup", epochs=2)
+    write_run(tmp_path, split="dev", epochs=2, method="fast")
+    text = render_table("lond-accuracy", tmp_path, "markdown")
+    assert rows(text)[0] == ["cell", "CE", "RoG", "ILON", "DivideMix", "NGC", "ours", "ours, two networks"]
+    assert row(text, LOND) == [
+        "52.32", "63.15", "74.63", "93.83", "93.54 ± 0.21", "93.50 ± 0.50 (3)", "–"
+    ]  # fmt: skip
+    assert row(text, "cifar10/places365/20k")[:1] + row(text, "cifar10/places365/20k")[5:] == [
+        "55.30",
+        "–",
+        "–",
+    ]
+    assert row(text, "ours: plus") == ["", "", "", "", "", "95.12 (1)", "–"]
+    assert rows(text).index(["ours: plus", *row(text, "ours: plus")]) == 5
+    assert len(rows(text)) == 12
+    assert row(render_table("lond-auroc", tmp_path, "markdown"), LOND)[-2:] == ["94.18", "96.00 ± 1.00 (3)"]
+    text = render_table("lond-fmeasure", tmp_path, "markdown")
+    assert rows(text)[0][6:] == [
+        "NGC, best ζ", "NGC, ζ = 0.5", "NGC, ζ = 0.7",
+        "ours, best ζ", "ours, ζ = 0.5", "ours, ζ = 0.7", "ours, auto ζ",
+    ]  # fmt: skip
+    assert row(text, LOND)[5:] == [
+        "0.875", "0.873", "0.802",
+        "0.882 ± 0.000 (3)", "0.863 ± 0.000 (3)", "0.630 ± 0.000 (3)", "0.851 ± 0.000 (3)",
+    ]  # fmt: skip
+    assert row(text, "ours: plus")[-4:] == ["0.900 (1)", "0.863 (1)", "0.630 (1)", "0.851 (1)"]
+
+
+@pytest.mark.parametrize("name", ["lond-accuracy", "lond-auroc", "lond-fmeasure"])
+@pytest.mark.parametrize(
+    ("control", "said"), [(0.55, None), (0.5504, "failed"), (None, "not recorded")]
+)  # fmt: skip
+def test_a_cell_that_fails_the_control_says_so(
+    tmp_path: Path, name: str, control: float | None, said: str | None
+) -> None:
+    write_run(tmp_path, seed=0, epochs=2)
+    write_run(tmp_path, seed=1, epochs=2, scores={"control_auroc": control})
+    lines = [
+        line for line in render_table(name, tmp_path, "markdown").splitlines() if line.startswith("Control")
+    ]
+    if said is None:
+        assert lines == []
+    else:
+        assert len(lines) == 1
+        assert lines[0].startswith(f"Control {said}: {LOND}, ours")
+
+
+def test_lcnl_rows_are_methods(tmp_path: Path) -> None:
+    write_run(tmp_path, "cifar10/sym50", epochs=2, scores={"accuracy": 0.9454})
+    write_run(tmp_path, "cifar100/sym90", "plus", epochs=2, scores={"accuracy": 0.3})
+    text = render_table("lcnl-accuracy", tmp_path, "markdown")
+    assert row(text, "Co-teaching+")[4] == "–"
+    assert row(text, "NGC")[1] == "94.54 ± 0.35"
+    assert row(text, "ours") == ["–", "94.54 (1)", *["–"] * 7]
+    assert row(text, "ours, two networks") == ["–"] * 9
+    assert row(text, "ours: plus") == [*["–"] * 8, "30.00 (1)"]
+    assert "ours: plus, two networks" not in text
+    assert "Control" not in text
+
+
+def test_ablations_stand_under_the_papers(tmp_path: Path) -> None:
+    cell = "cifar10/sym50"
+    write_run(tmp_path, cell, "ngc--without-geometry", epochs=2, scores={"accuracy": 0.85})
+    write_run(tmp_path, cell, "ngc--learn.epochs-60--without-geometry", epochs=2, scores={"accuracy": 0.8})
+    write_run(tmp_path, cell, "ngc--learn.epochs-60", epochs=2, scores={"accuracy": 0.9})
+    write_run(tmp_path, cell, "plus", epochs=2)
+    found = [
+        [*cells[:2], cells[3]] for cells in rows(render_table("ablation-accuracy", tmp_path, "markdown"))
+    ]
+    at = found.index(["w/o geometry selection", "paper", "85.59"])
+    assert found[at + 1 : at + 4] == [
+        ["", "ours", "85.00 (1)"],
+        ["", "ours: ngc--learn.epochs-60", "80.00 (1)"],
+        ["w/o L_inst", "paper", "94.02"],
+    ]
+    assert found[-3:] == [
+        ["NGC", "paper", "94.54"],
+        ["", "ours", "–"],
+        ["", "ours: ngc--learn.epochs-60", "90.00 (1)"],
+    ]
+
+
+def test_nothing_recorded_is_dashes_everywhere(tmp_path: Path) -> None:
+    for name in table_names():
+        for line in rows(render_table(name, tmp_path, "markdown"))[1:]:
+            if line[0].startswith("ours") or line[1] == "ours":
+                assert set(line[2:]) == {"–"}
+    assert row(render_table("webvision50", tmp_path, "markdown"), "ours") == ["–"] * 4
+    assert "0 runs recorded." in render_table("runs", tmp_path, "markdown")
+
+
+def test_two_networks_equal_a_mean_by_hand(tmp_path: Path) -> None:
+    arrays = [scored_set(seed, 200) for seed in (0, 1)]
+    for seed in (0, 1):
+        write_run(tmp_path, seed=seed, epochs=2, arrays=arrays[seed])
+    write_run(tmp_path, seed=2, epochs=2, arrays=scored_set(2, 200))
+    right = 0
+    for i in range(200):
+        shares = []
+        for found in arrays:
+            e = np.exp(found["logits"][i].astype(np.float64))
+            shares.append(e / e.sum())
+        right += int(np.argmax((shares[0] + shares[1]) / 2)) == arrays[0]["truth"][i]
+    alone = [int((a["logits"][:200].argmax(1) == a["truth"][:200]).sum()) for a in arrays]
+    assert right not in alone
+    text = render_table("lond-accuracy", tmp_path, "markdown")
+    assert row(text, LOND)[-1] == f"{right / 2:.2f}"
+
+
+def test_softmax_and_not_logits_are_averaged(tmp_path: Path) -> None:
+    truth = np.array([1, -1])
+    first = {"logits": np.array([[2.0, 0.0, -2.0], [0, 0, 0]]), "truth": truth}
+    second = {"logits": np.array([[-9.0, 3.0, 2.9], [0, 0, 0]]), "truth": truth}
+    assert (first["logits"] + second["logits"])[0].argmax() == 1
+    pair = [
+        read_record(write_run(tmp_path, seed=seed, epochs=2, arrays=arrays))
+        for seed, arrays in enumerate((first, second))
+    ]
+    shares = [np.exp(a["logits"][0]) / np.exp(a["logits"][0]).sum() for a in (first, second)]
+    assert (shares[0] + shares[1]).argmax() == 0
+    assert ensemble_accuracy(*pair) == 0
+
+
+def test_two_networks_need_the_arrays_of_both_on_the_same_images(tmp_path: Path) -> None:
+    write_run(tmp_path, seed=0, epochs=2, arrays=scored_set(0, 20))
+    write_run(tmp_path, seed=1, epochs=2)
+    assert row(render_table("lond-accuracy", tmp_path, "markdown"), LOND)[-1] == "–"
+    other = scored_set(1, 20)
+    write_run(tmp_path, seed=1, epochs=2, arrays=other | {"truth": other["truth"][::-1]})
+    with pytest.raises(InputError, match="different images"):
+        render_table("lond-accuracy", tmp_path, "markdown")
+
+
+def test_every_run_and_every_scoring_is_listed(tmp_path: Path) -> None:
+    write_run(tmp_path, "cifar10/sym50", seed=1, epochs=3)
+    write_run(tmp_path, split="dev", epochs=2)
+    write_run(tmp_path, method="plus", epochs=2, machine={"time": "2026-11-16T00:00:00Z", "commit": None})
+    assert rows(render_table("runs", tmp_path, "markdown"))[1:] == [
+        ["cifar10/sym50", "test", "ngc", "1", "3", "89.18", "–", "–", "–", "15.30", "4.5", "0123456789"],
+        [LOND, "dev", "ngc", "0", "2", "89.18", "96.00", "0.851", "0.882", "15.30", "4.5", "0123456789"],
+        [LOND, "test", "plus", "0", "2", "89.18", "96.00", "0.851", "0.882", "15.30", "4.5", "–"],
+    ]
+    assert rows(render_table("scorings", tmp_path, "markdown"))[1:] == [
+        ["2026-11-15T01:00:00Z", "cifar10/sym50", "ngc", "1", "89.18", "–", "–", "–", "1" * 10, "0123456789"],
+        ["2026-11-16T00:00:00Z", LOND, "plus", "0", "89.18", "96.00", "0.851", "0.520", "0" * 10, "–"],
+    ]
+
+
+def test_latex_is_escaped(tmp_path: Path) -> None:
+    write_run(tmp_path, "cifar10/sym50", r"a_b & 50% #1 {x} ~^$ c\d--e|f", epochs=2)
+    text = render_table("lcnl-accuracy", tmp_path, "latex")
+    name = r"ours: a\_b \& 50\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\$ c\textbackslash{}d-{}-e|f"
+    assert f"{name} & -- & 89.18 (1) & --" in text
+    assert r"94.54 $\pm$ 0.35" in text
+    assert text.startswith("\\begin{tabular}{lrrrrrrrrr}\n\\hline\nmethod & cifar10/sym20 &")
+    body = text.split(r"\hline")
+    assert all(line.endswith(r"\\") for line in body[2].strip().splitlines())
+    assert r"e\|f" in render_table("lcnl-accuracy", tmp_path, "markdown")
+    assert r"best $\zeta$" in render_table("lond-fmeasure", tmp_path, "latex")
+    assert r"L\_inst" in render_table("ablation-accuracy", tmp_path, "latex")
+
+
+def columns_of(line: str) -> int:
+    return line.replace(r"\&", "").count("&") + 1
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_both_forms_hold_the_same_rows(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path, epochs=2)
+    write_run(tmp_path, "cifar10/sym50", epochs=2)
+    markdown = rows(render_table(name, tmp_path, "markdown"))
+    latex = [line for line in render_table(name, tmp_path, "latex").splitlines() if line.endswith(r"\\")]
+    assert len(latex) == len(markdown)
+    assert {columns_of(line) for line in latex} == {len(markdown[0])}
+
+
+def test_unknown_tables_get_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean lond-auroc"):
+        render_table("lond-aurok", tmp_path, "markdown")
+
+
+def test_a_damaged_score_is_one_line(tmp_path: Path) -> None:
+    scores: dict[str, Any] = {"accuracy": "good"}
+    write_run(tmp_path, epochs=2, scores=scores)
+    with pytest.raises(InputError, match=r"scores\.accuracy is not a number"):
+        render_table("runs", tmp_path, "markdown")
