@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md from the recorded results: no number in it is typed by hand.
+"""Write the measured parts of the docs from the recorded results: no number in them is typed by hand.
 
 python benchmarks/tables.py
 """
@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from common import RESULTS
+from graphclean.bench.tables import render_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 README = Path(__file__).parents[1] / "README.md"
+REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
+LEDGER = ("runs", "lond-accuracy", "lond-auroc", "lond-fmeasure", "scorings")
 OPENING, CLOSING = "<!-- measured: made by benchmarks/tables.py -->", "<!-- /measured -->"
 COLUMNS = {
     "mislabel_f1": "mislabel F1",
@@ -333,13 +336,28 @@ def headline() -> str:
     return "\n\n".join([*parts, " ".join(sentences)])
 
 
-def with_headline(readme: str) -> str:
-    """The README with its measured block made anew."""
-    before, rest = readme.split(OPENING, 1)
-    return before + OPENING + "\n" + headline() + "\n" + CLOSING + rest.split(CLOSING, 1)[1]
+def ledger() -> str:
+    """Tables of the recorded runs that have any of ours in them."""
+    results = Path(__file__).parents[1] / "results"
+    return "\n\n".join(render_table(name, results, "markdown").strip() for name in LEDGER)
+
+
+def with_measured(page: str, block: str) -> str:
+    """A page with its measured block made anew."""
+    before, rest = page.split(OPENING, 1)
+    return before + OPENING + "\n" + block + "\n" + CLOSING + rest.split(CLOSING, 1)[1]
+
+
+def pages() -> dict[Path, str]:
+    """Every page with measured figures, as it should be."""
+    return {
+        PAGE: render(),
+        README: with_measured(README.read_text(), headline()),
+        REPRODUCTION: with_measured(REPRODUCTION.read_text(), ledger()),
+    }
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render())
-    README.write_text(with_headline(README.read_text()))
-    print(PAGE, README)
+    for path, text in pages().items():
+        path.write_text(text)
+        print(path)
