@@ -74,6 +74,8 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     graph = timed(trainer, lambda: trainer.cleaner.step(z, logits))
     for _ in range(5):
         trainer._run_epoch()
+    step = [2 * trainer.batch, 2 * trainer._places([-(-reports[-1].selected // steps)])[0]]
+    alone = timed(trainer, lambda: pass_alone(trainer, step), repeats=50)
     epoch = statistics.median(report.seconds for report in reports)
     cleaning = statistics.median(report.clean_seconds for report in reports)
     through = 2 * len(trainer.inputs) + 2 * reports[-1].selected
@@ -88,9 +90,23 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
         "network": epoch - cleaning - augmentation,
         "images": through,
         "images_per_second": through / (epoch - cleaning - augmentation),
+        "network_alone_images_per_second": sum(step) / alone,
     }
     print(found, flush=True)
     return found
+
+
+def pass_alone(trainer: Trainer, sizes: list[int]) -> None:
+    """A step's batches through the network, back, and an update: no views, no mixup, no losses of ours."""
+    shape = trainer.inputs.shape
+    batches = [torch.randn(n, *shape, device=trainer.device) for n in sizes]
+    if trainer.device.type == "cuda":
+        batches = [batch.contiguous(memory_format=torch.channels_last) for batch in batches]
+    with trainer._precision():
+        outputs = trainer._pass(batches)
+    trainer.optimiser.zero_grad(set_to_none=True)
+    sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
+    trainer.optimiser.step()
 
 
 def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -216,9 +216,7 @@ class Trainer:
         targets, trusted = self._lesson(epoch.cleaned)
         batches = epoch.batches
         # One look at the selection for the whole epoch: how many places each step needs for it.
-        counts = trusted[batches].sum(1).tolist()
-        step_up = BUCKET if self._compiled else 1
-        places = [min(self.batch, -(-count // step_up) * step_up) for count in counts]
+        places = self._places(trusted[batches].sum(1).tolist())
         left = batches[epoch.step :]
         for indices, batch in zip(left, self.inputs.stream(left), strict=True):
             if self._stop:
@@ -236,6 +234,11 @@ class Trainer:
         epoch.seconds += time.perf_counter() - started
         if self.on_epoch is not None:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
+
+    def _places(self, counts: list[int]) -> list[int]:
+        """Places for so many selected samples a step: as many, or up to the next of a few sizes."""
+        multiple = BUCKET if self._compiled else 1
+        return [min(self.batch, -(-count // multiple) * multiple) for count in counts]
 
     def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
         cleaned = epoch.cleaned
