@@ -15,7 +15,7 @@ from .bench.runner import Job, Stopped, find_done, run_job
 from .data.decode import may_write
 from .errors import InputError, suggest
 from .progress import StageProgress
-from .run.device import choose_device
+from .run.device import DeviceName, choose_device
 
 app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
 
@@ -30,14 +30,6 @@ class SplitName(StrEnum):
 
     test = "test"
     dev = "dev"
-
-
-class DeviceName(StrEnum):
-    """Where a run computes."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]

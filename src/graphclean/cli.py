@@ -16,6 +16,7 @@ from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
 from .errors import InputError, RunStopped
 from .progress import StageProgress
+from .run.device import DeviceName
 from .runfolder import plain
 
 app = typer.Typer(
@@ -41,14 +42,6 @@ class NeighbourSearch(StrEnum):
 
     exact = "exact"
     approx = "approx"
-
-
-class DeviceName(StrEnum):
-    """Where to compute."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]

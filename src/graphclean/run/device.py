@@ -1,8 +1,18 @@
 """Where to compute."""
 
+from enum import StrEnum
+
 import torch
 
 from ..errors import InputError
+
+
+class DeviceName(StrEnum):
+    """Where a person may ask to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
 
 def choose_device(name: str) -> torch.device:
