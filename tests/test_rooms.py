@@ -24,8 +24,9 @@ RULES: dict[str, set[str]] = {
     "sources": {"data", "photos"},
     "trained": {"audit", "learn", "ood", "runfolder"},
     "training": {"audit", "config", "data", "graph", "learn", "ood", "trained"},
+    "export": {"audit", "embed", "learn", "ood", "trained"},
     "run": {
-        *("audit", "config", "data", "evaluate", "learn"),
+        *("audit", "config", "data", "evaluate", "export", "learn"),
         *("photos", "runfolder", "sources", "trained", "training"),
     },
     "progress": set(),
@@ -79,8 +80,7 @@ def test_importing_the_package_pulls_in_no_extra() -> None:
     import subprocess
     import sys
 
-    code = (
-        "import sys, graphclean.cli; print([m for m in ('torchvision', 'timm', 'faiss') if m in sys.modules])"
-    )
+    extras = ("torchvision", "timm", "faiss", "onnx", "onnxscript", "onnxruntime")
+    code = f"import sys, graphclean.cli; print([m for m in {extras} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
