@@ -185,7 +185,7 @@ def require_onnx() -> None:
 
 
 def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
-    """The model as the content of one ONNX file, for batches of any size; `metadata` that is no text, as JSON."""
+    """The model as the content of one ONNX file, for batches of any size; metadata but text as JSON."""
     require_onnx()
     weights = sum(t.numel() * t.element_size() for t in [*served.parameters(), *served.buffers()])
     if weights > LIMIT:
