@@ -16,6 +16,4 @@ for path in sys.argv[2:]:
     photo = photo.convert("RGB" if channels == 3 else "L").resize((width, height), Image.Resampling.BICUBIC)
     batch = np.asarray(photo).reshape(1, height, width, channels).transpose(0, 3, 1, 2)
     (probabilities,), (ood_score,), (rejected,) = session.run(None, {"images": batch})
-    print(
-        path, "none of them" if rejected else classes[probabilities.argmax()], probabilities.max(), ood_score
-    )
+    print(path, "none" if rejected else classes[probabilities.argmax()], probabilities.max(), ood_score)
