@@ -240,8 +240,7 @@ def export(
 ) -> None:
     """The model of a run as an ONNX file, pre-processing and OOD score inside (extra onnx)."""
     with StageProgress(quiet=quiet or as_json) as progress:
-        progress.say("exporting, and comparing with PyTorch …")
-        done = run.export(folder, out=out, overwrite=overwrite)
+        done = run.export(folder, out=out, overwrite=overwrite, say=progress.say)
     if as_json:
         _print_json(done.to_dict())
     elif not quiet:

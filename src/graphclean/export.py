@@ -220,7 +220,8 @@ def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
 def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], pd.DataFrame]) -> Agreement:
     """Compare a model under onnxruntime with PyTorch and with `predict`, which judges what `embed` gives.
 
-    An `InputError` where a number is off by more than `TOLERANCE`.
+    An `InputError` where a number is off by more than `TOLERANCE`. Inputs that are not `steady` don't count:
+    of two training samples equally near, either may be the one that is heard.
     """
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()

@@ -1,5 +1,6 @@
 """`graphclean export`: the model of a run as an ONNX file that needs no graphclean to serve."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,21 +40,25 @@ class Exported:
         }
 
 
-def export(run: Path, *, out: Path | None = None, overwrite: bool = False) -> Exported:
-    """Write the model of a run as ONNX, once onnxruntime and PyTorch agree on what it says."""
+def export(
+    run: Path, *, out: Path | None = None, overwrite: bool = False, say: Callable[[str], None] | None = None
+) -> Exported:
+    """Write the model of a run as ONNX, once onnxruntime and PyTorch agree on what it says.
+
+    `say` is told when all is in order and the work begins.
+    """
     require_onnx()
     target = out if out is not None else run / "model.onnx"
-    config = read_config(run)
+    described = read_config(run).get("source", {})
     model = load_predictor(run)
     _check_target(target, overwrite=overwrite)
-    described = config.get("source", {})
     served = Served(model, described.get("embedder"))
     example = served.examples(1)
     text = _input_text(tuple(example.shape[1:]), described, run)
     outputs = dict(zip(OUTPUTS, _meanings(model), strict=True))
     metadata = {
         "graphclean": __version__,
-        "kind": config["kind"],
+        "kind": "train" if isinstance(model, TrainedModel) else "clean",
         "classes": model.classes,
         "input": text,
         "outputs": outputs,
@@ -62,6 +67,8 @@ def export(run: Path, *, out: Path | None = None, overwrite: bool = False) -> Ex
     metadata |= {name: described[name] for name in ("pixels", "columns", "embedder") if name in described}
     if isinstance(model, TrainedModel):
         metadata["zeta"] = model.threshold.zeta
+    if say is not None:
+        say("exporting, and comparing with PyTorch …")
     content = to_onnx(served, metadata)
     agreement = check(content, served, model.predict)
     with replaced(target) as draft:
