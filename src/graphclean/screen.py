@@ -122,11 +122,9 @@ def show_export(exported: dict[str, Any]) -> None:
         f"they differ by {checked['largest_difference']:.1g} at most.",
         soft_wrap=True,
     )
-    serve = (
-        f"python examples/serve.py {out} PHOTO …"
-        if given["name"] == "images"
-        else (f'onnxruntime.InferenceSession("{out}").run(None, {{"features": z}})')
-    )
+    serve = f"python examples/serve.py {out} PHOTO …"
+    if given["name"] == "features":
+        serve = f'onnxruntime.InferenceSession("{out}").run(None, {{"features": z}})'
     console.print(f"Serve: {serve}", soft_wrap=True)
 
 
