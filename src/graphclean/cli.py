@@ -225,6 +225,23 @@ def predict(
 
 
 @app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/model.onnx).")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """The model of a run as an ONNX file, pre-processing and OOD score inside (extra onnx)."""
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = run.export(folder, out=out, overwrite=overwrite, say=progress.say)
+    if as_json:
+        _print_json(done.to_dict())
+    elif not quiet:
+        screen.show_export(done.to_dict())
+
+
+@app.command()
 def demo(
     seed: Annotated[
         int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)

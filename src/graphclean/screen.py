@@ -108,6 +108,26 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
 
 
+def show_export(exported: dict[str, Any]) -> None:
+    """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
+    console = _console()
+    out, checked, given = escape(exported["out"]), exported["checked"], exported["input"]
+    console.print(f"Model: {out} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
+    rows = [("input", given["name"], given["expects"])]
+    rows += [("output", name, meaning) for name, meaning in exported["outputs"].items()]
+    for kind, name, meaning in rows:
+        console.print(f"{kind:<8}{name:<15}{escape(meaning)}", soft_wrap=True)
+    console.print(
+        f"\nonnxruntime and PyTorch agree on {checked['inputs']} inputs: "
+        f"they differ by {checked['largest_difference']:.1g} at most.",
+        soft_wrap=True,
+    )
+    serve = f"python examples/serve.py {out} PHOTO …"
+    if given["name"] == "features":
+        serve = f'onnxruntime.InferenceSession("{out}").run(None, {{"features": z}})'
+    console.print(f"Serve: {serve}", soft_wrap=True)
+
+
 def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
     """Accepted samples by class, and how many were rejected."""
     known = table[table["verdict"] == "known"]["predicted_label"].value_counts()

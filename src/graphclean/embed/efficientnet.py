@@ -25,13 +25,26 @@ class EfficientNetLite0:
     """Pixels a side: half the work of the 224 that it was trained at."""
 
     def __init__(self) -> None:
-        self._network = _speed_up(load_network())
+        self.network = Pooled(_speed_up(load_network()))
 
     @torch.inference_mode()
     def __call__(self, batch: Tensor) -> Tensor:
         """(N, 1280) float32 features of an (N, 3, 160, 160) uint8 batch."""
+        features: Tensor = self.network(batch)
+        return features
+
+
+class Pooled(nn.Module):
+    """From bytes to the mean of the network's last map."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """The features of a uint8 batch."""
         x = batch.contiguous(memory_format=torch.channels_last).float().sub_(127).div_(128)
-        features: Tensor = self._network.extract_features(x)  # type: ignore[operator]
+        features: Tensor = self.network.extract_features(x)  # type: ignore[operator]
         return features.mean((2, 3))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 BATCH = 32
 WORKERS = min(4, os.cpu_count() or 1)
@@ -35,6 +35,10 @@ class Embedder(Protocol):
     @property
     def size(self) -> int:
         """Pixels a side that it takes."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What a call runs, for export."""
 
     def __call__(self, batch: Tensor) -> Tensor:
         """(N, dim) float32 features of an (N, 3, size, size) uint8 batch."""

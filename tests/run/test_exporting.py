@@ -1,0 +1,230 @@
+"""`graphclean export`: the numbers of `graphclean predict`, without graphclean."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from graphclean.data.digits import noisy_digits
+from graphclean.export import to_onnx
+from graphclean.run import exporting
+
+from ..test_cli import everything_below
+from .tiny import TINY, save_digits
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+pytest.importorskip("onnxscript", reason="needs the extra onnx")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parents[2]
+SERVE = ROOT / "examples" / "serve.py"
+ALONE = (
+    "import runpy, sys; sys.modules.update(graphclean=None, torch=None); "
+    "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+"""Runs a script where neither graphclean nor torch can be imported."""
+
+
+@pytest.fixture
+def trained(cli, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
+    save_digits(tmp_path)
+    assert cli("train", "digits.npz", *TINY, "--out", "run", "--quiet").code == 0
+    return tmp_path / "run"
+
+
+def open_model(path: Path):  # type: ignore[no-untyped-def]
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def metadata(path: Path) -> dict[str, str]:
+    return dict(open_model(path).get_modelmeta().custom_metadata_map)
+
+
+def assert_as_predicted(path: Path, inputs: np.ndarray, table: pd.DataFrame) -> None:
+    session = open_model(path)
+    (given,) = session.get_inputs()
+    probabilities, score, rejected = session.run(None, {given.name: inputs})
+    classes = json.loads(metadata(path)["classes"])
+    assert [classes[best] for best in probabilities.argmax(1)] == table.predicted_label.tolist()
+    np.testing.assert_allclose(probabilities.max(1), table.probability, atol=1e-4)
+    np.testing.assert_allclose(score, table.ood_score, atol=1e-4)
+    assert rejected.tolist() == (table.verdict == "ood").tolist()
+
+
+def test_a_network_for_images(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    done = cli("export", "run")
+    assert done.code == 0
+    path = trained / "model.onnx"
+    zeta = json.loads((trained / "summary.json").read_text())["detector"]["zeta"]
+    for words in (
+        f"Model: run/model.onnx ({path.stat().st_size / 2**20:.1f} MiB)",
+        "images         uint8 (N, 1, 8, 8): grey, 0 to 255",
+        "probabilities  float32 (N, 8)",
+        f"s(x) < ζ = {zeta:.3f}",
+        "agree on 33 inputs",
+        "Serve: python examples/serve.py run/model.onnx PHOTO …",
+    ):
+        assert words in done.out
+    cli("predict", "run", "new.npz", "--quiet")
+    table = pd.read_csv(trained / "predictions" / "new.csv")
+    assert_as_predicted(path, np.load(trained.parent / "new.npz")["images"], table)
+    about = metadata(path)
+    assert json.loads(about["classes"]) == list(range(8))
+    assert json.loads(about["zeta"]) == zeta
+    assert json.loads(about["ood_threshold"]) == 1 - zeta
+    assert json.loads(about["pixels"])["kind"] == "bytes"
+    assert about["kind"] == "train"
+    assert about["graphclean"] == json.loads((trained / "config.json").read_text())["graphclean"]
+
+
+def test_json_and_scaled_pixels(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    data = np.load(save_digits(tmp_path))
+    np.savez(tmp_path / "deep.npz", x=data["images"].astype(np.uint16) * 4, y=data["labels"])
+    cli("train", "deep.npz", *TINY, "--out", "run", "--quiet")
+    done = cli("export", "run", "--out", "new/deep.onnx", "--json")
+    told = json.loads(done.out)
+    assert told["out"] == "new/deep.onnx"
+    assert told["bytes"] == (tmp_path / "new" / "deep.onnx").stat().st_size
+    assert told["input"]["name"] == "images"
+    assert told["input"]["expects"].endswith("the training images' 0 to 1020, scaled to that and rounded")
+    assert list(told["outputs"]) == ["probabilities", "ood_score", "rejected"]
+    assert told["checked"]["inputs"] == 33
+    assert 0 <= told["checked"]["largest_difference"] <= 1e-4
+    assert metadata(tmp_path / "new" / "deep.onnx")["input"] == told["input"]["expects"]
+
+
+@pytest.mark.parametrize(
+    "command", [["clean"], ["train", "--set", "learn.epochs=2", "--set", "learn.warmup=1"]]
+)
+def test_features_are_taken_raw(cli, tmp_path: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    digits = noisy_digits(noise=0.3)
+    z = digits.pixels[:400].astype(np.float32) * 1000 + 5
+    table = pd.DataFrame(z, columns=[f"pixel {n}" for n in range(64)])
+    table[:300].assign(label=[f"digit {n}" for n in digits.labels[:300]]).to_parquet(tmp_path / "z.parquet")
+    table[300:].to_parquet(tmp_path / "new.parquet")
+    assert cli(command[0], "z.parquet", *command[1:], "--out", "run", "--quiet").code == 0
+    done = cli("export", "run")
+    assert "features       float32 (N, 64): features as they were given in training, not scaled" in done.out
+    assert 'InferenceSession("run/model.onnx").run(None, {"features": z})' in done.out
+    cli("predict", "run", "new.parquet", "--out", "p.csv", "--quiet")
+    assert_as_predicted(tmp_path / "run" / "model.onnx", z[300:], pd.read_csv(tmp_path / "p.csv"))
+    about = metadata(tmp_path / "run" / "model.onnx")
+    assert json.loads(about["columns"]) == [f"pixel {n}" for n in range(64)]
+    assert ("zeta" in about) == (command[0] == "train")
+
+
+@pytest.mark.skipif(not SERVE.exists(), reason="needs the source tree")
+@pytest.mark.parametrize(
+    "command", [["clean"], ["train", "--set", "learn.epochs=2", "--set", "learn.warmup=1"]]
+)
+def test_photos_are_served_without_graphclean(cli, tmp_path: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra photos")
+    from ..test_photos import COLOURS, paint
+
+    rng = np.random.default_rng(0)
+    for colour in COLOURS:
+        for number in range(16):
+            paint(tmp_path / "photos" / colour / f"{number:02}.png", colour, rng)
+        paint(tmp_path / "new" / f"{colour}.png", colour, rng)
+    odd = Image.fromarray(rng.integers(0, 256, (90, 41, 4), dtype=np.uint8))
+    odd.save(tmp_path / "new" / "transparent.png")
+    upright = Image.Exif()
+    upright[0x0112] = 6
+    odd.convert("RGB").save(tmp_path / "new" / "turned.jpg", exif=upright)
+    cli(command[0], "photos", *command[1:], "--set", "audit.k=8", "--out", "run", "--quiet")
+    done = cli("export", "run", "--out", "m.onnx")
+    assert "uint8 (N, 3, 160, 160): photos upright, RGB" in done.out
+    cli("predict", "run", "new", "--out", "p.csv", "--quiet")
+    table = pd.read_csv(tmp_path / "p.csv")
+    photos = [f"new/{name}" for name in table.id]
+    served = subprocess.run(
+        [sys.executable, "-c", ALONE, str(SERVE), "m.onnx", *photos],
+        cwd=tmp_path, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    lines = served.stdout.splitlines()
+    assert len(lines) == len(table) == 5
+    for line, photo, row in zip(lines, photos, table.itertuples(), strict=True):
+        head, probability, score = line.rsplit(" ", 2)
+        assert head == f"{photo} {'none' if row.verdict == 'ood' else row.predicted_label}"
+        assert float(probability) == pytest.approx(row.probability, abs=1e-4)
+        assert float(score) == pytest.approx(row.ood_score, abs=1e-4)
+
+
+def test_refused(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    folder = trained.parent
+    (folder / "there.onnx").write_bytes(b"mine")
+    (folder / "folder.onnx").mkdir()
+    (folder / "empty").mkdir()
+    before = everything_below(folder)
+
+    def refused(*arguments: str) -> str:
+        done = cli("export", *arguments)
+        assert (done.code, done.out) == (2, "")
+        lines = [line for line in done.err.splitlines() if line != "exporting, and comparing with PyTorch …"]
+        assert len(lines) == 1
+        assert everything_below(folder) == before
+        return str(lines[0])
+
+    assert "absent: no such run folder" in refused("absent")
+    assert "empty: not a run folder" in refused("empty")
+    assert "there.onnx: the file exists; use --overwrite" in refused("run", "--out", "there.onnx")
+    assert "there is a folder of that name" in refused("run", "--out", "folder.onnx", "--overwrite")
+    assert "is written as .onnx" in refused("run", "--out", "model.pt")
+    assert "can't be written: " in refused("run", "--out", "there.onnx/model.onnx")
+    assert "can't be written: File name too long" in refused("run", "--out", f"{'x' * 300}.onnx")
+    assert (folder / "there.onnx").read_bytes() == b"mine"
+
+    real = to_onnx
+
+    def spoiled(served, about):  # type: ignore[no-untyped-def]
+        other = copy.deepcopy(served)
+        with torch.no_grad():
+            other.judge.network.classifier.bias += torch.arange(8)
+        return real(other, about)
+
+    monkeypatch.setattr(exporting, "to_onnx", spoiled)
+    assert "disagrees with PyTorch" in refused("run", "--out", "elsewhere/model.onnx")
+    assert "disagrees with PyTorch" in refused("run", "--out", "there.onnx", "--overwrite")
+    assert (folder / "there.onnx").read_bytes() == b"mine"
+
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            assert refused("run").endswith('the extra "onnx": pip install "graphclean[onnx]"')
+
+
+def test_damaged_runs_are_one_line(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    def refused() -> str:
+        done = cli("export", "run")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.count("\n") == 1
+        assert not (trained / "model.onnx").exists()
+        return str(done.err)
+
+    config, summary = ((trained / name).read_text() for name in ("config.json", "summary.json"))
+    (trained / "summary.json").unlink()
+    assert "its training has not finished" in refused()
+    (trained / "summary.json").write_text(summary)
+    (trained / "config.json").write_text(json.dumps({**json.loads(config), "format": 99}))
+    assert "which is newer; upgrade graphclean" in refused()
+    changed = json.loads(config)
+    del changed["source"]["pixels"]
+    (trained / "config.json").write_text(json.dumps(changed))
+    assert "run: damaged: config.json does not say how pixels are scaled" in refused()
+    (trained / "config.json").write_text(config)
+    model = trained / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole.replace(b"small-conv", b"small-cone"))
+    assert "small-cone: no such network" in refused()
+    model.unlink()
+    assert "no model.safetensors in it" in refused()
+    model.write_bytes(whole)
+    assert cli("export", "run", "--quiet").code == 0
+    assert cli("export", "run", "--quiet", "--overwrite").code == 0
