@@ -1,10 +1,11 @@
 """A model as ONNX with its pre-processing inside, and the check that it says what PyTorch says."""
 
+import io
 import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -280,7 +281,8 @@ def _quiet_exporter() -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        # Older versions of onnxscript print what they optimise.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
             yield
     finally:
