@@ -72,6 +72,12 @@ def is_unfinished(run: Path) -> bool:
     return read_config(run).get("kind") == "train" and not (run / SUMMARY).is_file()
 
 
+def require_finished(run: Path) -> None:
+    """Refuse a training run that has no results yet."""
+    if is_unfinished(run):
+        raise InputError(f"{run}: its training has not finished; go on with `graphclean train … --resume`")
+
+
 @contextmanager
 def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into that becomes `out` only when the block ends well."""

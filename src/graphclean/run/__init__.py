@@ -1,9 +1,23 @@
 """Jobs from a source to a run folder: what the front doors call."""
 
+from .apply import Applied, apply
 from .audit import clean
 from .comparison import Demo, demo
+from .placing import Form
 from .prediction import load_predictor, predict
 from .training import TrainingRun, train
 from .watcher import Watcher
 
-__all__ = ["Demo", "TrainingRun", "Watcher", "clean", "demo", "load_predictor", "predict", "train"]
+__all__ = [
+    "Applied",
+    "Demo",
+    "Form",
+    "TrainingRun",
+    "Watcher",
+    "apply",
+    "clean",
+    "demo",
+    "load_predictor",
+    "predict",
+    "train",
+]
