@@ -301,8 +301,9 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
         model.fit(X, np.array(["a", "b", "OOD"])[y])
     with pytest.raises(InputError, match="neither 0 to 1 nor 0 to 255"):
         model.fit(np.full((240, 4, 5), -3.0), y)
-    with pytest.raises(NotFittedError):
-        model.save(tmp_path / "run")
+    for call in (lambda: model.save(tmp_path / "run"), lambda: model.predict(X)):
+        with pytest.raises(NotFittedError):
+            call()
     assert everything_below(tmp_path) == []
     with pytest.warns(DataWarning, match="k is at most 23"):
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])

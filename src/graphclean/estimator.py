@@ -108,7 +108,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         source = self._read(X)
         preset = self.preset if self.preset is not None else PRESETS[source.kind]
         config = self._configure(preset)
-        self.classes_, labels = _encode(y, len(source.inputs))
+        classes, labels = _encode(y, len(source.inputs))
         place = choose_device(self.device)
         history: list[Metrics] = []
         gpus = range(torch.cuda.device_count()) if place.type == "cuda" else []
@@ -116,7 +116,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             prepared = prepare(source.inputs, labels, config, device=place)
             prepared.trainer.on_epoch = lambda report, _: history.append(epoch_metrics(report, prepared))
             result = finish(prepared, prepared.trainer.train())
-        self.config_, self.model_, self.history_ = config, result.model, history
+        self.classes_, self.model_ = classes, result.model
+        self.config_, self.history_ = config, history
         self.verdicts_ = _with_own_labels(result.audit.verdicts, labels)
         self.summary_ = sum_up(result, prepared, history, preset, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
@@ -148,7 +149,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def save(self, run: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder, as `graphclean train` does; `load` and every `graphclean` command read it."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         with new_run(Path(run), overwrite=overwrite) as folder:
             write_env(folder, self._fingerprint, self.summary_["training"]["device"])
             write_lines(folder / METRICS, self.history_)
@@ -219,7 +220,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _score(self, X: Any, caller: Any) -> tuple[npt.NDArray[Any], Predictions]:
         """The likeliest classes of new samples, and what they rest on."""
-        check_is_fitted(self, msg=f"This %(name)s is not fitted yet; call fit before {caller.__name__}.")
+        message = f"This %(name)s is not fitted yet; call fit before {caller.__name__}."
+        check_is_fitted(self, "model_", msg=message)
         if self._pixels is None and not _are_images(X):
             inputs = _check_features(self, X, reset=False)
         elif self._pixels is not None and _are_images(X):

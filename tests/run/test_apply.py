@@ -361,6 +361,28 @@ def test_what_fails_midway_leaves_nothing(cli, photos: Path, monkeypatch: pytest
     assert "--copy or --link may work" in cli("apply", "run", "--hardlink", "--out", "clean").err
 
 
+def test_an_interrupted_update_goes_on(cli, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    again = ("apply", "run", "--link", "--out", "clean", "--overwrite")
+    with monkeypatch.context() as patch:
+        made: list[object] = []
+        link_to = os.symlink
+
+        def interrupted(original: Path, link: Path) -> None:
+            made.append(link)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+            link_to(original, link)
+
+        patch.setattr("os.symlink", interrupted)
+        done = cli(*again)
+    assert (done.code, done.err) == (130, "graphclean: stopped at once; the same command goes on\n")
+    assert cli(*again).code == 0
+    out = photos.parent / "clean"
+    assert {str(path.relative_to(out)) for path in out.glob("*/*")} == set(PLACED)
+    assert all((out / name).is_symlink() for name in PLACED)
+
+
 def test_arrays_and_formulas(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     digits = noisy_digits(noise=0.3)
     np.savez(tmp_path / "z.npz", z=digits.pixels[:300], y=digits.labels[:300])

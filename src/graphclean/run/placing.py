@@ -17,6 +17,7 @@ import pandas as pd
 from ..audit.embeddings import Progress
 from ..errors import InputError
 from ..runfolder import check_target, new_run, replaced, write_json
+from .stopping import interruptible
 
 Form = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
@@ -123,10 +124,11 @@ def place_files(
     wrong = {name: path for name, path in files.items() if not _is_placed(out / name, path, form)}
     same = _holds(out / MANIFEST, manifest)
     if not dry_run and (before != record or stale or wrong or not same):
+        _refuse_links(out, {*files, *before["files"]})
         try:
-            _refuse_links(out, {*files, *before["files"]})
-            _remove(stale)
-            _fill(out, form, wrong, manifest, record, progress)
+            with interruptible("the same command goes on"):
+                _remove(stale)
+                _fill(out, form, wrong, manifest, record, progress)
         except OSError as error:
             raise InputError(f"{out}: can't be written: {error.strerror}") from error
     return len(stale) + len(wrong) + (not same)
