@@ -7,14 +7,23 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .audit import AuditSettings, clean_embeddings
+    from .estimator import NoisyGraphClassifier
     from .graph import GraphCleaner, GraphSettings
 
-__all__ = ["AuditSettings", "GraphCleaner", "GraphSettings", "__version__", "clean_embeddings"]
+__all__ = [
+    "AuditSettings",
+    "GraphCleaner",
+    "GraphSettings",
+    "NoisyGraphClassifier",
+    "__version__",
+    "clean_embeddings",
+]
 
 _ROOMS = {
     "AuditSettings": ".audit",
     "GraphCleaner": ".graph",
     "GraphSettings": ".graph",
+    "NoisyGraphClassifier": ".estimator",
     "clean_embeddings": ".audit",
 }
 

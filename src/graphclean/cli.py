@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
@@ -239,6 +239,54 @@ def export(
         _print_json(done.to_dict())
     elif not quiet:
         screen.show_export(done.to_dict())
+
+
+@app.command()
+def apply(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="A folder of links to the photos.")] = False,
+    hardlink: Annotated[bool, typer.Option("--hardlink", help="A folder of hard links to them.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="A folder of copies of them.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Where the photos are now, if they have moved.")] = None,
+    drop_uncertain: Annotated[
+        bool, typer.Option("--drop-uncertain", help="Remove what is uncertain (default: its label stays).")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Carry out the verdicts: a manifest with label, action and reason of every sample, or a cleaned folder.
+
+    `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
+    removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
+    The originals are never touched, and a second time nothing changes.
+    """
+    asked = {"link": link, "hardlink": hardlink, "copy": copy}
+    forms: list[run.Form] = [form for form in get_args(run.Form) if asked[form]]
+    if len(forms) > 1:
+        raise InputError("--link, --hardlink and --copy are different folders; give one of them")
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = run.apply(
+            folder,
+            out=out,
+            form=forms[0] if forms else None,
+            data=data,
+            drop_uncertain=drop_uncertain,
+            dry_run=dry_run,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        facts = {"out": str(done.out), "dry_run": dry_run, "changed": done.changed, "warnings": done.notes}
+        _print_json({**facts, **done.counts})
+    elif not quiet:
+        screen.show_applied(done.table, done.counts, done.out, done.changed, done.notes, dry_run=dry_run)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """One tree of frozen settings; presets and `--set section.name=value` on top of it."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -80,6 +80,23 @@ def apply_settings(config: Config, assignments: Sequence[str], sections: Sequenc
             raise InputError(f"--set {assignment}: write it as section.name=value")
         config = _assign(config, name.strip(), text.strip(), f"--set {name.strip()}", sections)
     return config
+
+
+def change_settings(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The same from Python: `{"section.name": value}`."""
+    for name, value in changes.items():
+        config = _assign(config, name, value, name)
+    return config
+
+
+def differing_settings(config: Config, base: Config) -> dict[str, Any]:
+    """What `change_settings` needs to make `config` of `base`."""
+    return {
+        f"{section}.{key}": value
+        for section, values in config.to_dict().items()
+        for key, value in values.items()
+        if value != base.to_dict()[section][key]
+    }
 
 
 def _assign(config: Config, name: str, value: Any, where: str, sections: Sequence[str] = ()) -> Config:

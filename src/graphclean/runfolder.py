@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -28,6 +30,11 @@ MODEL, PROTOTYPES, SUMMARY, METRICS = (
     "summary.json",
     "metrics.jsonl",
 )
+VERDICTS = "verdicts.parquet"
+VERDICT_COLUMNS = {
+    *("id", "given_label", "proposed_label", "verdict"),
+    *("label_quality", "ood_score", "selected", "neighbours"),
+}
 FORMAT = 1
 """Rises when an older version could no longer read what this one writes."""
 
@@ -63,6 +70,12 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 def is_unfinished(run: Path) -> bool:
     """Whether a run folder lacks its results: only training leaves such."""
     return read_config(run).get("kind") == "train" and not (run / SUMMARY).is_file()
+
+
+def require_finished(run: Path) -> None:
+    """Refuse a training run that has no results yet."""
+    if is_unfinished(run):
+        raise InputError(f"{run}: its training has not finished; go on with `graphclean train … --resume`")
 
 
 @contextmanager
@@ -283,7 +296,33 @@ def read_env(run: Path) -> dict[str, Any]:
     return _read_json(run / "env.json")
 
 
+def read_summary(run: Path) -> dict[str, Any]:
+    """What a run found, in numbers."""
+    return _read_json(run / SUMMARY)
+
+
+def read_verdicts(run: Path) -> pd.DataFrame:
+    """The verdicts of a run, one row a sample, in the order of its data."""
+    path = run / VERDICTS
+    _require(path)
+    try:
+        table = pq.read_table(path).to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+    missing = sorted(VERDICT_COLUMNS - set(table.columns))
+    if missing:
+        raise InputError(f"{path}: damaged: no column {missing[0]}")
+    # Lists come back as arrays.
+    return pd.DataFrame(table.assign(neighbours=[list(near) for near in table["neighbours"]]))
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path.parent}: no {path.name} in it: files are missing")
+
+
 def _read_json(path: Path) -> dict[str, Any]:
+    _require(path)
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

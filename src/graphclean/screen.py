@@ -20,6 +20,7 @@ MEANING = {
     "unreadable": "no image",
 }
 CONFUSED_SHOWN = 5
+FIRST_SHOWN = 3
 
 
 def show_audit(summary: Summary, source: str, out: Path) -> None:
@@ -126,6 +127,32 @@ def show_export(exported: dict[str, Any]) -> None:
     if given["name"] == "features":
         serve = f'onnxruntime.InferenceSession("{out}").run(None, {{"features": z}})'
     console.print(f"Serve: {serve}", soft_wrap=True)
+
+
+def show_applied(
+    table: pd.DataFrame, counts: dict[str, int], out: Path, changed: int, notes: list[str], *, dry_run: bool
+) -> None:
+    """How many were kept, relabelled and removed; on a dry run also the first few of each."""
+    console = _console()
+    shown = _table("action", "samples")
+    for action, count in counts.items():
+        shown.add_row(action, f"{count:,}")
+    console.print(shown)
+    console.print()
+    if dry_run:
+        first = _table("action", "id", "reason")
+        for action in counts:
+            for row in table[table["action"] == action].head(FIRST_SHOWN).itertuples():
+                first.add_row(action, escape(str(row.id)), escape(str(row.reason)))
+        console.print(first)
+        console.print(
+            f"\nNothing was written; files to change in {escape(str(out))}: {changed:,}", soft_wrap=True
+        )
+    elif changed:
+        console.print(f"Cleaned: {escape(str(out))} (files changed: {changed:,})", soft_wrap=True)
+    else:
+        console.print(f"Nothing to change: {escape(str(out))} is as it should be", soft_wrap=True)
+    _show_warnings(notes)
 
 
 def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:

@@ -110,10 +110,7 @@ def read_like(
     if holds_images(data, names) and (kind == "images" or names.features_key is None):
         if kind != "images":
             raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
-        try:
-            pixels = Pixels(**described["pixels"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
+        pixels = recorded_pixels(described, run)
         arrays = read_images(data, labels=labels, names=names, labelled=labelled, pixels=pixels)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
     if kind == "images":
@@ -121,6 +118,14 @@ def read_like(
     columns = described.get("columns") if data.suffix.lower() in TABLES else None
     found = read_embeddings(data, labels=labels, names=names, labelled=labelled, columns=columns)
     return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+
+
+def recorded_pixels(described: dict[str, Any], run: Path) -> Pixels:
+    """How the images of a run were scaled, as its config.json has it."""
+    try:
+        return Pixels(**described["pixels"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
 
 
 NAMED = {"features": "embeddings", "images": "images", "photos": "photos"}

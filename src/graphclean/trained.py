@@ -27,6 +27,8 @@ class Predictions:
 
     classes: npt.NDArray[np.int64]
     probability: npt.NDArray[np.float64]
+    probabilities: npt.NDArray[np.float64]
+    """Of every class, by column."""
     similarity: npt.NDArray[np.float64]
 
 
@@ -47,9 +49,10 @@ class TrainedModel:
     def score(self, inputs: npt.NDArray[Any], progress: Told | None = None) -> Predictions:
         """The network on inputs as they were before training: raw features, or uint8 images."""
         z, logits = embed_new(self.network, self._prepare(inputs), progress)
-        probability, classes = logits.double().softmax(1).max(1)
+        probabilities = logits.double().softmax(1)
+        probability, classes = probabilities.max(1)
         similarity = prototype_similarity(z, self.prototypes).amax(1).double()
-        return Predictions(classes.numpy(), probability.numpy(), similarity.numpy())
+        return Predictions(classes.numpy(), probability.numpy(), probabilities.numpy(), similarity.numpy())
 
     def predict(
         self, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Told | None = None
@@ -76,7 +79,7 @@ class TrainedModel:
                 theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
                 raise InputError(f"these images are {theirs} (channels first), the run was trained on {ours}")
             return torch.as_tensor(inputs)
-        array = check_embeddings(inputs)
+        array = check_embeddings(inputs, zeros=True)
         if array.shape[1:] != self.input_shape:
             raise InputError(
                 f"these embeddings have {array.shape[1]} columns, the run was made with {self.input_shape[0]}"

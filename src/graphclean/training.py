@@ -82,7 +82,7 @@ def prepare(
     if inputs.ndim == 4 and inputs.dtype == np.uint8:
         standardiser, tensor = None, torch.as_tensor(inputs)
     else:
-        array = check_embeddings(inputs)
+        array = check_embeddings(inputs, zeros=True)
         standardiser = Standardiser.fit(array)
         tensor = standardiser.rescale(array)
     trainer = Trainer(

@@ -65,6 +65,7 @@ def test_bad_rows_are_counted_and_three_are_named() -> None:
     z[2] = 0
     with pytest.raises(InputError, match=r"all zero in 1 row of 5 \(counted from 0: 2\)"):
         check_embeddings(z)
+    np.testing.assert_array_equal(check_embeddings(z, zeros=True), z)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 
+from graphclean.audit.inputs import Labels
 from graphclean.audit.label_model import Posterior
-from graphclean.audit.verdicts import decide
+from graphclean.audit.verdicts import decide, verdict_table, with_unreadable
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
@@ -41,3 +43,19 @@ def test_quality_is_the_chance_of_the_label_among_known_classes() -> None:
     decision = decide(posterior, np.array([0, 1, -1]), 0.6)
     np.testing.assert_allclose(decision.quality, [0.75, 0, np.nan])
     assert decision.verdict.tolist() == ["ood", "ood", "unlabelled"]
+
+
+@pytest.mark.parametrize(
+    ("unread", "given", "proposed"),
+    [("1", [0, 1, 1], [1, None, 1]), ("x", ["0", "x", "1"], ["1", None, "1"])],
+)
+def test_numbers_stay_numbers_beside_what_cant_be_read(
+    unread: str, given: list[object], proposed: list[object]
+) -> None:
+    labels = Labels(np.array([0, 1]), [0, 1])
+    decision = decide(Posterior(np.array([[0.1, 0.9], [0.1, 0.9]]), np.zeros(2)), labels.codes, 0.6)
+    read = verdict_table(decision, labels, ["a", "c"], np.ones(2, bool), np.zeros((2, 0), np.int64))
+    table = with_unreadable(read, ["a", "b", "c"], np.array([0, 2]), ["0", unread, "1"])
+    assert table.given_label.tolist() == given
+    assert table.proposed_label.astype(object).where(table.proposed_label.notna(), None).tolist() == proposed
+    assert table.verdict.tolist() == ["relabel", "unreadable", "keep"]

@@ -182,6 +182,12 @@ def test_embedding_head_is_one_hidden_layer() -> None:
     torch.testing.assert_close(net.forward_features(1000 * x), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_embedding_head_takes_few_features_as_they_are() -> None:
+    net, x = EmbeddingHead(3, input_shape=(2,)), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    first = net.trunk[1]
+    torch.testing.assert_close(net.forward_features(x), relu(x @ first.weight.T + first.bias))
+
+
 def test_embedding_head_drops_in_training_alone() -> None:
     torch.manual_seed(0)
     net = EmbeddingHead(3, input_shape=(20,), hidden=64, dropout=0.5)

@@ -29,8 +29,11 @@ class Labels:
         return lookup.iloc[codes].reset_index(drop=True)
 
 
-def check_embeddings(z: Any, *, what: str = "embeddings") -> Floats:
-    """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three."""
+def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -> Floats:
+    """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three.
+
+    Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use.
+    """
     try:
         array = np.asarray(_from_torch(z))
     except ValueError as error:
@@ -49,7 +52,8 @@ def check_embeddings(z: Any, *, what: str = "embeddings") -> Floats:
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
     _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values")
-    _refuse_rows(~array.any(1), f"{what} are all zero")
+    if not zeros:
+        _refuse_rows(~array.any(1), f"{what} are all zero")
     return array
 
 

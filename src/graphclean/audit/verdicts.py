@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .inputs import Codes, Labels
+from .inputs import Codes, Labels, encode_labels
 from .label_model import Array, Posterior
 
 VERDICTS = ("keep", "relabel", "ood", "uncertain", "unlabelled")
@@ -107,8 +107,11 @@ def with_unreadable(
     wide["id"] = pd.Series(list(ids), dtype=str)
     wide["verdict"] = wide["verdict"].fillna("unreadable")
     if given is not None:
-        named = pd.Series([name or None for name in given], dtype=object)
-        wide["given_label"] = wide["given_label"].astype(object).where(~missing, named)
+        labels = encode_labels(list(given))
+        wide["given_label"] = labels.names(labels.codes)
+        if not pd.api.types.is_integer_dtype(wide["given_label"].dtype):
+            # A photo that can't be read may carry the only label that is not a number.
+            wide["proposed_label"] = wide["proposed_label"].astype(object).map(str, na_action="ignore")
         wide["selected"] = wide["selected"].astype(object).where(~missing, False).astype(bool)
         wide["neighbours"] = [
             [] if gone else near for gone, near in zip(missing, wide["neighbours"], strict=True)

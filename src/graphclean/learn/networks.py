@@ -183,10 +183,15 @@ class SmallConv(Network):
         return features
 
 
+FEW_FEATURES = 16
+"""Features under which their mean and length, which LayerNorm takes away, may be what tells classes apart."""
+
+
 class EmbeddingHead(Network):
     """One hidden layer on embeddings made elsewhere, where images are out of reach or already well embedded.
 
-    LayerNorm first, so that the scale of the embeddings does not matter.
+    LayerNorm first, so that the length of an embedding does not matter. Of few features it would leave too
+    little, of two a single bit, so there they enter as they are: standardised.
     """
 
     def __init__(
@@ -201,9 +206,9 @@ class EmbeddingHead(Network):
         super().__init__(n_classes, hidden, embedding_dim)
         if len(input_shape) != 1:
             raise InputError(f"embedding-head takes embeddings (d,), not inputs of shape {input_shape}")
-        self.trunk = nn.Sequential(
-            nn.LayerNorm(input_shape[0]), nn.Linear(input_shape[0], hidden), nn.ReLU(), nn.Dropout(dropout)
-        )
+        width = input_shape[0]
+        norm = nn.LayerNorm(width) if width >= FEW_FEATURES else nn.Identity()
+        self.trunk = nn.Sequential(norm, nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout))
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Embeddings (B, d) to features (B, hidden)."""

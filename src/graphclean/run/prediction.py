@@ -13,10 +13,10 @@ from ..errors import InputError
 from ..runfolder import (
     MODEL,
     PROTOTYPES,
-    is_unfinished,
     read_config,
     read_tensors,
     replaced,
+    require_finished,
     safe_csv,
 )
 from ..sources import read_like
@@ -73,8 +73,7 @@ def predict(
 def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:
     """What predicts for new data, from a run folder."""
     trained = read_config(run).get("kind") == "train"
-    if is_unfinished(run):
-        raise InputError(f"{run}: its training has not finished; go on with `graphclean train … --resume`")
+    require_finished(run)
     for name in (MODEL, PROTOTYPES):
         if not (run / name).is_file():
             why = "files are missing" if trained else "the run found no class signal, or files are missing"

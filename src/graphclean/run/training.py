@@ -1,7 +1,7 @@
 """`graphclean train`: from a source to a run folder that can be resumed at any point."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from ..errors import InputError
 from ..learn import EpochReport
 from ..runfolder import (
     METRICS,
-    SUMMARY,
     check_target,
     clear_drafts,
     new_run,
@@ -23,14 +22,13 @@ from ..runfolder import (
     read_lines,
     write_config,
     write_env,
-    write_json,
     write_lines,
-    write_table,
 )
 from ..sources import Source, read_source
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
+from .results import sum_up, write_results
 from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
 from .trusted import Trusted, read_trusted, trusted_accuracy
 from .watcher import Metrics, Watcher
@@ -206,42 +204,10 @@ def _write_results(
     described: dict[str, Any],
     trusted: Trusted | None,
 ) -> TrainingRun:
-    """All files of a finished run; the summary last, as it marks the run as finished."""
-    config = prepared.config
     audit = complete(result.audit, source)
-    notes = list(trusted.notes) if trusted is not None else []
-    cleaned = result.trained.cleaned
-    found = set(cleaned.labels[cleaned.selected].tolist())
-    empty = [str(name) for code, name in enumerate(result.model.classes) if code not in found]
-    if not found:
-        notes.append("not one sample was selected as clean: there are no prototypes, and nothing is rejected")
-    elif empty:
-        some = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
-        notes.append(f"classes without a selected sample, and so without a prototype: {some}")
-    last = epochs[-1] if epochs else {}
-    if last.get("empty_steps"):
-        notes.append(
-            f"{last['empty_steps']} steps of the last epoch had no selected sample, and left out the "
-            "cross-entropy"
-        )
-    summary = audit.summary.to_dict()
-    summary["warnings"] = [*notes, *summary["warnings"]]
-    summary["detector"] = asdict(result.model.threshold)
-    summary["training"] = {
-        "preset": preset,
-        "network": config.learn.network,
-        "input_shape": list(result.model.input_shape),
-        "device": prepared.trainer.device.type,
-        "epochs": config.learn.epochs,
-        "seconds": sum(epoch["seconds"] for epoch in epochs) + result.seconds,
-        "loss": last.get("loss"),
-        "estimated_noise": last.get("estimated_noise"),
-        "trusted_accuracy": last.get("trusted_accuracy"),
-    }
-    write_config(out, "train", described, config.to_dict(), preset)
-    write_table(audit.verdicts, out / "verdicts")
-    result.model.save(out)
-    write_json(out / SUMMARY, summary)
+    notes = trusted.notes if trusted is not None else []
+    summary = sum_up(replace(result, audit=audit), prepared, epochs, preset, notes)
+    write_results(out, prepared.config, preset, described, audit.verdicts, result.model, summary)
     return TrainingRun(out, result, audit, summary)
 
 

@@ -36,7 +36,7 @@ def read_trusted(
             f"{source.inputs.shape[1:]}"
         )
     if found.kind != "images":
-        check_embeddings(found.inputs, what=f"{path}: embeddings")
+        check_embeddings(found.inputs, what=f"{path}: embeddings", zeros=True)
     classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
     theirs = encode_labels(found.labels, len(found.inputs))
     known = np.array([classes.get(str(name), -1) for name in [*theirs.classes, None]])

@@ -1,0 +1,280 @@
+"""`NoisyGraphClassifier`: training, verdicts and prediction in scikit-learn's terms."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+from warnings import warn
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from .audit.inputs import Labels, encode_labels
+from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
+from .data.arrays import to_bytes
+from .errors import DataWarning, InputError
+from .run.device import choose_device
+from .run.prediction import load_predictor
+from .run.results import sum_up, write_results
+from .run.training import PRESETS
+from .run.watcher import Metrics
+from .runfolder import (
+    METRICS,
+    new_run,
+    read_config,
+    read_env,
+    read_lines,
+    read_summary,
+    read_verdicts,
+    write_env,
+    write_lines,
+)
+from .sources import Source, recorded_pixels
+from .trained import Predictions, TrainedModel
+from .training import epoch_metrics, finish, prepare
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError:  # before scikit-learn 1.6 it was a method
+
+    def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
+        """Check `X` and the features it has."""
+        return estimator._validate_data(X, **checks)
+
+
+OOD = "OOD"
+"""What `predict_open` answers in place of a class name; in place of a number it is −1."""
+OF_FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for labels that can't be trusted, with verdicts on them and a detector for the unknown.
+
+    It learns by Noisy Graph Cleaning from features (N, d), or from images (N, H, W), (N, H, W, C) or
+    (N, C, H, W), as `graphclean train` does, to the same numbers.
+
+    >>> model = NoisyGraphClassifier().fit(X, y)
+    >>> model.verdicts_.verdict.value_counts()
+    >>> model.predict(new), model.predict_open(new)
+
+    Parameters
+    ----------
+    preset: a name from `graphclean presets`; None takes `embeddings` for features and `cifar10-lond` for
+        images.
+    settings: changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
+    epochs: the setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
+    random_state: the setting `learn.seed` (a whole number), or a generator to draw it from; None leaves it
+        to the preset, so that two fits agree.
+    device: `auto` (CUDA where there is any), `cpu` or `cuda`.
+
+    Attributes
+    ----------
+    classes_: the classes, sorted.
+    verdicts_: a DataFrame, one row a training sample, as in `verdicts.parquet`.
+    summary_: rates, the detector and warnings, as in `summary.json`.
+    history_: the metrics of every epoch.
+    config_: all settings that were used.
+    model_: the network with its detector.
+    n_features_in_, feature_names_in_: of features, as everywhere in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        preset: str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.preset = preset
+        self.settings = settings
+        self.epochs = epochs
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples and labels; a negative, empty or missing label means unlabelled."""
+        if y is None:
+            name = type(self).__name__
+            raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+        source = self._read(X)
+        preset = self.preset if self.preset is not None else PRESETS[source.kind]
+        config = self._configure(preset)
+        classes, labels = _encode(y, len(source.inputs))
+        place = choose_device(self.device)
+        history: list[Metrics] = []
+        gpus = range(torch.cuda.device_count()) if place.type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus):
+            prepared = prepare(source.inputs, labels, config, device=place)
+            prepared.trainer.on_epoch = lambda report, _: history.append(epoch_metrics(report, prepared))
+            result = finish(prepared, prepared.trainer.train())
+        self.classes_, self.model_ = classes, result.model
+        self.config_, self.history_ = config, history
+        self.verdicts_ = _with_own_labels(result.audit.verdicts, labels)
+        self.summary_ = sum_up(result, prepared, history, preset, source.notes)
+        self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
+        self._pixels = source.pixels
+        self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
+        for message in self.summary_["warnings"]:
+            warn(message, DataWarning, stacklevel=2)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The likeliest class of each sample, whether or not it may be of none."""
+        return np.asarray(self._score(X, self.predict)[0])
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """The probability of each class, by column in the order of `classes_`, as if there were no OOD."""
+        return self._score(X, self.predict_proba)[1].probabilities
+
+    def predict_open(self, X: Any) -> npt.NDArray[Any]:
+        """The class of each sample, or OOD: −1 where classes are numbers, "OOD" where they have names."""
+        classes, found = self._score(X, self.predict_open)
+        rejected = found.similarity < self.model_.threshold.zeta
+        if classes.dtype.kind in "biuf":
+            return np.where(rejected, -1, classes.astype(np.int64))
+        return np.where(rejected, OOD, classes)
+
+    def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
+        """1 − s(x) of Eq. 9: larger is more OOD."""
+        return np.asarray(1 - self._score(X, self.ood_score)[1].similarity)
+
+    def save(self, run: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run folder, as `graphclean train` does; `load` and every `graphclean` command read it."""
+        check_is_fitted(self, "model_")
+        with new_run(Path(run), overwrite=overwrite) as folder:
+            write_env(folder, self._fingerprint, self.summary_["training"]["device"])
+            write_lines(folder / METRICS, self.history_)
+            preset = self.summary_["training"]["preset"]
+            write_results(
+                folder, self.config_, preset, self._source, self.verdicts_, self.model_, self.summary_
+            )
+
+    @classmethod
+    def load(cls, run: str | Path, *, device: str = "auto") -> Self:
+        """The classifier of a training run, made by `save` or by `graphclean train`."""
+        run = Path(run)
+        recorded = read_config(run)
+        if recorded.get("kind") != "train":
+            raise InputError(
+                f"{run}: a run of `{recorded.get('kind')}` holds no classifier; make one with "
+                "`graphclean train`"
+            )
+        model = load_predictor(run, device)
+        assert isinstance(model, TrainedModel)
+        preset = recorded.get("preset")
+        config = recorded_settings(recorded.get("settings", {}), str(run / "config.json"))
+        changes = differing_settings(config, load_preset(preset) if preset is not None else Config())
+        loaded = cls(preset, settings=changes or None, device=device)
+        loaded.config_, loaded.model_ = config, model
+        loaded.classes_ = np.array(model.classes)
+        loaded.verdicts_ = read_verdicts(run)
+        loaded.summary_, loaded.history_ = read_summary(run), read_lines(run / METRICS)
+        loaded._source = dict(recorded.get("source", {}))
+        loaded._fingerprint = str(read_env(run).get("data_sha256"))
+        loaded._pixels = None
+        if model.standardiser is None:
+            loaded._pixels = recorded_pixels(loaded._source, run)
+        else:
+            loaded.n_features_in_ = model.input_shape[0]
+            if loaded._source.get("columns"):
+                loaded.feature_names_in_ = np.array(loaded._source["columns"], dtype=object)
+        return loaded
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: what was learned on a GPU can be used without one."""
+        state: dict[str, Any] = super().__getstate__()
+        model = state.get("model_")
+        if model is not None and next(model.network.parameters()).is_cuda:
+            state = {**state, "model_": replace(model, network=copy.deepcopy(model.network).cpu())}
+        return state
+
+    def _configure(self, preset: str) -> Config:
+        changes = dict(self.settings) if self.settings is not None else {}
+        if self.epochs is not None:
+            changes["learn.epochs"] = self.epochs
+        if isinstance(self.random_state, np.random.RandomState):
+            changes["learn.seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        elif self.random_state is not None:
+            changes["learn.seed"] = self.random_state
+        return change_settings(load_preset(preset), changes)
+
+    def _read(self, X: Any) -> Source:
+        """Training samples of either kind, without labels."""
+        if _are_images(X):
+            for name in OF_FEATURES:
+                self.__dict__.pop(name, None)
+            images, pixels, notes = to_bytes(np.asarray(X))
+            return Source(images, notes=notes, pixels=pixels)
+        array = _check_features(self, X, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        return Source(array, columns=names.tolist() if names is not None else None)
+
+    def _score(self, X: Any, caller: Any) -> tuple[npt.NDArray[Any], Predictions]:
+        """The likeliest classes of new samples, and what they rest on."""
+        message = f"This %(name)s is not fitted yet; call fit before {caller.__name__}."
+        check_is_fitted(self, "model_", msg=message)
+        if self._pixels is None and not _are_images(X):
+            inputs = _check_features(self, X, reset=False)
+        elif self._pixels is not None and _are_images(X):
+            inputs, _, _ = to_bytes(np.asarray(X), self._pixels)
+        else:
+            ours, theirs = ("features", "images") if self._pixels is None else ("images", "features")
+            raise InputError(f"the classifier was trained on {ours}, and these are {theirs}")
+        found = self.model_.score(inputs)
+        return self.classes_[found.classes], found
+
+
+def _are_images(X: Any) -> bool:
+    return getattr(X, "ndim", 2) > 2
+
+
+def _check_features(estimator: Any, X: Any, *, reset: bool) -> npt.NDArray[Any]:
+    least = 2 if reset else 1  # of new samples, a wrong number of features is told first
+    checked = validate_data(
+        estimator, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_features=least
+    )
+    return np.asarray(checked)
+
+
+def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
+    """The classes as they were given, sorted, and the labels by their numbers in that order."""
+    given = column_or_1d(y, warn=True)
+    labelled = _plain(given[~pd.isna(given)])
+    if len(labelled):
+        check_classification_targets(labelled)
+    encoded = encode_labels(given.astype(int) if given.dtype == bool else given, n)
+    if len(encoded.classes) < 2:
+        raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
+    codes, first = np.unique(encoded.codes, return_index=True)
+    values = _plain(given[first[codes >= 0]])
+    order = np.argsort(values)
+    names: list[Any] = [encoded.classes[code] for code in order]
+    if values.dtype.kind not in "biuf":
+        names = [str(name) for name in names]
+    if OOD in names:
+        raise InputError(f"a class is called {OOD}, as predict_open calls what is of no class; rename it")
+    rank = np.append(np.argsort(order), -1)  # the last is for −1, unlabelled
+    return values[order], Labels(rank[encoded.codes], names)
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of Python objects as one of their own type."""
+    return np.array(values.tolist()) if values.dtype == object else values
+
+
+def _with_own_labels(verdicts: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Verdicts with the classes as they are named here: an audit takes "7" for a number."""
+    known = {str(name): code for code, name in enumerate(labels.classes)}
+    proposed = [-1 if pd.isna(name) else known[str(name)] for name in verdicts["proposed_label"]]
+    return verdicts.assign(
+        given_label=labels.names(labels.codes), proposed_label=labels.names(np.array(proposed))
+    )

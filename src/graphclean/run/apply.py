@@ -1,0 +1,223 @@
+"""`graphclean apply`: the verdicts of a run carried out, in a manifest or a cleaned folder of photos."""
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..audit.embeddings import Progress
+from ..data.images import ImageSet, read_image_folder, read_manifest
+from ..errors import InputError
+from ..runfolder import VERDICTS, read_config, read_verdicts, replaced, require_finished, safe_csv
+from .placing import Form, place_files, plan_files
+
+ACTIONS = ("kept", "relabelled", "removed")
+OWN_FILES = (VERDICTS, "verdicts.csv", "unreadable.csv")
+"""Tables of a run folder that must not be replaced."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done, or would be."""
+
+    out: Path
+    table: pd.DataFrame
+    """One row a sample: `id`, `label`, `given_label`, `action`, `reason`; of a folder also `file`."""
+    changed: int
+    """Files written or removed; 0 where all was as it should be."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Samples by action."""
+        return {action: int((self.table["action"] == action).sum()) for action in ACTIONS}
+
+
+def apply(
+    run: Path,
+    *,
+    out: Path | None = None,
+    form: Form | None = None,
+    data: Path | None = None,
+    drop_uncertain: bool = False,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Applied:
+    """Carry out the verdicts of `run`; the originals are never touched.
+
+    Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
+    links or copies of the photos, and the manifest in it. `data` is where the photos are now, if they have
+    moved. What an earlier call wrote alike is left as it is; what differs is replaced with `overwrite`.
+    """
+    source = read_config(run).get("source", {})
+    require_finished(run)
+    if data is not None and form is None:
+        raise InputError(
+            "--data says where photos are, and is of use with --link, --hardlink or --copy alone"
+        )
+    table = decide_actions(read_verdicts(run), drop_uncertain=drop_uncertain)
+    target = out if out is not None else run / ("cleaned.csv" if form is None else "cleaned")
+    _refuse_sources(target, [data, *(source.get(name) for name in ("data", "labels", "trusted"))])
+    if form is None:
+        changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
+        return Applied(target, table, changed)
+    originals = _find_originals(run, source, data, table["id"].tolist())
+    real = Path(os.path.realpath(target))
+    if any(path is not None and path.is_relative_to(real) for path in originals):
+        raise InputError(f"{target}: the run was made from photos in it; choose another --out")
+    plan = plan_files(table["label"].tolist(), originals, (table["action"] == "kept").tolist())
+    table["file"] = [_text(name) if name is not None else None for name in plan.names]
+    manifest = _render(table, ".csv")
+    files = dict(zip(plan.names, originals, strict=True))
+    placed = {name: path for name, path in files.items() if name is not None and path is not None}
+    notes = plan.notes + _lost_notes(table)
+    changed = place_files(
+        target, form, placed, manifest, dry_run=dry_run, overwrite=overwrite, progress=progress
+    )
+    return Applied(target, table, changed, notes)
+
+
+def decide_actions(verdicts: pd.DataFrame, *, drop_uncertain: bool = False) -> pd.DataFrame:
+    """What becomes of every sample, and why.
+
+    `keep` and `uncertain` keep their label (`drop_uncertain` removes the latter), `relabel` takes the
+    proposed one, and `ood` and `unreadable` are removed. A sample that had no label takes the proposed one
+    if it was selected as clean, and is removed otherwise.
+    """
+    columns = ("verdict", "given_label", "proposed_label", "label_quality", "ood_score", "selected")
+    rows = zip(*(verdicts[name] for name in columns), strict=True)
+    decided = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
+    kind = "Int64" if pd.api.types.is_integer_dtype(verdicts["given_label"].dtype) else object
+    labels, actions, reasons = zip(*decided, strict=True) if decided else ([], [], [])
+    return pd.DataFrame(
+        {
+            "id": verdicts["id"],
+            "label": pd.Series(labels, dtype=kind),
+            "given_label": verdicts["given_label"],
+            "action": pd.Series(actions, dtype=object),
+            "reason": pd.Series(reasons, dtype=object),
+        }
+    )
+
+
+def _decide(
+    verdict: str,
+    given: Any,
+    proposed: Any,
+    quality: float,
+    ood: float,
+    selected: bool,
+    *,
+    drop_uncertain: bool,
+) -> tuple[Any, str, str]:
+    """Label, action and reason."""
+    fit, far = _score("label quality", quality), _score("OOD score", ood)
+    if verdict == "keep":
+        return given, "kept", f"the label fits{fit}"
+    if verdict == "relabel":
+        return proposed, "relabelled", f"given {given}, looks like {proposed}{fit}"
+    if verdict == "ood":
+        return None, "removed", f"looks like no known class{far}"
+    if verdict == "uncertain" and drop_uncertain:
+        return None, "removed", f"can't tell whether the label fits{fit}"
+    if verdict == "uncertain":
+        return given, "kept", f"can't tell whether the label fits, so it stays{fit}"
+    if verdict == "unlabelled" and selected:
+        return proposed, "relabelled", f"had no label, looks like {proposed}{far}"
+    if verdict == "unlabelled":
+        return None, "removed", f"had no label, and no class is sure enough{far}"
+    if verdict == "unreadable":
+        return None, "removed", "can't be read"
+    raise InputError(f"{VERDICTS}: damaged: there is no verdict {verdict}")
+
+
+def _score(name: str, value: float) -> str:
+    return "" if pd.isna(value) else f" ({name} {value:.2f})"
+
+
+def _refuse_sources(target: Path, sources: Sequence[Any]) -> None:
+    """Nothing is written to what a run was made from, nor into it."""
+    real = Path(os.path.realpath(target))
+    for source in sources:
+        if source is not None and real.is_relative_to(os.path.realpath(str(source))):
+            raise InputError(f"{target}: lies in {source}, which is never written to; choose another --out")
+
+
+def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
+    if target.suffix.lower() not in (".csv", ".parquet") or target.is_dir():
+        raise InputError(f"{target}: the manifest is a .csv or .parquet; for a folder add --link or --copy")
+    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
+        raise InputError(f"{target}: is a file of the run itself; choose another --out")
+    content = _render(table, target.suffix.lower())
+    try:
+        there = target.read_bytes() if target.exists() else None
+    except OSError as error:
+        raise InputError(f"{target}: can't be read: {error.strerror}") from error
+    if there == content:
+        return 0
+    if there is not None and not overwrite:
+        raise InputError(f"{target}: the file differs; use --overwrite to replace it, or another --out")
+    if not dry_run:
+        with replaced(target) as draft:
+            draft.write_bytes(content)
+    return 1
+
+
+def _render(table: pd.DataFrame, suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    if suffix == ".csv":
+        safe_csv(table).to_csv(buffer, index=False)
+    else:
+        table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _find_originals(
+    run: Path, source: dict[str, Any], data: Path | None, ids: list[str]
+) -> list[Path | None]:
+    """The photo behind each id, resolved; None where it has gone, or may not be opened."""
+    if source.get("kind") != "photos":
+        raise InputError(
+            f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
+            "`graphclean apply` without that writes a manifest"
+        )
+    path = data if data is not None else Path(str(source.get("data")))
+    if not path.exists():
+        raise InputError(
+            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
+            "the photos are now"
+        )
+    images: ImageSet
+    if path.is_dir():
+        images = read_image_folder(path, labelled=False)
+    else:
+        columns = {name: source.get(name) for name in ("path_column", "id_column")}
+        images = read_manifest(path, **columns, labelled=False)
+    if images.ids == ids:
+        found = images.paths
+    else:
+        by_id = dict(zip(images.ids, images.paths, strict=True))
+        if len(by_id) < len(images.ids):
+            raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
+        found = [by_id.get(name) for name in ids]
+    if not any(found):
+        raise InputError(f"{path}: not one of the run's photos is in it")
+    return [None if photo is None else Path(os.path.realpath(photo)) for photo in found]
+
+
+def _lost_notes(table: pd.DataFrame) -> list[str]:
+    lost = table["id"][(table["action"] != "removed") & table["file"].isna()].tolist()
+    if not lost:
+        return []
+    count = "1 photo is" if len(lost) == 1 else f"{len(lost)} photos are"
+    return [f"{count} no longer there, such as {lost[0]}; listed in the manifest without a file"]
+
+
+def _text(name: str) -> str:
+    """A file name as text that can be written: stray bytes are escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

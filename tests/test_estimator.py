@@ -1,0 +1,341 @@
+"""The scikit-learn estimator: its conventions, its labels, and the run folder it shares with the CLI."""
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_classifiers_classes, parametrize_with_checks
+
+from graphclean import NoisyGraphClassifier
+from graphclean.data.digits import noisy_digits
+from graphclean.errors import DataWarning, InputError
+
+from .run.tiny import SETTINGS, TINY, N, save_digits
+from .test_cli import everything_below
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore::graphclean.errors.DataWarning"),
+]
+
+QUICK: dict[str, Any] = {
+    "epochs": 10,
+    "settings": {"learn.warmup": 6, "learn.batch": 32, "graph.k": 10, "audit.k": (10,)},
+}
+DIGITS: dict[str, Any] = {
+    "preset": "demo",
+    "settings": dict(setting.split("=") for setting in SETTINGS),
+}
+
+SKIPPED = {
+    "check_classifiers_classes": "−1 is one of its two classes, and means unlabelled here, as in "
+    "scikit-learn's own semi-supervised classifiers, which the check excuses by name",
+    "check_array_api_input": "skips itself where SCIPY_ARRAY_API is not set",
+}
+
+
+CHECKS = parametrize_with_checks([NoisyGraphClassifier(**QUICK)])
+
+
+# Named again, as older versions give pytest an iterator that it no longer takes.
+@pytest.mark.parametrize(("estimator", "check"), list(CHECKS.args[1]), ids=CHECKS.kwargs["ids"])
+def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
+    name = check.func.__name__
+    if name in SKIPPED:
+        pytest.skip(SKIPPED[name])
+    with warnings.catch_warnings():
+        # The checks warn by themselves, each version in its own way.
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+def test_the_check_of_classes_holds_where_unlabelled_is_known() -> None:
+    check_classifiers_classes("LabelSpreading", NoisyGraphClassifier(**QUICK))
+
+
+@pytest.fixture(scope="module")
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    """Three classes of 6 features."""
+    X, y = make_blobs(240, n_features=6, centers=3, cluster_std=1.5, random_state=0)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs: tuple[np.ndarray, np.ndarray]) -> NoisyGraphClassifier:
+    """A classifier of the blobs by name."""
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return NoisyGraphClassifier(**QUICK).fit(blobs[0], np.array(["ant", "bee", "cat"])[blobs[1]])
+
+
+def test_wrong_labels_are_found_and_not_learned(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs
+    noisy = y.copy()
+    wrong = np.arange(0, 240, 6)
+    noisy[wrong] = (y[wrong] + 1) % 3
+    model = NoisyGraphClassifier(epochs=20, settings=QUICK["settings"]).fit(X, noisy)
+    assert model.score(X, y) > 0.97
+    flagged = model.verdicts_.verdict == "relabel"
+    assert flagged[wrong].mean() > 0.9
+    assert (model.verdicts_.proposed_label.to_numpy() == y).mean() > 0.97
+    assert flagged.drop(index=wrong).mean() < 0.03
+
+
+def test_open_prediction_and_scores(fitted: NoisyGraphClassifier, blobs) -> None:  # type: ignore[no-untyped-def]
+    X = blobs[0]
+    closed, opened, score = fitted.predict(X), fitted.predict_open(X), fitted.ood_score(X)
+    table = fitted.model_.predict(X)
+    rejected = (table.verdict == "ood").to_numpy()
+    assert 0 < rejected.sum() < len(X)
+    np.testing.assert_array_equal(opened == "OOD", rejected)
+    np.testing.assert_array_equal(opened[~rejected], closed[~rejected])
+    assert closed.tolist() == table.predicted_label.tolist()
+    np.testing.assert_array_equal(score, table.ood_score)
+    assert score[rejected].min() > score[~rejected].max()
+    proba = fitted.predict_proba(X)
+    np.testing.assert_allclose(proba.max(1), table.probability)
+    np.testing.assert_array_equal(fitted.classes_[proba.argmax(1)], closed)
+
+
+@pytest.mark.parametrize(
+    ("classes", "unknown"),
+    [
+        ([3, 7, 20], -1),
+        ([3.0, 7.0, 20.0], -1),
+        (["7", "10", "x"], "OOD"),
+        (["10", "7", "8"], "OOD"),
+        ([np.uint8(1), np.uint8(2), np.uint8(200)], -1),
+    ],
+)
+def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], np.array(classes)[blobs[1]]
+    model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    np.testing.assert_array_equal(model.classes_, np.unique(y))
+    assert model.classes_.dtype == y.dtype
+    assert model.score(X, y) > 0.97
+    opened = model.predict_open(X)
+    known = opened != unknown
+    assert not known.all()
+    np.testing.assert_array_equal(opened[known], model.predict(X)[known])
+    same = [str(a) == str(b) for a, b in zip(model.verdicts_.given_label, np.asarray(y), strict=True)]
+    assert all(same) or y.dtype.kind == "f"
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.predict_open(X), opened)
+    np.testing.assert_array_equal(again.classes_, model.classes_)
+
+
+def test_two_truth_values_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], blobs[1] == 1
+    model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    assert model.classes_.dtype == bool
+    assert model.predict(X).dtype == bool
+    assert model.score(X, y) > 0.97
+    assert set(model.predict_open(X)) <= {-1, 0, 1}
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
+def test_unlabelled_names(blobs, missing: Any) -> None:  # type: ignore[no-untyped-def]
+    X, names = blobs[0], np.array(["ant", "bee", "cat"], dtype=object)[blobs[1]]
+    names[::4] = missing
+    model = NoisyGraphClassifier(**QUICK).fit(X, names)
+    assert model.classes_.tolist() == ["ant", "bee", "cat"]
+    assert model.verdicts_.given_label.isna().to_numpy()[::4].all()
+    assert model.verdicts_.given_label.isna().sum() == 60
+    assert not model.verdicts_.verdict[::4].isin(["keep", "relabel"]).any()
+
+
+@pytest.mark.parametrize("unlabelled", [-1, np.nan])
+def test_unlabelled_numbers(blobs, unlabelled: float) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], blobs[1].astype(type(unlabelled))
+    y[::4] = unlabelled
+    model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert (model.predict(X) == blobs[1]).mean() > 0.97
+
+
+def test_settings_reach_training(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs
+    settings = {"learn.epochs": 9, "learn.seed": 4, "learn.warmup": 1}
+    model = NoisyGraphClassifier(settings=settings, epochs=2, random_state=5).fit(X, y)
+    learn = model.config_.learn
+    assert (learn.epochs, learn.seed, learn.warmup, learn.network) == (2, 5, 1, "embedding-head")
+    assert [row["epoch"] for row in model.history_] == [1, 2]
+    assert model.settings == settings
+    drawn = [NoisyGraphClassifier(epochs=1, random_state=np.random.RandomState(3)) for _ in range(2)]
+    first, second = (other.fit(X, y).config_.learn.seed for other in drawn)
+    assert first == second != drawn[0].fit(X, y).config_.learn.seed
+    for bad, message in [({"learn.epoch": 2}, "did you mean learn.epochs"), ({"learn.lr": "x"}, "a number")]:
+        with pytest.raises(InputError, match=message):
+            NoisyGraphClassifier(settings=bad).fit(X, y)
+    with pytest.raises(InputError, match="did you mean embeddings"):
+        NoisyGraphClassifier("embedding").fit(X, y)
+
+
+def test_random_state_decides_all_and_touches_nothing_else(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, second, other = (
+        NoisyGraphClassifier(random_state=seed, **QUICK).fit(X, y).predict_proba(X) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_pickles_and_clones(fitted: NoisyGraphClassifier, blobs) -> None:  # type: ignore[no-untyped-def]
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(blobs[0]), fitted.predict_proba(blobs[0]))
+    np.testing.assert_array_equal(again.ood_score(blobs[0]), fitted.ood_score(blobs[0]))
+    pd.testing.assert_frame_equal(again.verdicts_, fitted.verdicts_)
+    fresh = clone(fitted)
+    assert fresh.get_params() == fitted.get_params()
+    with pytest.raises(NotFittedError, match="call fit before ood_score"):
+        fresh.ood_score(blobs[0])
+
+
+def test_pipelines_cross_validation_and_searches(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs
+    pipeline = make_pipeline(StandardScaler(), NoisyGraphClassifier(**QUICK))
+    assert cross_val_score(pipeline, X, y, cv=3).min() > 0.95
+    grid = {
+        "noisygraphclassifier__epochs": [1, 10],
+        "noisygraphclassifier__settings": [QUICK["settings"], {"learn.lr": 1e-6}],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X, y)
+    assert search.best_params_ == {
+        "noisygraphclassifier__epochs": 10,
+        "noisygraphclassifier__settings": QUICK["settings"],
+    }
+
+
+def test_a_run_folder_holds_all_and_the_cli_reads_it(fitted, blobs, cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    X = blobs[0]
+    fitted.save(tmp_path / "run")
+    with pytest.raises(InputError, match="holds another run"):
+        fitted.save(tmp_path / "run")
+    fitted.save(tmp_path / "run", overwrite=True)
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.predict_open(X), fitted.predict_open(X))
+    pd.testing.assert_frame_equal(again.verdicts_, fitted.verdicts_, check_dtype=False)
+    assert [again.summary_, again.history_] == json.loads(json.dumps([fitted.summary_, fitted.history_]))
+    assert again.config_ == fitted.config_
+    assert again.n_features_in_ == 6
+    assert clone(again).fit(X, blobs[1]).config_ == fitted.config_
+    np.save(tmp_path / "new.npy", X)
+    assert cli("predict", "run", "new.npy", "--out", "new.parquet", "--quiet").code == 0
+    table = pd.read_parquet(tmp_path / "new.parquet")
+    np.testing.assert_array_equal(table.predicted_label, fitted.predict(X))
+    np.testing.assert_array_equal(table.ood_score, fitted.ood_score(X))
+    np.testing.assert_array_equal(table.verdict == "ood", fitted.predict_open(X) == "OOD")
+    again.save(tmp_path / "copy")
+    for name in ("config.json", "verdicts.csv", "summary.json", "metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "copy" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
+
+
+def test_images_learn_as_on_the_command_line(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    save_digits(tmp_path)
+    assert cli("train", "digits.npz", *TINY, "--out", "run", "--quiet", "--device", "cpu").code == 0
+    digits = noisy_digits(noise=0.3)
+    images, labels, new = digits.images[:N], digits.labels[:N], digits.images[N:]
+    model = NoisyGraphClassifier(**DIGITS, device="cpu").fit(images, labels)
+    by_cli = NoisyGraphClassifier.load(tmp_path / "run", device="cpu")
+    np.testing.assert_array_equal(model.predict_proba(new), by_cli.predict_proba(new))
+    np.testing.assert_array_equal(model.predict_open(new), by_cli.predict_open(new))
+    pd.testing.assert_frame_equal(model.verdicts_, by_cli.verdicts_)
+    assert not hasattr(model, "n_features_in_")
+    model.save(tmp_path / "mine")
+    shas = [json.loads((tmp_path / name / "env.json").read_text())["data_sha256"] for name in ("run", "mine")]
+    assert shas[0] == shas[1]
+    for other in (new[:, 0], np.moveaxis(new, 1, 3)):  # grey without a channel, and channels last
+        np.testing.assert_array_equal(model.predict(other), model.predict(new))
+
+
+def test_images_and_features_are_not_taken_for_each_other(fitted, blobs) -> None:  # type: ignore[no-untyped-def]
+    images = noisy_digits().images[:N]
+    with pytest.raises(InputError, match="trained on features, and these are images"):
+        fitted.predict(images)
+    model = NoisyGraphClassifier(**DIGITS).fit(images, noisy_digits().labels[:N])
+    with pytest.raises(InputError, match="trained on images, and these are features"):
+        model.predict(blobs[0])
+    with pytest.raises(InputError, match="these images are 1 × 4 × 8"):
+        model.predict(images[:, :, :4])
+    model.set_params(preset=None, epochs=1).fit(*blobs)
+    assert model.n_features_in_ == 6
+
+
+def test_column_names_are_kept_in_the_run(blobs, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+    frame = pd.DataFrame(blobs[0], columns=list("abcdef"))
+    model = NoisyGraphClassifier(**QUICK).fit(frame, blobs[1])
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    assert again.feature_names_in_.tolist() == list("abcdef")
+    frame[list("fedcba")].to_csv(tmp_path / "new.csv", index=False)  # the CLI goes by names, in any order
+    assert cli("predict", "run", "new.csv", "--out", "out.csv", "--quiet").code == 0
+    assert pd.read_csv(tmp_path / "out.csv").predicted_label.tolist() == model.predict(frame).tolist()
+
+
+def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs
+    model = NoisyGraphClassifier(**QUICK)
+    with pytest.raises(InputError, match="3 labels for 240 samples"):
+        model.fit(X, [0, 1, 0])
+    with pytest.raises(InputError, match="the labels hold 0 class"):
+        model.fit(X, np.full(240, -1))
+    with pytest.raises(InputError, match="a class is called OOD"):
+        model.fit(X, np.array(["a", "b", "OOD"])[y])
+    with pytest.raises(InputError, match="neither 0 to 1 nor 0 to 255"):
+        model.fit(np.full((240, 4, 5), -3.0), y)
+    for call in (lambda: model.save(tmp_path / "run"), lambda: model.predict(X)):
+        with pytest.raises(NotFittedError):
+            call()
+    assert everything_below(tmp_path) == []
+    with pytest.warns(DataWarning, match="k is at most 23"):
+        NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
+
+
+def test_runs_that_are_damaged_newer_or_of_another_kind(fitted, cli, tmp_path: Path, blobs) -> None:  # type: ignore[no-untyped-def]
+    run = tmp_path / "run"
+    fitted.save(run)
+    for name in (
+        "config.json",
+        "env.json",
+        "verdicts.parquet",
+        "model.safetensors",
+        "prototypes.safetensors",
+    ):
+        whole = (run / name).read_bytes()
+        (run / name).unlink()
+        with pytest.raises(InputError, match=rf"no {name} in it"):
+            NoisyGraphClassifier.load(run)
+        (run / name).write_bytes(whole[:40])
+        with pytest.raises(InputError, match="damaged"):
+            NoisyGraphClassifier.load(run)
+        (run / name).write_bytes(whole)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "format": 99}))
+    with pytest.raises(InputError, match="which is newer"):
+        NoisyGraphClassifier.load(run)
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "summary.json").unlink()
+    with pytest.raises(InputError, match="training has not finished"):
+        NoisyGraphClassifier.load(run)
+    np.savez(tmp_path / "z.npz", z=blobs[0], y=blobs[1])
+    cli("clean", "z.npz", "--out", "cleaned", "--quiet")
+    with pytest.raises(InputError, match="a run of `clean` holds no classifier"):
+        NoisyGraphClassifier.load(tmp_path / "cleaned")
