@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from graphclean.data.images import UnreadableImage, open_image, read_image_folder, read_manifest
+from graphclean.data.images import (
+    UnreadableImage,
+    looks_like_manifest,
+    open_image,
+    read_image_folder,
+    read_manifest,
+)
 from graphclean.errors import InputError
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -298,3 +304,14 @@ def test_too_many_pixels_are_refused(
         assert refused(tmp_path / "a.png") == "too many pixels"
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", side * side)
     assert open_image(tmp_path / "a.png").size == (side, side)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_of_photos_is_known_by_any_of_its_first_rows(tmp_path: Path, suffix: str) -> None:
+    table = pd.DataFrame({"path": ["/etc/passwd", "a.jpg"], "label": ["x", "y"]})
+    path = tmp_path / f"table{suffix}"
+    table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path)
+    assert looks_like_manifest(path)
+    none = tmp_path / f"none{suffix}"
+    table.assign(path="here").to_csv(none, index=False) if suffix == ".csv" else table[:1].to_parquet(none)
+    assert not looks_like_manifest(none)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +25,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
 
+GLANCE = 20
+"""Rows by which a table is taken for one of photos or of embeddings."""
 FEW_NUMBERS = 16
 """Number columns from which a table with paths is one of embeddings."""
 
@@ -164,10 +167,12 @@ def looks_like_manifest(path: Path) -> bool:
     A table of embeddings may hold paths too; what it has and a manifest has not is many numbers, or a list.
     """
     try:
-        header, cells = _first_row(path)
+        header, rows = _first_rows(path)
     except (OSError, ValueError, csv.Error, pa.ArrowException):
         return False
-    named = [str(cell) for name, cell in zip(header, cells, strict=False) if name.lower() in PATH_COLUMNS]
+    cells = rows[0] if rows else []
+    places = [place for place, name in enumerate(header) if name.lower() in PATH_COLUMNS]
+    named = [str(row[place]) for row in rows for place in places if place < len(row)]
     numbers = sum(_is_number(cell) for cell in cells)
     lists = any(isinstance(cell, list) or str(cell).lstrip().startswith("[") for cell in cells)
     return (
@@ -175,17 +180,17 @@ def looks_like_manifest(path: Path) -> bool:
     )
 
 
-def _first_row(path: Path) -> tuple[list[str], list[Any]]:
-    """The header and the first row of a table; empty where there is none."""
+def _first_rows(path: Path) -> tuple[list[str], list[list[Any]]]:
+    """The header and the first few rows of a table."""
     if path.suffix.lower() == ".parquet":
         with pq.ParquetFile(path) as file:
             header = list(file.schema_arrow.names)
-            rows = next(file.iter_batches(batch_size=1)).to_pylist() if file.metadata.num_rows else []
-        return header, [rows[0][name] for name in header] if rows else []
+            rows = next(file.iter_batches(batch_size=GLANCE)).to_pylist() if file.metadata.num_rows else []
+        return header, [[row[name] for name in header] for row in rows]
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=_separator(path, file.readline()))
         file.seek(0)
-        return [name.strip() for name in next(reader, [])], next(reader, [])
+        return [name.strip() for name in next(reader, [])], list(islice(reader, GLANCE))
 
 
 def _separator(path: Path, header: str) -> str:
