@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from graphclean.data.loader import ResidentInputs
+from graphclean.errors import InputError
 from graphclean.graph import GraphSettings
 from graphclean.learn import InterruptedRun, LearnSettings, Trainer
 from graphclean.learn.beliefs import DrawnLabels
@@ -49,7 +50,7 @@ def test_a_saved_state_goes_on_with_the_same_draws() -> None:
 
 @pytest.mark.parametrize("other", [beliefs().flip(0), beliefs(59)])
 def test_the_state_of_other_beliefs_is_refused(other: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="other verdicts on the features"):
+    with pytest.raises(InputError, match="other verdicts on the features"):
         DrawnLabels(other, seed=0).load_state_dict(DrawnLabels(beliefs(), seed=0).state_dict())
 
 
@@ -80,3 +81,9 @@ def test_a_run_stopped_within_an_epoch_ends_as_if_nothing_had_been(tmp_path: Pat
     resumed = make(tmp_path / "parts").train(resume=True)
     for name, value in whole.network.state_dict().items():
         assert torch.equal(value, resumed.network.state_dict()[name]), name
+    other = Trainer(
+        ResidentInputs(inputs), torch.zeros(60, dtype=torch.long), 3, dataclasses.replace(HEAD, batch=16),
+        GraphSettings(), checkpoint=tmp_path / "parts",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="labels drawn was True, is False"):
+        other.train(resume=True)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..graph import Cleaned
 
 TOLERANCE = 1e-3
@@ -47,7 +48,10 @@ class DrawnLabels:
         """Take up where `state_dict` left off; refuses the state of other beliefs."""
         saved = state["beliefs"].to(self.beliefs.device)
         if saved.shape != self.beliefs.shape or not torch.allclose(saved, self.beliefs, atol=TOLERANCE):
-            raise ValueError("the saved state was made with other verdicts on the features")
+            raise InputError(
+                "the checkpoint was made with other verdicts on the features; resume with the same audit "
+                "settings, or start anew with --overwrite"
+            )
         self.beliefs = saved
         self.epoch = int(state["epoch"])
         if "labels" in state:

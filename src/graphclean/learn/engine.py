@@ -353,6 +353,7 @@ class Trainer:
         """What a checkpoint must agree with to be resumed."""
         # A generator of one kind of device can't take up another's state.
         size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
+        size["labels drawn"] = isinstance(self.cleaner, DrawnLabels)
         learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
         return {**learn, **{f"graph.{key}": value for key, value in asdict(self.graph).items()}, **size}
 
