@@ -110,12 +110,18 @@ def noisy(truth: Array, kind: str, rate: float, seed: int, n_classes: int = 10) 
     return labels
 
 
-def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
-    """All labellings that are scored."""
+def photo_draws(photos: dict[str, Array], count: int) -> Iterator[Draw]:
+    """The labels as shipped, and others like them: 30 % drawn uniformly."""
     z, truth = photos["train"], photos["truth"]
     yield Draw("photos", "as shipped", z, photos["given"], truth)
-    for seed in range(1, 10):
+    for seed in range(1, count):
         yield Draw("photos", f"sym 30 %, seed {seed}", z, noisy(truth, "sym", 0.3, seed), truth)
+
+
+def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
+    """All labellings that are scored."""
+    yield from photo_draws(photos, 10)
+    z, truth = photos["train"], photos["truth"]
     for group, kind, rate in (("sym 10 %", "sym", 0.1), ("sym 60 %", "sym", 0.6), ("pair 30 %", "pair", 0.3)):
         for seed in range(4):
             yield Draw(group, f"{group}, seed {seed}", z, noisy(truth, kind, rate, seed), truth)

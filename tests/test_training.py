@@ -1,14 +1,19 @@
 """A training job on arrays: from noisy digits to verdicts, a threshold and predictions."""
 
 import numpy as np
+import pandas as pd
 import torch
+from sklearn.metrics import roc_auc_score
+from torch.nn.functional import normalize
 
+from graphclean.audit import audit_embeddings
 from graphclean.audit.inputs import encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.evaluate import score_verdicts
 from graphclean.evaluate.openset import score_open_set
-from graphclean.training import fit
+from graphclean.graph import GraphCleaner
+from graphclean.training import finish, fit, prepare
 
 
 def test_noisy_digits_end_to_end() -> None:
@@ -36,3 +41,50 @@ def test_noisy_digits_end_to_end() -> None:
     assert 0 < result.model.threshold.zeta < 1
     assert new.probability.max() <= 1
     assert result.seconds > 0
+
+
+def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of three overlapping classes and strangers between them, labels 40 % wrong, and the truth."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * np.eye(4, 20)
+    truth = rng.integers(0, 4, 800)
+    features = (centres[truth] + rng.normal(0, 1, (800, 20))).astype(np.float32)
+    given = np.where(rng.random(800) < 0.4, rng.integers(0, 3, 800), np.minimum(truth, 2))
+    given[truth == 3] = rng.integers(0, 3, int((truth == 3).sum()))
+    return features, given, truth
+
+
+def test_heads_on_features_keep_the_verdicts_of_an_audit_and_classify_better() -> None:
+    torch.set_num_threads(1)
+    features, given, truth = blobs()
+    train, test = np.arange(400), np.arange(400, 800)
+    result = fit(features[train], encode_labels(given[train]), load_preset("embeddings"))
+    audit = audit_embeddings(features[train], given[train])
+    assert audit.predictor is not None
+    pd.testing.assert_frame_equal(result.audit.verdicts, audit.verdicts)
+    known = truth[test] < 3
+    new, old = result.predict(features[test]), audit.predictor.predict(features[test])
+    right = (new.classes == truth[test])[known].mean()
+    assert right > (old.predicted_label.to_numpy() == truth[test])[known].mean()
+    assert roc_auc_score(known, new.similarity) > roc_auc_score(known, -old.ood_score) - 0.01
+    # The prototypes are of the selection in the table (Eq. 8).
+    chosen = audit.verdicts.selected.to_numpy()
+    z = result.trained.z[chosen & (audit.verdicts.proposed_label == 1).to_numpy()]
+    assert torch.allclose(result.model.prototypes[1], normalize(z.mean(0), dim=0), atol=1e-5)
+
+
+def test_features_without_a_class_signal_are_cleaned_on_z() -> None:
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    config = apply_settings(load_preset("embeddings"), ["learn.epochs=2"])
+    prepared = prepare(rng.normal(size=(90, 6)), encode_labels(rng.integers(0, 3, 90)), config)
+    assert prepared.features is None
+    assert isinstance(prepared.trainer.cleaner, GraphCleaner)
+    result = finish(prepared, prepared.trainer.train())
+    assert set(result.audit.verdicts.verdict) == {"uncertain"}
+
+
+def test_plain_cross_entropy_on_features_is_told_the_given_labels() -> None:
+    features, given, _ = blobs()
+    config = apply_settings(load_preset("embeddings"), ["learn.method=ce"])
+    assert isinstance(prepare(features, encode_labels(given), config).trainer.cleaner, GraphCleaner)

@@ -16,10 +16,11 @@ from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
 from .config import Config
 from .data.loader import place_inputs
+from .errors import InputError
 from .graph import Cleaned
 from .learn.engine import DivergedError, EpochReport, Trained, Trainer
 from .learn.inference import describe_network
-from .ood import find_threshold, prototype_similarity
+from .ood import class_prototypes, find_threshold, prototype_similarity
 from .trained import Predictions, TrainedModel
 
 Watch = Callable[[EpochReport, Cleaned], None]
@@ -34,6 +35,8 @@ class Prepared:
     config: Config
     standardiser: Standardiser | None
     """For features; None for images."""
+    features: npt.NDArray[Any] | None
+    """What the verdicts are made on, where training takes its labels from them; else that is z."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class TrainingResult:
     model: TrainedModel
     """What judges new data, with ζ from the training set alone."""
     audit: Audit
-    """Verdicts on the trained graph; `selected` is what training used last."""
+    """Verdicts on the trained graph, or on the features; `selected` is what the prototypes are made of."""
     seconds: float
 
     def predict(self, inputs: npt.NDArray[Any]) -> Predictions:
@@ -62,7 +65,7 @@ def fit(
     resume: bool = False,
     watch: Watch | None = None,
 ) -> TrainingResult:
-    """Train on uint8 images (N, C, H, W) or features (N, d), then judge the labels by the trained graph."""
+    """Train on uint8 images (N, C, H, W) or features (N, d), and judge the labels."""
     started = time.perf_counter()
     prepared = prepare(inputs, labels, config, device=device, checkpoint=checkpoint)
     prepared.trainer.on_epoch = watch
@@ -85,15 +88,24 @@ def prepare(
         array = check_embeddings(inputs, zeros=True)
         standardiser = Standardiser.fit(array)
         tensor = standardiser.rescale(array)
+    features = beliefs = None
+    if config.learn.labels_from == "features" and config.learn.method == "ngc":
+        if standardiser is None:
+            raise InputError(
+                "learn.labels_from=features takes embeddings, these are images; take a preset for images"
+            )
+        beliefs = audit_embeddings(array, labels.names(labels.codes), settings=config.audit).beliefs
+        features = array if beliefs is not None else None
     trainer = Trainer(
         place_inputs(tensor, device if device is not None else torch.device("cpu")),
         torch.as_tensor(labels.codes),
         len(labels.classes),
         config.learn,
         config.graph,
+        beliefs=torch.as_tensor(beliefs, dtype=torch.float32) if beliefs is not None else None,
         checkpoint=checkpoint,
     )
-    return Prepared(trainer, labels, config, standardiser)
+    return Prepared(trainer, labels, config, standardiser, features)
 
 
 def finish(
@@ -108,9 +120,12 @@ def finish(
     config, labels = prepared.config, prepared.labels
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
+    judged = trained.z if prepared.features is None else prepared.features
     audit = audit_embeddings(
-        trained.z, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
+        judged, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
     )
+    if prepared.features is not None:
+        trained = _settle(trained, audit, labels)
     closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
     model = TrainedModel(
         network=trained.network,
@@ -128,6 +143,18 @@ def finish(
     )
     audit = replace(audit, verdicts=audit.verdicts.assign(selected=chosen), summary=summary)
     return TrainingResult(trained, model, audit, time.perf_counter() - started)
+
+
+def _settle(trained: Trained, audit: Audit, labels: Labels) -> Trained:
+    """With the verdicts' own selection, and prototypes of it, in place of the last draw."""
+    assert audit.beliefs is not None
+    proposed = torch.as_tensor(audit.beliefs[:, :-1].argmax(1), device=trained.z.device)
+    selected = torch.as_tensor(audit.verdicts["selected"].to_numpy(copy=True), device=trained.z.device)
+    return replace(
+        trained,
+        cleaned=replace(trained.cleaned, labels=proposed, selected=selected, confident=selected),
+        prototypes=class_prototypes(trained.z, proposed, selected, len(labels.classes)),
+    )
 
 
 def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         ),
         "head": (
             ["good.npz", "--preset", "embeddings"],
-            "preset embeddings: embedding-head takes embeddings",
+            "preset embeddings: learn.labels_from=features takes embeddings",
         ),
         "images": (["features.npz", "--preset", "demo"], "preset demo: this network takes images"),
         "network": (["good.npz", "--set", "learn.network=smallconv"], "did you mean small-conv?"),

@@ -46,6 +46,8 @@ class Audit:
     summary: Summary
     predictor: Predictor | None
     """None where a graph stood for the embeddings, or the features carry no class signal."""
+    beliefs: Array | None
+    """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
 
 
 def clean_embeddings(
@@ -143,7 +145,8 @@ def audit_embeddings(
     table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
     k = heard.k if heard is not None else 0
     summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, notes)
-    return Audit(table, summary, predictor)
+    beliefs = np.column_stack(posterior) if posterior is not None else None
+    return Audit(table, summary, predictor, beliefs)
 
 
 def _check_graph(graph: Graph) -> Tensor:

@@ -14,6 +14,7 @@ from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
 from .augment import Mixed, draw_beta, mixup
+from .beliefs import DrawnLabels
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .compiling import Compiled
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
@@ -105,11 +106,15 @@ class Trainer:
         settings: LearnSettings,
         graph: GraphSettings,
         *,
+        beliefs: Tensor | None = None,
         checkpoint: Path | None = None,
         on_epoch: Callable[[EpochReport, Cleaned], None] | None = None,
         on_clean: Callable[[int, Tensor, Cleaned], None] | None = None,
     ) -> None:
-        """`on_clean` hears of an epoch when its graph has decided (its number, z), `on_epoch` at its end."""
+        """`on_clean` hears of an epoch when its graph has decided (its number, z), `on_epoch` at its end.
+
+        With `beliefs` (N, K + 1) the labels of an epoch are drawn from them, and no graph is built.
+        """
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
@@ -129,7 +134,11 @@ class Trainer:
             fused=on_gpu,
         )
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
-        self.cleaner = GraphCleaner(self.labels, n_classes, graph)
+        self.cleaner: GraphCleaner | DrawnLabels
+        if beliefs is not None:
+            self.cleaner = DrawnLabels(beliefs.to(self.device), settings.seed)
+        else:
+            self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
         self.batch = min(settings.batch, len(inputs))
         work = settings.epochs * len(inputs)
@@ -344,6 +353,7 @@ class Trainer:
         """What a checkpoint must agree with to be resumed."""
         # A generator of one kind of device can't take up another's state.
         size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
+        size["labels drawn"] = isinstance(self.cleaner, DrawnLabels)
         learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
         return {**learn, **{f"graph.{key}": value for key, value in asdict(self.graph).items()}, **size}
 

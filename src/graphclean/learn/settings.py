@@ -9,6 +9,7 @@ AugMixVariant = Literal["full", "last-chain", "off"]
 Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
+LabelsFrom = Literal["graph", "features"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class LearnSettings:
     """`ngc`, or `ce`: plain cross-entropy on the given labels, to compare with."""
     network: str = "preact-resnet18"
     """A name from `learn.networks`."""
+    labels_from: LabelsFrom = "graph"
+    """`graph`: cleaned on z at every epoch; `features`: drawn from the verdicts on the features given."""
     epochs: int = 300
     """The last epoch is the result; nothing is picked on a test set."""
     warmup: int = 5
