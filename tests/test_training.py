@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.datasets import make_blobs
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import normalize
 
 from graphclean.audit import audit_embeddings
-from graphclean.audit.inputs import encode_labels
+from graphclean.audit.inputs import Labels, encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.evaluate import score_verdicts
@@ -88,3 +89,13 @@ def test_plain_cross_entropy_on_features_is_told_the_given_labels() -> None:
     features, given, _ = blobs()
     config = apply_settings(load_preset("embeddings"), ["learn.method=ce"])
     assert isinstance(prepare(features, encode_labels(given), config).trainer.cleaner, GraphCleaner)
+
+
+def test_labels_drawn_from_verdicts_keep_the_order_of_the_classes() -> None:
+    """Names that look like numbers sort otherwise as numbers: the columns of the beliefs must not."""
+    features, codes = make_blobs(120, n_features=20, centers=3, random_state=0)
+    labels = Labels(codes, ["10", "7", "8"])
+    config = apply_settings(load_preset("embeddings"), ["learn.epochs=6", "audit.k=10"])
+    result = fit(features, labels, config)
+    assert (result.predict(features).classes == codes).mean() > 0.97
+    assert result.audit.verdicts["given_label"].tolist() == [labels.classes[code] for code in codes]

@@ -118,7 +118,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             result = finish(prepared, prepared.trainer.train())
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
-        self.verdicts_ = _with_own_labels(result.audit.verdicts, labels)
+        self.verdicts_ = result.audit.verdicts
         self.summary_ = sum_up(result, prepared, history, preset, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
         self._pixels = source.pixels
@@ -269,12 +269,3 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array of Python objects as one of their own type."""
     return np.array(values.tolist()) if values.dtype == object else values
-
-
-def _with_own_labels(verdicts: pd.DataFrame, labels: Labels) -> pd.DataFrame:
-    """Verdicts with the classes as they are named here: an audit takes "7" for a number."""
-    known = {str(name): code for code, name in enumerate(labels.classes)}
-    proposed = [-1 if pd.isna(name) else known[str(name)] for name in verdicts["proposed_label"]]
-    return verdicts.assign(
-        given_label=labels.names(labels.codes), proposed_label=labels.names(np.array(proposed))
-    )

@@ -94,7 +94,7 @@ def prepare(
             raise InputError(
                 "learn.labels_from=features takes embeddings, these are images; take a preset for images"
             )
-        beliefs = audit_embeddings(array, labels.names(labels.codes), settings=config.audit).beliefs
+        beliefs = audit_embeddings(array, labels, settings=config.audit, zeros=True).beliefs
         features = array if beliefs is not None else None
     trainer = Trainer(
         place_inputs(tensor, device if device is not None else torch.device("cpu")),
@@ -121,9 +121,7 @@ def finish(
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
     judged = trained.z if prepared.features is None else prepared.features
-    audit = audit_embeddings(
-        judged, labels.names(labels.codes), ids=ids, settings=config.audit, progress=progress
-    )
+    audit = audit_embeddings(judged, labels, ids=ids, settings=config.audit, progress=progress, zeros=True)
     if prepared.features is not None:
         trained = _settle(trained, audit, labels)
     closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()

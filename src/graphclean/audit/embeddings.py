@@ -82,15 +82,20 @@ def audit_embeddings(
     graph: Graph | None = None,
     settings: AuditSettings | None = None,
     progress: Progress | None = None,
+    zeros: bool = False,
 ) -> Audit:
-    """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes."""
+    """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
+
+    `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
+    zero are taken for features like any others rather than for embeddings that failed.
+    """
     settings = settings if settings is not None else AuditSettings()
     tell = progress if progress is not None else lambda *_: None
     notes: list[str] = []
     if (z is None) == (graph is None):
         raise InputError("give either embeddings or a graph")
     if graph is None:
-        array = check_embeddings(z)
+        array = check_embeddings(z, zeros=zeros)
         n, copies = len(array), Copies.find(array)
         standardiser = Standardiser.fit(array)
         unit = standardiser(array[copies.first])

@@ -69,8 +69,12 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     """Number the classes; negative, empty and missing labels become −1 (unlabelled).
 
     Whole numbers, also written as text or as floats, are classes by number and stay numbers; everything
-    else is a class by name.
+    else is a class by name. `Labels` stay as they are.
     """
+    if isinstance(labels, Labels):
+        if n is not None and len(labels.codes) != n:
+            raise InputError(f"there are {len(labels.codes)} labels for {n} samples; each needs one")
+        return labels
     series = labels if isinstance(labels, pd.Series) else pd.Series(_flat(labels), dtype=None)
     if n is not None and len(series) != n:
         raise InputError(f"there are {len(series)} labels for {n} samples; each needs one")
