@@ -111,6 +111,18 @@ def test_images_take_the_paper_s_preset(cli, tmp_path: Path) -> None:  # type: i
     done = cli("train", "digits.npz", *(word for option in options for word in ("--set", option)))
     assert done.code == 0
     assert "preset cifar10-lond, epochs: 1, device: cpu" in done.err
+    assert "takes very long" not in done.err
+
+
+def test_a_large_network_without_a_gpu_is_warned_of(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    digits = noisy_digits()
+    np.savez(tmp_path / "few.npz", images=digits.images[:24], labels=digits.labels[:24])
+    options = ["learn.epochs=1", "learn.warmup=1", "learn.augmix=off", "graph.k=5", "audit.k=5"]
+    done = cli(
+        "train", "few.npz", "--device", "cpu", *(word for option in options for word in ("--set", option))
+    )
+    assert done.code == 0
+    assert "preact-resnet18 takes very long without a GPU; --preset demo has a small network" in done.err
 
 
 def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ SECTIONS = ("audit", "graph", "learn", "ood")
 PRESETS = {"features": "embeddings", "photos": "embeddings", "images": "cifar10-lond"}
 """What is taken where no preset is named."""
 CHECKPOINT = "checkpoint"
+LARGE_NETWORK = "preact-resnet18"
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ def train_source(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
         )
+        if place.type == "cpu" and config.learn.network == LARGE_NETWORK:
+            watcher.say(
+                f"{LARGE_NETWORK} takes very long without a GPU; --preset demo has a small network, and "
+                "`graphclean clean` on embeddings of the images needs none"
+            )
         epochs: list[Metrics] = read_lines(out / METRICS) if resume else []
 
         def watch(report: EpochReport, _: object) -> None:
