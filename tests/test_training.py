@@ -79,7 +79,7 @@ def test_features_without_a_class_signal_are_cleaned_on_z() -> None:
     rng = np.random.default_rng(0)
     config = apply_settings(load_preset("embeddings"), ["learn.epochs=2"])
     prepared = prepare(rng.normal(size=(90, 6)), encode_labels(rng.integers(0, 3, 90)), config)
-    assert prepared.features is None
+    assert prepared.verdicts is None
     assert isinstance(prepared.trainer.cleaner, GraphCleaner)
     result = finish(prepared, prepared.trainer.train())
     assert set(result.audit.verdicts.verdict) == {"uncertain"}

@@ -35,8 +35,9 @@ class Prepared:
     config: Config
     standardiser: Standardiser | None
     """For features; None for images."""
-    features: npt.NDArray[Any] | None
-    """What the verdicts are made on, where training takes its labels from them; else that is z."""
+    ids: Sequence[str] | None
+    verdicts: Audit | None
+    """Those on the features, where training takes its labels from them; else they are made on z."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def prepare(
     labels: Labels,
     config: Config,
     *,
+    ids: Sequence[str] | None = None,
     device: torch.device | None = None,
     checkpoint: Path | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Check inputs and settings against each other, and standardise features; nothing is trained yet."""
     if inputs.ndim == 4 and inputs.dtype == np.uint8:
@@ -88,42 +91,44 @@ def prepare(
         array = check_embeddings(inputs, zeros=True)
         standardiser = Standardiser.fit(array)
         tensor = standardiser.rescale(array)
-    features = beliefs = None
+    verdicts = beliefs = None
     if config.learn.labels_from == "features" and config.learn.method == "ngc":
         if standardiser is None:
             raise InputError(
                 "learn.labels_from=features takes embeddings, these are images; take a preset for images"
             )
-        beliefs = audit_embeddings(array, labels, settings=config.audit, zeros=True).beliefs
-        features = array if beliefs is not None else None
+        found = _judge(array, labels, config, ids, progress)
+        if found.beliefs is not None:
+            verdicts, beliefs = found, torch.as_tensor(found.beliefs, dtype=torch.float32)
     trainer = Trainer(
         place_inputs(tensor, device if device is not None else torch.device("cpu")),
         torch.as_tensor(labels.codes),
         len(labels.classes),
         config.learn,
         config.graph,
-        beliefs=torch.as_tensor(beliefs, dtype=torch.float32) if beliefs is not None else None,
+        beliefs=beliefs,
         checkpoint=checkpoint,
     )
-    return Prepared(trainer, labels, config, standardiser, features)
+    return Prepared(trainer, labels, config, standardiser, ids, verdicts)
 
 
-def finish(
-    prepared: Prepared,
-    trained: Trained,
-    *,
-    ids: Sequence[str] | None = None,
-    progress: Progress | None = None,
-) -> TrainingResult:
+def _judge(
+    z: Any, labels: Labels, config: Config, ids: Sequence[str] | None, progress: Progress | None
+) -> Audit:
+    return audit_embeddings(z, labels, ids=ids, settings=config.audit, progress=progress, zeros=True)
+
+
+def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = None) -> TrainingResult:
     """The detector's threshold, the model for new data, and the verdicts."""
     started = time.perf_counter()
     config, labels = prepared.config, prepared.labels
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
-    judged = trained.z if prepared.features is None else prepared.features
-    audit = audit_embeddings(judged, labels, ids=ids, settings=config.audit, progress=progress, zeros=True)
-    if prepared.features is not None:
+    if prepared.verdicts is not None:
+        audit = prepared.verdicts
         trained = _settle(trained, audit, labels)
+    else:
+        audit = _judge(trained.z, labels, config, prepared.ids, progress)
     closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
     model = TrainedModel(
         network=trained.network,

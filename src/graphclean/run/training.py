@@ -131,7 +131,15 @@ def train_source(
     place = choose_device(device)
     with one_line_errors(config, out / CHECKPOINT):
         try:
-            prepared = prepare(source.inputs, labels, config, device=place, checkpoint=out / CHECKPOINT)
+            prepared = prepare(
+                source.inputs,
+                labels,
+                config,
+                ids=source.ids,
+                device=place,
+                checkpoint=out / CHECKPOINT,
+                progress=watcher.stage,
+            )
         except InputError as error:
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
         if resume:
@@ -166,7 +174,7 @@ def train_source(
         with stoppable(prepared, again, watcher):
             trained = prepared.trainer.train(resume=resume)
         with interruptible(again):
-            result = finish(prepared, trained, ids=source.ids, progress=watcher.stage)
+            result = finish(prepared, trained, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, preset, described, trusted)
 
 
