@@ -279,8 +279,9 @@ def show(summary: dict[str, Any]) -> None:
     print(pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4f}", na_rep="–"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def read_options(what: str | None) -> tuple[Path, Path]:
+    """The data root and the folder of features that the command line names; and the threads are set."""
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--data-root", help="folder with photos/, cifar10/ and tinyimagenet32/")
     parser.add_argument(
         "--cache", type=Path, default=Path("runs/benchmark-features"), help="where features are kept"
@@ -291,8 +292,13 @@ def main() -> None:
         parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
     torch.set_num_threads(THREADS)
     options.cache.mkdir(parents=True, exist_ok=True)
-    photos = embed_photos(root, options.cache / "photos.npz")
-    cifar = embed_cifar(root, options.cache / "cifar.npz")
+    return root, options.cache
+
+
+def main() -> None:
+    root, cache = read_options(__doc__)
+    photos = embed_photos(root, cache / "photos.npz")
+    cifar = embed_cifar(root, cache / "cifar.npz")
     warnings.filterwarnings("ignore", category=FutureWarning)
     everything = list(draws(photos, cifar))
     score_ours(everything[0])  # warm-up

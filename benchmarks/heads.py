@@ -3,18 +3,15 @@
 python benchmarks/heads.py --data-root DATA
 """
 
-import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.metrics import roc_auc_score
 
-from audit import Array, Draw, embed_photos, photo_draws, timed
-from common import THREADS, data_root, save
+from audit import Array, Draw, embed_photos, photo_draws, read_options, timed
+from common import save
 from graphclean.audit import audit_embeddings
 from graphclean.audit.inputs import encode_labels
 from graphclean.config import load_preset
@@ -65,18 +62,8 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root", help="folder with photos/")
-    parser.add_argument(
-        "--cache", type=Path, default=Path("runs/benchmark-features"), help="where features are kept"
-    )
-    options = parser.parse_args()
-    root = data_root(options.data_root)
-    if root is None or not (root / "photos").is_dir():
-        parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(THREADS)
-    options.cache.mkdir(parents=True, exist_ok=True)
-    photos = embed_photos(root, options.cache / "photos.npz")
+    root, cache = read_options(__doc__)
+    photos = embed_photos(root, cache / "photos.npz")
     rows: list[dict[str, Any]] = []
     for draw in photo_draws(photos, DRAWS):
         rows.append({"draw": draw.name, **score(draw, photos["test"], photos["test_truth"])})
