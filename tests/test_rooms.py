@@ -34,7 +34,7 @@ RULES: dict[str, set[str]] = {
     "estimator": {"audit", "config", "data", "run", "runfolder", "sources", "trained", "training"},
     "progress": set(),
     "screen": {"audit", "progress"},
-    "data_cli": {"data", "progress"},
+    "data_cli": {"data", "progress", "screen"},
     "bench_cli": {"bench", "data", "progress", "run"},
     "cli": {"bench_cli", "config", "data", "data_cli", "progress", "run", "runfolder", "screen"},
     "__main__": {"cli"},

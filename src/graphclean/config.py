@@ -91,11 +91,12 @@ def change_settings(config: Config, changes: Mapping[str, Any]) -> Config:
 
 def differing_settings(config: Config, base: Config) -> dict[str, Any]:
     """What `change_settings` needs to make `config` of `base`."""
+    before = base.to_dict()
     return {
         f"{section}.{key}": value
         for section, values in config.to_dict().items()
         for key, value in values.items()
-        if value != base.to_dict()[section][key]
+        if value != before[section][key]
     }
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from .data.fetch import fetch_set
 from .data.named import count_images, data_root, locate
@@ -15,6 +14,7 @@ from .data.registry import SETS, NamedSet, get_set
 from .data.verify import verify_set
 from .errors import InputError
 from .progress import StageProgress
+from .screen import plain_table
 
 app = typer.Typer(help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True)
 
@@ -36,7 +36,7 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
         return
     console = Console(highlight=False)
     console.print(f"Data root: {escape(str(where))}\n", soft_wrap=True)
-    table = _table("name", "found as", "images", "to fetch", "terms")
+    table = plain_table("name", "found as", "images", "to fetch", "terms")
     for row in rows:
         images = ", ".join(f"{count:,} {split}" for split, count in row["images"].items())
         fetch = "–" if row["form"] else f"{row['fetch_bytes'] / 1e6:.0f} MB"
@@ -105,7 +105,7 @@ def verify(
     if not chosen:
         raise InputError(f"no named data set under {where}; `graphclean data list` shows what there could be")
     problems: list[str] = []
-    table = _table("name", "", "checked")
+    table = plain_table("name", "", "checked")
     for named in chosen:
         with StageProgress(quiet=quiet) as progress:
             try:
@@ -124,10 +124,3 @@ def _is_there(named: NamedSet, root: Path) -> bool:
         return locate(named, root) is not None
     except InputError:
         return True  # there, and to be complained of
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2), pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table

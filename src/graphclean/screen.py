@@ -59,7 +59,7 @@ def show_demo(
     console.print(
         f"On new digits, {facts['test_known']} of the classes and {facts['test_ood']} 8s and 9s to reject:"
     )
-    table = _table("", "accuracy", "OOD AUROC", "open-set F", "seconds")
+    table = plain_table("", "accuracy", "OOD AUROC", "open-set F", "seconds")
     for name, row in (("plain cross-entropy", scores["ce"]), ("NGC", scores["ngc"])):
         f = f"{row['f']:.3f}" if "f" in row else "–"
         table.add_row(name, _percent(row["accuracy"]), f"{row['auroc']:.3f}", f, f"{row['seconds']:.1f}")
@@ -69,7 +69,7 @@ def show_demo(
     _show_trained(console, trained)
     verdicts = scores["verdicts"]
     console.print("Verdicts against the truth, which the method never saw:")
-    table = _table("", "")
+    table = plain_table("", "")
     table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
     table.add_row("labels right after", _percent(verdicts["labels_right"]))
     table.add_row("mislabel F1", f"{verdicts['mislabel_f1']:.3f}")
@@ -85,7 +85,7 @@ def show_demo(
 def show_presets(presets: dict[str, str]) -> None:
     """Every preset with what it is for."""
     console = _console()
-    table = _table("preset", "for")
+    table = plain_table("preset", "for")
     for name, purpose in presets.items():
         table.add_row(name, escape(purpose))
     console.print(table)
@@ -101,7 +101,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
         f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class{lost}\n",
         soft_wrap=True,
     )
-    shown = _table("class", "samples")
+    shown = plain_table("class", "samples")
     for name, count in counts["known"].items():
         shown.add_row(escape(str(name)), f"{count:,}")
     console.print(shown)
@@ -134,13 +134,13 @@ def show_applied(
 ) -> None:
     """How many were kept, relabelled and removed; on a dry run also the first few of each."""
     console = _console()
-    shown = _table("action", "samples")
+    shown = plain_table("action", "samples")
     for action, count in counts.items():
         shown.add_row(action, f"{count:,}")
     console.print(shown)
     console.print()
     if dry_run:
-        first = _table("action", "id", "reason")
+        first = plain_table("action", "id", "reason")
         for action in counts:
             for row in table[table["action"] == action].head(FIRST_SHOWN).itertuples():
                 first.add_row(action, escape(str(row.id)), escape(str(row.reason)))
@@ -167,7 +167,7 @@ def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _show_findings(console: Console, summary: Summary) -> None:
-    table = _table("verdict", "samples", "", "right, by its own estimate")
+    table = plain_table("verdict", "samples", "", "right, by its own estimate")
     for name, count in summary.verdicts.items():
         if count == 0 and name in ("unlabelled", "unreadable"):
             continue
@@ -192,7 +192,7 @@ def _show_findings(console: Console, summary: Summary) -> None:
         )
     if summary.confused:
         console.print("\nMost often relabelled:")
-        pairs = _table("given", "proposed", "samples")
+        pairs = plain_table("given", "proposed", "samples")
         for pair in summary.confused[:CONFUSED_SHOWN]:
             pairs.add_row(escape(str(pair["given"])), escape(str(pair["proposed"])), f"{pair['count']:,}")
         console.print(pairs)
@@ -233,7 +233,8 @@ def _console() -> Console:
     return Console(highlight=False)
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """A table without lines; numbers of samples stand to the right."""
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in ("samples", "seconds") else "left")

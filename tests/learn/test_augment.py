@@ -1,6 +1,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,6 @@ from graphclean.learn.augment import (
     apply_augmix,
     apply_crops,
     apply_operations,
-    augmix,
-    crop_and_flip,
     draw_augmix,
     draw_beta,
     draw_crops,
@@ -28,6 +27,15 @@ LEVELS = (0.17, 0.64, 0.97, 1.9, 3.4, 4.7, 5.8, 7.3, 8.6, 9.9)
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def crop_and_flip(images: Tensor, generator: torch.Generator, *, pad: int = 4, flip: bool = True) -> Tensor:
+    return apply_crops(images, draw_crops(len(images), generator, flip=flip), pad=pad)
+
+
+def augmix(images: Tensor, generator: torch.Generator, **settings: Any) -> Tensor:
+    sizes = {name: settings[name] for name in ("width", "depth") if name in settings}
+    return apply_augmix(images, draw_augmix(len(images), generator, **sizes), **settings)
 
 
 def pictures(kind: str, n: int, channels: int, height: int, width: int) -> Tensor:

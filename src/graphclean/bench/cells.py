@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from ..config import Config, apply_settings, load_preset
+from ..config import Config, apply_settings, differing_settings, load_preset
 from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
@@ -132,7 +132,8 @@ def make_method(
     chosen = preset if preset is not None else cell.preset
     start = load_preset(chosen)
     config = apply_settings(start, [*settings, *(WITHOUT[part] for part in without)], sections=SECTIONS)
-    changes = _differences(start, config)
+    differing = differing_settings(config, start)
+    changes = tuple(sorted(f"{key}={_show(value)}" for key, value in differing.items()))
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
     named = [change for change in changes if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)
@@ -141,15 +142,6 @@ def make_method(
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
     return Method(made, chosen, changes, config)
-
-
-def _differences(start: Config, config: Config) -> tuple[str, ...]:
-    changes = []
-    for section in SECTIONS:
-        before, after = asdict(getattr(start, section)), asdict(getattr(config, section))
-        changed = [key for key in after if after[key] != before[key]]
-        changes += [f"{section}.{key}={_show(after[key])}" for key in changed]
-    return tuple(sorted(changes))
 
 
 def _show(value: Any) -> str:

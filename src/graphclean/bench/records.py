@@ -20,9 +20,8 @@ from ..graph import (
     confident_edges,
     judge_confidence,
     knn_graph,
-    largest_components,
-    mutual_edges,
     nearest_neighbours,
+    select_components,
 )
 from ..runfolder import plain, replaced
 
@@ -103,10 +102,8 @@ def compare_strategies(
     labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta)
 
     def by_geometry(nodes: Tensor) -> Tensor:
-        rows, cols = confident_edges(neighbours, nodes)
-        if graph.lcc_edges == "mutual":
-            rows, cols = mutual_edges(rows, cols, len(nodes))
-        return largest_components(rows, cols, labels, nodes, n_classes)
+        edges = confident_edges(neighbours, nodes)
+        return select_components(*edges, labels, nodes, n_classes, graph.lcc_edges)
 
     chosen = {
         "confidence": confident,

@@ -5,7 +5,13 @@ from .components import connected_components
 from .csr import Graph, as_csr, to_scipy
 from .knn import Neighbours, knn_graph, nearest_neighbours
 from .propagation import gather_evidence, normalise_graph, own_weight, propagate, weight_graph
-from .selection import confident_edges, judge_confidence, largest_components, mutual_edges
+from .selection import (
+    confident_edges,
+    judge_confidence,
+    largest_components,
+    mutual_edges,
+    select_components,
+)
 
 __all__ = [
     "Cleaned",
@@ -25,6 +31,7 @@ __all__ = [
     "normalise_graph",
     "own_weight",
     "propagate",
+    "select_components",
     "to_scipy",
     "weight_graph",
 ]

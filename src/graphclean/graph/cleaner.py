@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
 from .propagation import TOLERANCE, Evidence, Symmetrise, gather_evidence, normalise_graph, weight_graph
-from .selection import LccEdges, confident_edges, judge_confidence, largest_components, mutual_edges
+from .selection import LccEdges, confident_edges, judge_confidence, select_components
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,7 @@ class GraphCleaner:
         degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
         selected = confident
         if s.geometry:
-            if s.lcc_edges == "mutual":
-                rows, cols = mutual_edges(rows, cols, len(labels))
-            selected = largest_components(rows, cols, labels, confident, self.n_classes)
+            selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
         self._labels, self._selected = labels, selected
         self.epoch += 1
         return Cleaned(selected, labels, soft, confident, degrees)

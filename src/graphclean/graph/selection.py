@@ -74,3 +74,12 @@ def largest_components(
     rank = torch.where(confident, size * n + (n - 1 - root), -1)
     best = torch.full((n_classes,), -1, device=labels.device).scatter_reduce(0, labels, rank, "amax")
     return confident & (rank == best[labels])
+
+
+def select_components(
+    rows: Tensor, cols: Tensor, labels: Tensor, confident: Tensor, n_classes: int, edges: LccEdges
+) -> Tensor:
+    """Geometry selection: the largest components by all edges between confident nodes, or by mutual ones."""
+    if edges == "mutual":
+        rows, cols = mutual_edges(rows, cols, len(labels))
+    return largest_components(rows, cols, labels, confident, n_classes)

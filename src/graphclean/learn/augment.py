@@ -1,9 +1,8 @@
 """Views of a batch of images, made where the images are: crop and flip, AugMix, mixup.
 
 Images are uint8 (B, C, H, W) with C = 1 or 3. Every sample has draws of its own, from one generator. Shapes
-never depend on a draw and nothing waits for the device, so that CUDA graphs hold. `crop_and_flip` and
-`augmix` are a draw and an `apply_…` of it: the latter is plain tensor code, for torch.compile, which can't
-trace a generator.
+never depend on a draw and nothing waits for the device. A view is a `draw_…` and an `apply_…` of it: the
+latter is plain tensor code, for torch.compile, which can't trace a generator.
 """
 
 import math
@@ -37,13 +36,22 @@ GREY = (19595 / 65536, 38470 / 65536, 7471 / 65536)
 """Shares of red, green and blue in Pillow's grey; sums of them are exact in single precision."""
 
 
-def draw_crops(n: int, generator: Generator) -> Tensor:
-    """The uniform numbers that `apply_crops` needs for `n` images."""
-    return torch.rand(n, 3, generator=generator, device=generator.device)
+def draw_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
+    """The uniform numbers that `apply_crops` needs for `n` images.
+
+    Without `flip` nothing is mirrored, and the crops are the same.
+    """
+    draws = torch.rand(n, 3, generator=generator, device=generator.device)
+    if not flip:
+        draws[:, 2] = 1
+    return draws
 
 
 def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
-    """Crop and flip as `draws` say: row and column offset, then the flip."""
+    """The weak view: a random crop of the image with `pad` black pixels around it, mirrored half the time.
+
+    `draws` say row and column offset, then the flip.
+    """
     height, width = images.shape[2:]
     top, left = (draws[:, :2] * (2 * pad + 1)).long().unsqueeze(2).unbind(1)
     columns = torch.arange(width, device=images.device)
@@ -52,17 +60,6 @@ def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
     index = (rows.unsqueeze(2) + columns.unsqueeze(1)).flatten(1)
     padded = pad_edges(images, (pad, pad, pad, pad)).flatten(2)
     return padded.gather(2, index.unsqueeze(1).expand(-1, images.shape[1], -1)).view(images.shape)
-
-
-def crop_and_flip(images: Tensor, generator: Generator, *, pad: int = 4, flip: bool = True) -> Tensor:
-    """The weak view: a random crop of the image with `pad` black pixels around it, mirrored half the time.
-
-    Without `flip` nothing is mirrored, and the crops are the same.
-    """
-    draws = draw_crops(len(images), generator)
-    if not flip:
-        draws[:, 2] = 1
-    return apply_crops(images, draws, pad=pad)
 
 
 def draw_augmix(n: int, generator: Generator, *, width: int = 3, depth: int = 3) -> Tensor:
@@ -79,7 +76,16 @@ def apply_augmix(
     depth: int = 3,
     variant: Variant = "full",
 ) -> Tensor:
-    """AugMix as `draws` say; all chains of all images go through the operations side by side."""
+    """AugMix (Hendrycks et al., 2020) as published, with all 13 operations: float32, 0 to 255.
+
+    An image goes through `width` chains of 1 to `depth` random operations (published as depth −1, with 3);
+    Dirichlet(1, …, 1) weights make one mixture of them, and Beta(1, 1) mixes that with the image itself.
+    An operation's level is uniform between 0.1 and `severity`, of 10. All chains of all images go through
+    the operations side by side.
+
+    `last-chain` is not AugMix but what the authors' release of the paper does: the mixture is the last chain
+    alone, and the others have no effect. With the same draws that chain is the same in both variants.
+    """
     _check(images, severity)
     chains = read_chains(draws, severity=severity, width=width, depth=depth, variant=variant)
     plan = _plan(chains.operations, chains.levels, chains.signs, *images.shape[2:])
@@ -89,28 +95,6 @@ def apply_augmix(
     share = (chains.weights * chains.mix).view(-1, len(images), 1, 1, 1)
     mixture = (augmented.view(-1, *images.shape) * share).sum(0)
     return mixture + images * (1 - chains.mix).view(-1, 1, 1, 1)
-
-
-def augmix(
-    images: Tensor,
-    generator: Generator,
-    *,
-    severity: float = 1,
-    width: int = 3,
-    depth: int = 3,
-    variant: Variant = "full",
-) -> Tensor:
-    """AugMix (Hendrycks et al., 2020) as published, with all 13 operations: float32, 0 to 255.
-
-    An image goes through `width` chains of 1 to `depth` random operations (published as depth −1, with 3);
-    Dirichlet(1, …, 1) weights make one mixture of them, and Beta(1, 1) mixes that with the image itself.
-    An operation's level is uniform between 0.1 and `severity`, of 10.
-
-    `last-chain` is not AugMix but what the authors' release of the paper does: the mixture is the last chain
-    alone, and the others have no effect. With the same draws that chain is the same in both variants.
-    """
-    draws = draw_augmix(len(images), generator, width=width, depth=depth)
-    return apply_augmix(images, draws, severity=severity, width=width, depth=depth, variant=variant)
 
 
 class Chains(NamedTuple):

@@ -51,7 +51,7 @@ class LearnSettings:
     subgraph_positives: Positives = "release"
     """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
     crop: int = 4
-    """Zero pixels around an image before it is cropped back at random; 0 turns crop and flip off."""
+    """Zero pixels around an image before it is cropped back at random; 0 turns that off."""
     flip: bool = True
     """Mirror images at random; off for digits and letters."""
     augmix: AugMixVariant = "full"

@@ -24,9 +24,7 @@ class Views:
             return both + s.noise * torch.empty_like(both).normal_(generator=self.generator)
         crops = chains = None
         if s.crop > 0 or s.flip:
-            crops = draw_crops(2 * len(batch), self.generator)
-            if not s.flip:
-                crops[:, 2] = 1
+            crops = draw_crops(2 * len(batch), self.generator, flip=s.flip)
         if s.augmix != "off":
             chains = draw_augmix(len(batch), self.generator)
         views: Tensor = self._make(batch, crops, chains, s.crop, s.augmix)

@@ -7,10 +7,10 @@ from typing import Any
 
 from .._version import __version__
 from ..audit import Predictor
-from ..data.arrays import Pixels
 from ..errors import InputError
 from ..export import OUTPUTS, Agreement, Served, check, input_name, require_onnx, to_onnx
 from ..runfolder import read_config, replaced
+from ..sources import recorded_pixels
 from ..trained import TrainedModel
 from .prediction import load_predictor
 
@@ -114,10 +114,7 @@ def _input_text(shape: tuple[int, ...], described: dict[str, Any], run: Path) ->
         )
     if len(shape) == 1:
         return f"float32 ({sizes}): features as they were given in training, not scaled"
-    try:
-        pixels = Pixels(**described["pixels"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
+    pixels = recorded_pixels(described, run)
     colours = "grey" if shape[0] == 1 else "RGB"
     if pixels.kind == "bytes":
         return f"uint8 ({sizes}): {colours}, 0 to 255"
