@@ -11,9 +11,9 @@ import typer
 from .bench.cells import WITHOUT, Cell, get_cell, make_method
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
-from .bench.runner import Job, Stopped, find_done, run_job
+from .bench.runner import GO_ON, Job, find_done, run_job
 from .data.decode import may_write
-from .errors import InputError, suggest
+from .errors import InputError, RunStopped, suggest
 from .progress import StageProgress
 from .run.device import DeviceName, choose_device
 
@@ -96,11 +96,8 @@ def run(
             folder = job.work_folder(work)
             watch = None if quiet else _follow(job)
             result = run_job(job, sources, folder, paths[job], where, keep=keep, watch=watch)
-        except (Stopped, KeyboardInterrupt) as stop:
-            told = str(stop) or "interrupted"
-            typer.echo(f"graphclean: {told}; the same command goes on from there", err=True)
-            number = stop.signal_number if isinstance(stop, Stopped) else 2
-            raise typer.Exit(128 + number) from None
+        except KeyboardInterrupt:
+            raise RunStopped(f"interrupted; {GO_ON}", 130) from None
         if not quiet:
             _show_result(result, paths[job])
 

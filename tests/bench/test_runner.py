@@ -17,9 +17,9 @@ from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_arrays, read_result
 from graphclean.bench.material import Sources, load_sources, prepare
-from graphclean.bench.runner import Job, Stopped, find_done, load_job, run_job
+from graphclean.bench.runner import Job, find_done, load_job, run_job
 from graphclean.data.noise import load_draw
-from graphclean.errors import InputError
+from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
 
 from .builders import MIXED, QUICK, TEST, TRAIN, WRONG
@@ -117,9 +117,9 @@ def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not(
 
     work, path = tmp_path / "cell" / "method" / "run", tmp_path / "0.json"
     # The first time before the second epoch's graph, then in the middle of its steps.
-    with pytest.raises(Stopped, match="interrupted in epoch 2") as stopped:
+    with pytest.raises(RunStopped, match="interrupted in epoch 2") as stopped:
         run_job(job(), sources, work, path, CPU, watch=interrupt)
-    assert stopped.value.signal_number == signal.SIGTERM
+    assert stopped.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
     assert not path.exists()
     plain = runner.Trainer._step
@@ -130,7 +130,7 @@ def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Trainer, "_step", step)
-        with pytest.raises(Stopped, match="interrupted in epoch 2"):
+        with pytest.raises(RunStopped, match="interrupted in epoch 2"):
             run_job(job(), sources, work, path, CPU)
     assert [p.name for p in (work / "checkpoint").iterdir()] == ["epoch-00001-step-000001"]
     records: list[int] = []

@@ -21,7 +21,7 @@ from ..config import Config
 from ..data.loader import ResidentInputs
 from ..data.noise import Split
 from ..data.resize import resampling_control
-from ..errors import InputError
+from ..errors import InputError, RunStopped
 from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
@@ -49,15 +49,9 @@ MAPPED = 5_000
 JOB, DRAW, LOG, CHECKPOINT = "job.json", "draw.npz", "epochs.jsonl", "checkpoint"
 """What a work folder holds."""
 
+GO_ON = "the same command goes on from there"
+
 Watch = Callable[[dict[str, Any]], None]
-
-
-class Stopped(Exception):  # noqa: N818 - not an error
-    """A signal ended a run; its work folder holds all there is to go on from."""
-
-    def __init__(self, signal_number: int, message: str) -> None:
-        super().__init__(message)
-        self.signal_number = signal_number
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,7 @@ def run_job(
             started = time.perf_counter()
             result, arrays = _finish(job, material, trainer, trained)
         except InterruptedRun as stop:
-            raise Stopped(asked.number or signal.SIGINT, f"{job.title}: {stop}") from None
+            raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
         except DivergedError as error:
             raise InputError(f"{job.title}: {error}; a lower learn.lr may help") from error
         except torch.OutOfMemoryError as error:
@@ -172,8 +166,12 @@ def run_job(
     if not keep:
         _remove(work)
     if asked.number is not None:
-        raise Stopped(asked.number, f"{job.title}: interrupted when its result was written")
+        raise _stopped(job, "interrupted when its result was written", asked.number)
     return result
+
+
+def _stopped(job: Job, how: str, number: int) -> RunStopped:
+    return RunStopped(f"{job.title}: {how}; {GO_ON}", 128 + number)
 
 
 def make_trainer(
