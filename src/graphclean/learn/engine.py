@@ -133,6 +133,9 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=on_gpu,
         )
+        for parameter in self.network.parameters():
+            # Warm-up leaves the projector without gradients, and the fused optimiser wants all or none.
+            self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.cleaner: GraphCleaner | DrawnLabels
         if beliefs is not None:
