@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint test-min bench clean
+.PHONY: demo test lint docs test-min bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/graphclean demo --overwrite
@@ -15,6 +15,11 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site in build/docs, with its links checked.
+docs: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/check_links.py
 
 # The tests again with the oldest versions of everything but torch.
 test-min: .venv-min/.ready

@@ -122,12 +122,16 @@ def legend_above(axes: Axes, columns: int = 2) -> None:
     )
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
+METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+"""What must not be written into a file that is to repeat, by its kind."""
+
+
+def save_figure(figure: Figure, stem: Path, kinds: Sequence[str] = ("svg", "png")) -> list[Path]:
     """The figure as SVG and PNG: the same bytes whenever the same is drawn."""
     paths = []
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+    for kind in kinds:
         content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata=metadata)
+        figure.savefig(content, format=kind, metadata=METADATA[kind])
         path = stem.with_name(f"{stem.name}.{kind}")
         with replaced(path) as draft:
             draft.write_bytes(content.getvalue())

@@ -1,0 +1,227 @@
+"""Draw the figures of "How it works" from a run of the demo: python docs/figures.py (about half a minute).
+
+The truth is used to colour and to count, never by the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.manifold import TSNE
+
+from graphclean import plotting
+from graphclean.audit.inputs import encode_labels
+from graphclean.config import apply_settings, load_preset
+from graphclean.data.digits import KNOWN, NoisyDigits, noisy_digits
+from graphclean.run.comparison import TRAINING
+from graphclean.training import TrainingResult, fit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+IMAGES = Path(__file__).parent / "images"
+SHOWN = ("keep", "relabel", "ood")
+"""Verdicts of which samples are shown with their neighbours."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What was selected in an epoch, counted against the truth."""
+
+    number: int
+    warmup: bool
+    counts: dict[str, int]
+    labels_right: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run on digits with all that the figures show of it."""
+
+    digits: NoisyDigits
+    train: npt.NDArray[np.int64]
+    test: npt.NDArray[np.int64]
+    result: TrainingResult
+    epochs: list[Epoch]
+
+    @property
+    def kinds(self) -> npt.NDArray[np.str_]:
+        """Of the training digits, by what is true of their given labels."""
+        return self.kinds_under(self.digits.labels[self.train])
+
+    def kinds_under(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Of the training digits under other labels."""
+        return _kinds(self.digits.truth[self.train], labels)
+
+
+def run_demo(settings: Sequence[str] = (), training: int = TRAINING) -> Story:
+    """The demo's NGC run, with every epoch counted."""
+    torch.set_num_threads(1)
+    digits = noisy_digits()
+    order = np.random.default_rng(0).permutation(len(digits.labels))
+    train, test = order[:training], order[training:]
+    truth, epochs = digits.truth[train], []
+
+    def watch(report: Any, cleaned: Any) -> None:
+        chosen, kinds = cleaned.selected.numpy(), _kinds(truth, cleaned.labels.numpy())
+        counts = {kind: int((chosen & (kinds == kind)).sum()) for kind in plotting.KINDS}
+        right = float((kinds[kinds != "ood"] == "clean").mean())
+        epochs.append(Epoch(report.epoch, report.warmup, counts, right))
+
+    config = apply_settings(load_preset("demo"), settings)
+    result = fit(digits.images[train], encode_labels(digits.labels[train]), config, watch=watch)
+    return Story(digits, train, test, result, epochs)
+
+
+def draw_all(story: Story, out: Path) -> list[Path]:
+    """Every figure, as a file each."""
+    drawings = {
+        "digits-map": (draw_map, "png"),  # 2,400 points are smaller as pixels
+        "digits-epochs": (draw_epochs, "svg"),
+        "digits-border": (draw_border, "svg"),
+        "digits-neighbours": (draw_neighbours, "svg"),
+    }
+    with plotting.look():
+        return [
+            path
+            for name, (draw, kind) in drawings.items()
+            for path in plotting.save_figure(draw(story), out / name, kinds=(kind,))
+        ]
+
+
+def draw_map(story: Story) -> Figure:
+    """Pixels under the labels as given, and z after training under the proposed ones, in two dimensions."""
+    figure, panels = plotting.new_figure(
+        2,
+        width=plotting.PAGE,
+        height=3.6,
+        title=f"{len(story.train):,} noisy digits, two dimensions by t-SNE",
+    )
+    proposed = story.result.audit.verdicts["proposed_label"].to_numpy(dtype=np.int64)
+    for axes, points, kinds, name in (
+        (panels[0], story.digits.pixels[story.train], story.kinds, "before: pixels, labels as given"),
+        (
+            panels[1],
+            story.result.trained.z.numpy(),
+            story.kinds_under(proposed),
+            "after: z, labels as proposed",
+        ),
+    ):
+        places = TSNE(init="pca", random_state=0).fit_transform(points)
+        for kind, style in plotting.KINDS.items():
+            at = places[kinds == kind]
+            line = {"linewidths": 0.8} if style.marker == "x" else {"edgecolors": "none"}
+            axes.scatter(*at.T, s=8, color=style.colour, marker=style.marker, alpha=0.75, **line)
+        axes.set_xlabel(name)
+        _bare(axes)
+    handles = [
+        panels[0].scatter(
+            [], [], color=style.colour, marker=style.marker, s=14, label=plotting.KIND_NAMES[kind]
+        )
+        for kind, style in plotting.KINDS.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_epochs(story: Story) -> Figure:
+    """What the selected set holds, and how many labels are right, epoch by epoch."""
+    figure, (selected, right) = plotting.new_figure(
+        2, width=plotting.PAGE, height=2.5, title="The demo's digits, epoch by epoch"
+    )
+    numbers = [epoch.number for epoch in story.epochs]
+    warmup = sum(epoch.warmup for epoch in story.epochs)
+    for axes in (selected, right):
+        axes.axvspan(0.5, warmup + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
+        axes.set_xlabel("epoch (warm-up in grey)")
+    for kind, style in plotting.KINDS.items():
+        counts = [epoch.counts[kind] for epoch in story.epochs]
+        plotting.draw_series(selected, numbers, counts, style, plotting.KIND_NAMES[kind])
+    selected.set_ylabel("digits selected")
+    plotting.legend_above(selected, columns=3)
+    before = 100 * float((story.kinds[story.kinds != "ood"] == "clean").mean())
+    after = [100 * epoch.labels_right for epoch in story.epochs]
+    plotting.draw_series(right, numbers, after, plotting.STYLES[0], "corrected")
+    plotting.draw_series(right, numbers, [before] * len(numbers), plotting.STYLES[1], "as given")
+    right.set_ylabel("labels of 0 to 7 right, %")
+    plotting.legend_above(right)
+    return figure
+
+
+def draw_border(story: Story) -> Figure:
+    """s(x) of new digits, and where ζ lies."""
+    figure, (axes,) = plotting.new_figure(
+        1, width=plotting.PAGE, height=2.4, title="New digits, none of which was trained on"
+    )
+    similarity = story.result.predict(story.digits.images[story.test]).similarity
+    strange = story.digits.is_ood[story.test]
+    bins = np.linspace(min(0.0, float(similarity.min())), 1, 61)
+    for rows, kind, name in ((~strange, "clean", "0 to 7"), (strange, "ood", "8 and 9, of no class")):
+        colour = plotting.KINDS[kind].colour
+        axes.hist(similarity[rows], bins, color=colour, alpha=0.65, label=name)
+    zeta = story.result.model.threshold.zeta
+    axes.axvline(zeta, color=plotting.BLACK, linewidth=1)
+    axes.annotate(f"ζ = {zeta:.2f}: rejected to the left", (zeta, 0.9), xycoords=("data", "axes fraction"),
+                  ha="right", xytext=(-5, 0), textcoords="offset points", fontsize=6.5)  # fmt: skip
+    axes.set_xlabel("s(x), likeness to the nearest prototype")
+    axes.set_ylabel("digits")
+    plotting.legend_above(axes)
+    return figure
+
+
+def draw_neighbours(story: Story) -> Figure:
+    """A sample of each verdict, with the five that spoke loudest."""
+    from matplotlib.figure import Figure
+
+    table = story.result.audit.verdicts
+    rows = [_example(story, verdict) for verdict in SHOWN if (table["verdict"] == verdict).any()]
+    figure = Figure(figsize=(plotting.PAGE, 1.15 * len(rows)), layout="constrained")
+    for line, row in enumerate(rows):
+        sample = table.iloc[row]
+        near = [int(name) for name in sample["neighbours"]]
+        verdict = sample["verdict"]
+        said = f"→ {sample['proposed_label']}" if verdict == "relabel" else ""
+        for column, (at, title) in enumerate(
+            [(row, f"{verdict}\ngiven {sample['given_label']} {said}")]
+            + [(at, f"given {table.iloc[at]['given_label']}") for at in near]
+        ):
+            axes = figure.add_subplot(len(rows), 6, 6 * line + column + 1)
+            axes.imshow(story.digits.images[story.train[at], 0], cmap="gray_r", interpolation="nearest")
+            axes.set_title(title, fontsize=6.5, fontweight="bold" if column == 0 else "normal")
+            _bare(axes)
+            if column == 0:
+                for spine in axes.spines.values():
+                    spine.set(visible=True, linewidth=1.5, color=plotting.BLUE)
+    return figure
+
+
+def _kinds(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+    return np.where(truth >= KNOWN, "ood", np.where(labels == truth, "clean", "wrong"))
+
+
+def _example(story: Story, verdict: str) -> int:
+    """The sample of a verdict that is the median in how sure it is: neither the best case nor the worst."""
+    table = story.result.audit.verdicts
+    by = "ood_score" if verdict == "ood" else "label_quality"
+    ordered = table[table["verdict"] == verdict].sort_values(by)
+    return int(ordered.index[len(ordered) // 2])
+
+
+def _bare(axes: Axes) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+if __name__ == "__main__":
+    for path in draw_all(run_demo(), IMAGES):
+        print(path)

@@ -1,0 +1,107 @@
+"""What the pages say of settings, presets and commands, made from the package itself when the site is built.
+
+A page asks for it by a comment on a line of its own: `<!-- made: settings audit -->`,
+`<!-- made: presets -->` or `<!-- made: commands -->`.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from graphclean.cli import app
+from graphclean.config import Config, preset_purposes, read_preset
+
+REQUEST = re.compile(r"^<!-- made: (\w+)(?: (\w+))? -->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """For mkdocs: the page with all that it asks for."""
+    return REQUEST.sub(lambda match: MAKERS[match[1]](*filter(None, [match[2]])), markdown)
+
+
+def field_reasons(kind: type) -> dict[str, str]:
+    """The text under each field of a dataclass."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    reasons = {}
+    for field, text in pairwise(definition.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
+                reasons[name] = reason
+    return reasons
+
+
+def settings_table(section: str) -> str:
+    """The settings of a section: name, default and reason."""
+    defaults = getattr(Config(), section)
+    reasons = field_reasons(type(defaults))
+    rows = [
+        f"| `{section}.{name}` | `{_as_typed(getattr(defaults, name))}` | {_cell(reasons[name])} |"
+        for name in (field.name for field in fields(defaults))
+    ]
+    return "\n".join(["| setting | default | what it does, and why |", "|---|---|---|", *rows])
+
+
+def presets_list() -> str:
+    """Every preset as it is written."""
+    parts = []
+    for name in preset_purposes():
+        lines = read_preset(name).strip()
+        parts.append(f"### {name}\n\n```toml\n{lines}\n```")
+    return "\n\n".join(parts)
+
+
+def commands_list() -> str:
+    """Every command with its arguments and options."""
+    parts = []
+    for name, command in _walk("graphclean", typer.main.get_command(app)):
+        about = inspect.cleandoc(command.help or "")
+        rows = [f"| {_named(parameter)} | {_cell(parameter.help or '')} |" for parameter in _shown(command)]
+        table = "\n".join(["| | |", "|---|---|", *rows]) if rows else ""
+        parts.append(f"## {name}\n\n{about}\n\n{table}".strip())
+    return "\n\n".join(parts)
+
+
+MAKERS: dict[str, Callable[..., str]] = {
+    "settings": settings_table,
+    "presets": presets_list,
+    "commands": commands_list,
+}
+
+
+def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The commands that do something, groups left out."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for word, child in inner.items():
+        yield from _walk(f"{name} {word}", child)
+
+
+def _shown(command: Any) -> list[Any]:
+    return [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+
+
+def _named(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        text = (parameter.metavar or parameter.name).upper()
+        return f"`{text if parameter.required else f'[{text}]'}`"
+    return ", ".join(f"`{option}`" for option in parameter.opts)
+
+
+def _as_typed(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

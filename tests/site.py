@@ -1,0 +1,96 @@
+"""The blocks of the docs' pages, and a folder with all the data that they speak of."""
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from graphclean.data.digits import noisy_digits
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"sh", "python", "text", "toml"}
+
+FENCE = re.compile(r"(?:<!-- (?P<mark>not run|printed)(?:: (?P<why>[^>]+))? -->\n)?```(?P<language>\w*)\n")
+GIVEN = re.compile(r"<!-- given: (.+) -->")
+
+IMAGES = 120
+PHOTOS = {"red": (200, 40, 40), "green": (40, 170, 60), "blue": (40, 60, 200)}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    mark: str | None
+    """`not run`, or `printed`: what the Python block before it prints."""
+    why: str | None
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands of a shell block, in words."""
+        return [words for line in self.text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+@dataclass(frozen=True)
+class SitePage:
+    """A page of the docs: its blocks, and the runs that are there when it begins."""
+
+    blocks: list[Block] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+
+
+def read_page(path: Path) -> SitePage:
+    """Take a page apart."""
+    text = path.read_text()
+    blocks, at = [], 0
+    while found := FENCE.search(text, at):
+        at = text.index("\n```", found.end() - 1)
+        blocks.append(Block(found["language"], text[found.end() : at], found["mark"], found["why"]))
+        at += len("\n```")
+    given = GIVEN.search(text)
+    return SitePage(blocks, given[1].split() if given else [])
+
+
+def write_data(folder: Path) -> None:
+    """All files that the pages speak of: a few dozen samples of each kind."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for split, each in (("train", 20), ("test", 4)):
+        for name, colour in PHOTOS.items():
+            place = folder / "photos" / split / name
+            place.mkdir(parents=True)
+            for number in range(each):
+                pixels = np.clip(rng.normal(colour, 25, (12, 12, 3)), 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(place / f"{number:03}.png")
+                rows.append((f"photos/{split}/{name}/{number:03}.png", name))
+    pd.DataFrame(rows, columns=["file", "species"]).to_csv(folder / "photos.csv", index=False)
+    contents = [{"bytes": (folder / path).read_bytes(), "path": path} for path, _ in rows]
+    photos = {"image": contents, "label": [name for _, name in rows]}
+    pd.DataFrame(photos).to_parquet(folder / "photos.parquet")
+
+    digits = noisy_digits(noise=0.3)
+    first, second = slice(0, IMAGES), slice(IMAGES, 2 * IMAGES)
+    pixels, labels = digits.pixels[first], digits.labels[first]
+    np.savez(folder / "embeddings.npz", features=pixels, labels=labels)
+    np.save(folder / "embeddings.npy", pixels)
+    np.savez(folder / "images.npz", images=digits.images[first], labels=labels)
+    np.save(folder / "images.npy", digits.images[first])
+    pd.DataFrame({"label": labels}).to_csv(folder / "labels.csv", index=False)
+    known = ~digits.is_ood[second]
+    np.savez(folder / "checked.npz", images=digits.images[second][known], labels=digits.truth[second][known])
+    np.savez(folder / "new.npz", images=digits.images[second])
+    table = pd.DataFrame(pixels, columns=[f"f{i}" for i in range(64)])
+    table.insert(0, "species", labels.astype(str))
+    table.insert(0, "key", [f"k{i}" for i in range(IMAGES)])
+    table.to_parquet(folder / "table.parquet")
+
+    topics = {name: [f"{name}{i}" for i in range(40)] for name in ("billing", "delivery", "login")}
+    texts = [(" ".join(rng.choice(words, 8)), name) for name, words in topics.items() for _ in range(30)]
+    pd.DataFrame(texts, columns=["text", "topic"]).to_csv(folder / "tickets.csv", index=False)
