@@ -63,7 +63,7 @@ def commands_list() -> str:
     for name, command in _walk("graphclean", typer.main.get_command(app)):
         about = inspect.cleandoc(command.help or "")
         rows = [f"| {_named(parameter)} | {_cell(parameter.help or '')} |" for parameter in _shown(command)]
-        table = "\n".join(["| | |", "|---|---|", *rows]) if rows else ""
+        table = "\n".join(["| argument or option | meaning |", "|---|---|", *rows]) if rows else ""
         parts.append(f"## {name}\n\n{about}\n\n{table}".strip())
     return "\n\n".join(parts)
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the 
 
 QUICK = ["--set", "learn.epochs=2"]
 """Added to every command that trains."""
-GIVEN = {"runs/demo": ["demo"], "runs/train-clean": ["clean", "photos/train"]}
+GIVEN = {"runs/train-clean": ["clean", "photos/train"]}
 """Runs that pages may begin with, and how they are made."""
 
 

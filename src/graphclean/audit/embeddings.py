@@ -64,6 +64,8 @@ def clean_embeddings(
     empty or NaN: unlabelled). A similarity `graph` in CSR form may stand for `z`, which is then None.
     Returns one row a sample, in input order; `.attrs["summary"]` holds rates, settings found and warnings.
 
+    Examples
+    --------
     >>> verdicts = clean_embeddings(z, labels)
     >>> verdicts[verdicts.verdict == "relabel"].sort_values("label_quality").head()
     """

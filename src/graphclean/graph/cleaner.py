@@ -71,12 +71,14 @@ class Cleaned:
 class GraphCleaner:
     """Noise correction and subgraph selection, one call an epoch.
 
+    Tensors stay on the device of `labels`; a label below 0 means unlabelled.
+
+    Examples
+    --------
     >>> cleaner = GraphCleaner(labels, n_classes=10)
     >>> for epoch in range(epochs):
     ...     cleaned = cleaner.step(z, logits)          # whole training set, evaluation mode
     ...     train_one_epoch(cleaned.selected, cleaned.labels)
-
-    Tensors stay on the device of `labels`; a label below 0 means unlabelled.
     """
 
     def __init__(self, labels: Tensor, n_classes: int, settings: GraphSettings | None = None) -> None:
