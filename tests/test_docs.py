@@ -1,5 +1,6 @@
 """The docs say what was measured."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,22 @@ def test_measured_pages_are_made_from_the_recorded_results() -> None:
         [sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]", "run python benchmarks/tables.py"
+
+
+@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
+def test_cleanlab_is_behind_on_the_mean_of_every_set_as_the_comparison_says() -> None:
+    result = json.loads((ROOT / "benchmarks" / "results" / "audit.json").read_text())
+    columns = ("mislabel_f1", "issue_f1", "labels_right", "ood_auroc")
+    behind = [
+        (group, column)
+        for group, entry in result["summary"].items()
+        for column in columns
+        if entry["ours"][column] <= entry["cleanlab_best"][column]
+    ]
+    assert behind == [], "docs/comparison.md says otherwise"
+    assert (
+        f"cleanlab {result['machine']['packages']['cleanlab']}" in (ROOT / "docs/comparison.md").read_text()
+    )
 
 
 def test_readme_names_the_two_commands() -> None:
