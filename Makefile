@@ -30,7 +30,7 @@ bench: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev,docs]"
 	@touch $@
 
 .venv-min/.ready: pyproject.toml constraints-min.txt
