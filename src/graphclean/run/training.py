@@ -129,7 +129,7 @@ def train_source(
     if len(labels.classes) < 2:
         raise InputError(f"the labels hold {len(labels.classes)} class; at least two are needed")
     place = choose_device(device)
-    with one_line_errors(config, out / CHECKPOINT):
+    with one_line_errors(config, out / CHECKPOINT, anew=" --overwrite"):
         try:
             prepared = prepare(
                 source.inputs,
