@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ..audit import Predictor, with_unreadable
@@ -19,7 +20,7 @@ from ..runfolder import (
     require_finished,
     safe_csv,
 )
-from ..sources import read_like
+from ..sources import source_name, stream_like
 from ..trained import TrainedModel, load_trained
 from .device import choose_device
 
@@ -43,25 +44,32 @@ def predict(
         raise InputError(
             f"{run}: --detector graph is for runs of `clean`; a trained run rejects by its prototypes"
         )
-    target = out if out is not None else run / "predictions" / f"{data.stem}.csv"
+    target = out if out is not None else run / "predictions" / f"{source_name(data)}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     if target.exists() and not overwrite:
         raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
 
     def told(stage: str, done: int, total: int) -> None:
-        if progress is not None:
+        if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
-    source = read_like(described, data, names, run=run, progress=progress)
-    if isinstance(model, TrainedModel):
-        table = model.predict(source.inputs, source.ids, lambda *step: told("predicting", *step))
-    else:
-        table = model.predict(
-            source.inputs, source.ids, detector or "graph", lambda *step: told("finding neighbours", *step)
-        )
-    if source.photos is not None:
-        table = with_unreadable(table, source.photos.images.ids, source.photos.rows)
+    pieces = stream_like(described, data, names, run=run, progress=progress)
+    tables: list[pd.DataFrame] = []
+    rows: list[int] = []
+    for piece in pieces.parts:
+        ids = [pieces.ids[row] if pieces.ids is not None else str(row) for row in piece.rows]
+        if isinstance(model, TrainedModel):
+            table = model.predict(piece.inputs, ids, lambda *step: told("predicting", *step))
+        else:
+            table = model.predict(
+                piece.inputs, ids, detector or "graph", lambda *step: told("finding neighbours", *step)
+            )
+        tables.append(table)
+        rows += piece.rows
+    table = pd.concat(tables, ignore_index=True)
+    if pieces.ids is not None:
+        table = with_unreadable(table, pieces.ids, np.array(rows))
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
