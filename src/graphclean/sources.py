@@ -145,8 +145,8 @@ class Piece:
 class Pieces:
     """New data that is read as it is used."""
 
-    ids: list[str] | None
-    """Of all samples; None where they are numbered."""
+    ids: list[str]
+    """Of all samples."""
     parts: Iterator[Piece]
     """What can be read of it."""
     streamed: bool
@@ -164,7 +164,9 @@ def stream_like(
     """As `read_like`, without labels; photos in pieces, so that memory does not grow with their number."""
     if not are_photos(data, names, None):
         source = read_like(described, data, names, run=run, progress=progress)
-        return Pieces(source.ids, iter([Piece(source.inputs, list(range(len(source.inputs))))]), False)
+        rows = list(range(len(source.inputs)))
+        ids = source.ids if source.ids is not None else [str(row) for row in rows]
+        return Pieces(ids, iter([Piece(source.inputs, rows)]), False)
     reading = recorded_reading(described, run)
     images = find_photos(data, names, labelled=False)
     batches = stream_photos(images, reading, data, progress=progress)

@@ -15,7 +15,7 @@ from ..errors import InputError
 from .photo_tables import Rows, choose_split
 
 PREFIX = "hf:"
-NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ LABEL_COLUMNS = ("fine_label", "label")
 SPLITS = {"validation": "val", "valid": "val"}
 """Other words for a split in the names of files."""
 BATCH = 1000
-BUFFER = 2**20
-"""Bytes of a column that are read at a time."""
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
@@ -135,8 +133,8 @@ def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file whose columns are read through a small buffer, however large its row groups are."""
+    """A file that is mapped into memory: read plainly, a whole row group would stand there."""
     try:
-        return pq.ParquetFile(path, buffer_size=BUFFER)
+        return pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error

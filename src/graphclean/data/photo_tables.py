@@ -56,7 +56,7 @@ class ParquetTable:
             return file.schema_arrow
 
     def batches(self, columns: list[str] | None, size: int) -> Iterator[Rows]:
-        """Part by part, with a small buffer, so that large row groups never stand in memory."""
+        """Part by part, and of each only these rows."""
         expected = self.schema.remove_metadata()
         for path in self.parts:
             with open_parquet(path) as file:
