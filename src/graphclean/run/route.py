@@ -10,8 +10,8 @@ from ..sources import Kind
 ENOUGH = 20_000
 """Photos from which a whole network is trained, where there is a GPU.
 
-A pretrained network has seen a million photos; one that starts from nothing has to see tens of thousands to
-come near its features, and CIFAR-10's 50,000 are known to be enough.
+A judgement, not a measurement. Pretrained features put nearly nine of ten labels right on 2,400 images of
+CIFAR-10 (40 % noise), and a whole network, which starts from nothing, 93 of 100 on 50,000 (50 % noise).
 """
 
 
@@ -33,8 +33,8 @@ def choose_route(kind: Kind, count: int, device: torch.device, network: str | No
             return Route("cifar10-lond")
         return Route(
             "small-images",
-            "no GPU, so a small network is trained (preset small-images); "
-            "--preset cifar10-lond trains the paper's",
+            "no GPU, so a small network is trained (preset small-images), enough for digits and the like; "
+            "photos saved as files get pretrained features, and --preset cifar10-lond is the paper's network",
         )
     if network is not None:
         return Route("photos", f"{network} is trained on the photos themselves (preset photos)")
