@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..backbones import PREFIX
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
@@ -412,4 +413,6 @@ class Trainer:
 
 def network_options(settings: LearnSettings) -> dict[str, Any]:
     """What the settings say about the network besides its name."""
+    if settings.network.startswith(PREFIX):
+        return {"pretrained": settings.pretrained}
     return {"final_norm": settings.final_norm} if settings.network == "preact-resnet18" else {}

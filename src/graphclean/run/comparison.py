@@ -17,6 +17,7 @@ from ..evaluate.openset import auroc, score_open_set
 from ..runfolder import check_target, write_json
 from ..sources import Source
 from ..training import fit
+from .route import Route
 from .training import SECTIONS, TrainingRun, train_source
 from .watcher import Watcher
 
@@ -84,7 +85,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         source,
         out,
         config,
-        preset="demo",
+        route=Route("demo"),
         described={"data": "digits", "seed": seed} | source.describe(),
         device="cpu",
         overwrite=overwrite,
