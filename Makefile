@@ -18,7 +18,7 @@ lint: $(VENV)/.ready
 
 # The site in build/docs, with its links checked.
 docs: $(VENV)/.ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/check_links.py
 
 # The tests again with the oldest versions of everything but torch.

@@ -205,7 +205,7 @@ def test_the_list_of_commands_is_that_of_the_command_line() -> None:
 
 def test_the_site_builds_and_its_links_hold(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs the extra docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert load("check_links").check_site(tmp_path) == []

@@ -60,29 +60,43 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     It learns by Noisy Graph Cleaning from features (N, d), or from images (N, H, W), (N, H, W, C) or
     (N, C, H, W), as `graphclean train` does, to the same numbers.
 
-    >>> model = NoisyGraphClassifier().fit(X, y)
-    >>> model.verdicts_.verdict.value_counts()
-    >>> model.predict(new), model.predict_open(new)
-
     Parameters
     ----------
-    preset: a name from `graphclean presets`; None takes `embeddings` for features; for images
-        `cifar10-lond` with a GPU and `small-images` without.
-    settings: changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
-    epochs: the setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
-    random_state: the setting `learn.seed` (a whole number), or a generator to draw it from; None leaves it
-        to the preset, so that two fits agree.
-    device: `auto` (CUDA where there is any), `cpu` or `cuda`.
+    preset
+        A name from `graphclean presets`; None takes `embeddings` for features; for images `cifar10-lond` with
+        a GPU and `small-images` without.
+    settings
+        Changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
+    epochs
+        The setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
+    random_state
+        The setting `learn.seed` (a whole number), or a generator to draw it from; None leaves it to the
+        preset, so that two fits agree.
+    device
+        `auto` (CUDA where there is any), `cpu` or `cuda`.
 
     Attributes
     ----------
-    classes_: the classes, sorted.
-    verdicts_: a DataFrame, one row a training sample, as in `verdicts.parquet`.
-    summary_: rates, the detector and warnings, as in `summary.json`.
-    history_: the metrics of every epoch.
-    config_: all settings that were used.
-    model_: the network with its detector.
-    n_features_in_, feature_names_in_: of features, as everywhere in scikit-learn.
+    classes_
+        The classes, sorted.
+    verdicts_
+        A DataFrame, one row a training sample, as in `verdicts.parquet`.
+    summary_
+        Rates, the detector and warnings, as in `summary.json`.
+    history_
+        The metrics of every epoch.
+    config_
+        All settings that were used.
+    model_
+        The network with its detector.
+    n_features_in_, feature_names_in_
+        Of features, as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> model = NoisyGraphClassifier().fit(X, y)
+    >>> model.verdicts_.verdict.value_counts()
+    >>> model.predict(new), model.predict_open(new)
     """
 
     def __init__(
