@@ -151,7 +151,7 @@ def test_neighbours_that_all_tie_are_refused() -> None:
 
 def test_what_no_onnx_file_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "LIMIT", 1000)
-    with pytest.raises(InputError, match="export that run"):
+    with pytest.raises(InputError, match="fewer samples"):
         to_onnx(Served(few(torch.eye(20)), None), {})
 
 

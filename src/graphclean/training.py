@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .audit import Audit, audit_embeddings
+from .audit import Audit, audit_embeddings, fit_panel
 from .audit.embeddings import Progress
 from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
@@ -127,9 +127,12 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     if prepared.verdicts is not None:
         audit = prepared.verdicts
         trained = _settle(trained, audit, labels)
+        panel, ood, believed = fit_panel(audit, labels.codes)
+        threshold = find_threshold(1 - ood, believed, config.ood, auto=0.5)
     else:
-        audit = _judge(trained.z, labels, config, prepared.ids, progress)
-    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+        audit, panel = _judge(trained.z, labels, config, prepared.ids, progress), None
+        closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+        threshold = find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood)
     model = TrainedModel(
         network=trained.network,
         description=describe_network(config.learn),
@@ -137,7 +140,8 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         classes=labels.classes,
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
-        threshold=find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood),
+        threshold=threshold,
+        panel=panel,
     )
     chosen = trained.cleaned.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape

@@ -48,6 +48,10 @@ class Audit:
     """None where a graph stood for the embeddings, or the features carry no class signal."""
     beliefs: Array | None
     """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
+    copies: Copies
+    """The node of every sample."""
+    near: Neighbours | None
+    """The nodes nearest to each node, as many as the predictor hears; None where there is no predictor."""
 
 
 def clean_embeddings(
@@ -133,7 +137,7 @@ def audit_embeddings(
                     f"{round(100 * sure)} would be right, {round(100 * settings.strength)} are needed; "
                     "nothing was relabelled"
                 )
-    selected, predictor = np.zeros(n, dtype=bool), None
+    selected, predictor, near = np.zeros(n, dtype=bool), None, None
     if heard is None or posterior is None:
         notes.append(
             f"the features carry no class signal: neighbours agree with labels {signal:.1f} standard errors "
@@ -151,7 +155,7 @@ def audit_embeddings(
     k = heard.k if heard is not None else 0
     summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, notes)
     beliefs = np.column_stack(posterior) if posterior is not None else None
-    return Audit(table, summary, predictor, beliefs)
+    return Audit(table, summary, predictor, beliefs, copies, near)
 
 
 def _check_graph(graph: Graph) -> Tensor:

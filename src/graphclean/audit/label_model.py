@@ -94,7 +94,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
     theta = START
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
     for _ in range(ROUNDS):
-        transition = _shrink(counts)
+        transition = shrink_counts(counts)
         arguments = (log_e[some], m[some], transition.T[y[some]], shares[y[some]])
         theta = minimize(_objective, theta, args=arguments, jac=True, method="L-BFGS-B").x
         model = LabelModel(
@@ -134,7 +134,7 @@ def _log(evidence: Array) -> Array:
     return np.asarray(np.log(np.maximum(evidence, FLOOR)))
 
 
-def _shrink(counts: Array) -> Array:
+def shrink_counts(counts: Array) -> Array:
     """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
     n_classes = len(counts)
     stay = float(np.clip(np.trace(counts) / counts.sum(), 0.05, 0.999))
