@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .audit import Audit, audit_embeddings, fit_panel
+from .audit import Audit, audit_embeddings
 from .audit.embeddings import Progress
 from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
@@ -127,12 +127,14 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     if prepared.verdicts is not None:
         audit = prepared.verdicts
         trained = _settle(trained, audit, labels)
-        panel, ood, believed = fit_panel(audit, labels.codes)
-        threshold = find_threshold(1 - ood, believed, config.ood, auto=0.5)
     else:
-        audit, panel = _judge(trained.z, labels, config, prepared.ids, progress), None
+        audit = replace(_judge(trained.z, labels, config, prepared.ids, progress), panel=None)
+    believed = audit.verdicts["ood_score"].to_numpy()
+    if audit.panel is not None:
+        threshold = find_threshold(1 - audit.panel.prior.ood, believed, config.ood, auto=0.5)
+    else:
         closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
-        threshold = find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood)
+        threshold = find_threshold(closeness, believed, config.ood)
     model = TrainedModel(
         network=trained.network,
         description=describe_network(config.learn),
@@ -141,7 +143,7 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
         threshold=threshold,
-        panel=panel,
+        panel=audit.panel.panel if audit.panel is not None else None,
     )
     chosen = trained.cleaned.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape

@@ -11,10 +11,12 @@ from sklearn.covariance import shrunk_covariance
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import normalize
 
-from graphclean.audit import Audit, Panel, audit_embeddings, fit_panel, panel
+from graphclean.audit import Audit, AuditSettings, Panel, audit_embeddings, panel
 from graphclean.audit.evidence import Standardiser
-from graphclean.audit.inputs import encode_labels
 from graphclean.audit.panel import SHRINKAGE, Whitening
+from graphclean.errors import InputError
+from graphclean.evaluate import score_verdicts
+from graphclean.graph import knn_graph, nearest_neighbours
 
 from .test_embeddings import blobs
 
@@ -61,9 +63,7 @@ def test_weights_are_found_again_through_noisy_labels() -> None:
     truth = (chance.cumsum(1) < rng.random((20_000, 1))).sum(1)
     transition = np.array([[0.7, 0.2, 0.1], [0.0, 0.6, 0.4], [0.1, 0.1, 0.8]])
     labels = (transition[truth].cumsum(1) < rng.random((20_000, 1))).sum(1)
-    beliefs = np.column_stack([np.eye(3)[truth], np.zeros(20_000)])
-    np.testing.assert_allclose(panel._transition(beliefs, labels), transition, atol=0.02)
-    found = panel._fit_classes(cosine, log_shares, beliefs, labels, transition)
+    found = panel._fit_classes(cosine, log_shares, np.ones(20_000), labels, transition)
     np.testing.assert_allclose(found, (30, 0.8), rtol=0.1)
 
 
@@ -75,9 +75,13 @@ def test_the_chance_of_ood_is_found_again() -> None:
     np.testing.assert_allclose(panel._fit_ood(closeness, share, believed), (2, 0.7, 12), rtol=0.02)
 
 
-def judge(audit: Audit, fitted: Panel, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+BOTH = AuditSettings(judges="panel")
+
+
+def judge(audit: Audit, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     assert audit.predictor is not None
-    known, ood = fitted(audit.predictor.standardiser(new.astype(np.float32)))
+    assert audit.panel is not None
+    known, ood = audit.panel.panel(audit.predictor.standardiser(new.astype(np.float32)))
     torch.testing.assert_close(known.exp().sum(1), torch.ones(len(new), dtype=known.dtype))
     return known.argmax(1).numpy(), ood.numpy()
 
@@ -88,18 +92,23 @@ def test_round_classes_are_told_better_than_by_neighbours_alone() -> None:
     shared = rng.normal(size=(1600, 5)) @ rng.normal(size=(5, 100))
     z = shared + rng.normal(size=(1600, 100)) + 0.7 * rng.normal(size=(5, 100))[truth]
     labels = np.where((truth == 4) | (rng.random(1600) < 0.3), rng.integers(0, 4, 1600), truth)
-    audit = audit_embeddings(z[:500], labels[:500])
-    assert audit.predictor is not None
-    fitted = fit_panel(audit, labels[:500])
-    classes, ood = judge(audit, fitted.panel, z[500:])
-    before = audit.predictor.predict(z[500:])
+    old, audit = (audit_embeddings(z[:500], labels[:500], settings=s) for s in (AuditSettings(), BOTH))
+    assert old.predictor is not None
+    classes, ood = judge(audit, z[500:])
+    before = old.predictor.predict(z[500:])
     known = truth[500:] < 4
     right = (classes == truth[500:])[known].mean()
     assert right > (before.predicted_label.to_numpy() == truth[500:])[known].mean() + 0.01
     assert roc_auc_score(~known, ood) > roc_auc_score(~known, before.ood_score)
-    # What it expects of new samples comes from the training samples, each judged without its own part.
-    assert fitted.ood.mean() == pytest.approx(ood.mean(), abs=0.03)
-    np.testing.assert_array_equal(fitted.believed, audit.beliefs[:, -1])
+    # The training samples, each judged without its own part, look to it as new ones do.
+    assert audit.panel is not None
+    assert audit.panel.prior.ood.mean() == pytest.approx(ood.mean(), abs=0.03)
+    ours, theirs = (
+        score_verdicts(a.verdicts, np.where(truth < 4, truth, -1)[:500], truth[:500] == 4)
+        for a in (audit, old)
+    )
+    assert ours.labels_right > theirs.labels_right
+    assert ours.ood_auroc > theirs.ood_auroc
 
 
 def test_classes_of_any_shape_are_left_to_the_neighbours() -> None:
@@ -108,8 +117,7 @@ def test_classes_of_any_shape_are_left_to_the_neighbours() -> None:
     z = 3 * (2 * corner - 1) @ rng.normal(size=(2, 8)) + rng.normal(size=(900, 8))
     truth = corner[:, 0] ^ corner[:, 1]  # each class is two clouds, with the same mean
     labels = np.where(rng.random(900) < 0.2, 1 - truth, truth)
-    audit = audit_embeddings(z[:600], labels[:600])
-    classes, _ = judge(audit, fit_panel(audit, labels[:600]).panel, z[600:])
+    classes, _ = judge(audit_embeddings(z[:600], labels[:600], settings=BOTH), z[600:])
     assert (classes == truth[600:]).mean() > 0.97
 
 
@@ -118,21 +126,22 @@ def test_tiny_classes_copies_and_missing_labels_are_survived() -> None:
     labels[::7] = -1
     labels[-1] = 3
     z, labels = np.concatenate([z, z[:40]]), np.concatenate([labels, labels[:40]])
-    encoded = encode_labels(labels)
-    audit = audit_embeddings(z, encoded)
-    fitted = fit_panel(audit, encoded.codes)
-    assert np.isfinite(fitted.panel.weights).all()
-    assert np.isfinite(fitted.ood).all()
-    assert len(fitted.panel.nodes) == len(z) - 40
-    classes, ood = judge(audit, fitted.panel, z[:160])
+    audit = audit_embeddings(z, labels, settings=BOTH)
+    assert audit.panel is not None
+    assert audit.beliefs is not None
+    np.testing.assert_allclose(audit.beliefs.sum(1), 1)
+    assert np.isfinite(audit.panel.panel.weights).all()
+    assert len(audit.panel.panel.nodes) == len(z) - 40
+    classes, ood = judge(audit, z[:160])
     assert (classes == np.repeat([0, 1], 80)).mean() > 0.95
     assert (ood < 0.5).mean() > 0.95
 
 
 def test_a_panel_is_restored_from_its_tensors() -> None:
     z, labels, _ = blobs([40] * 3, noise=0.2, ood=20)
-    audit = audit_embeddings(z, labels)
-    fitted = fit_panel(audit, labels).panel
+    audit = audit_embeddings(z, labels, settings=BOTH)
+    assert audit.panel is not None
+    fitted = audit.panel.panel
     again = Panel.restore(fitted.tensors(), list(fitted.weights))
     unit = Standardiser.fit(z.astype(np.float32))(z.astype(np.float32))
     for ours, theirs in zip(fitted(unit), again(unit), strict=True):
@@ -141,3 +150,10 @@ def test_a_panel_is_restored_from_its_tensors() -> None:
     assert torch.allclose(other(unit)[0], torch.full((len(z), 3), -np.log(3), dtype=torch.float64))
     with pytest.raises(KeyError):
         Panel.restore({}, list(fitted.weights))
+
+
+def test_a_graph_alone_is_refused() -> None:
+    z, labels, _ = blobs([20, 20])
+    graph = knn_graph(nearest_neighbours(torch.as_tensor(z), 5))
+    with pytest.raises(InputError, match=r"needs embeddings; with a graph, set audit\.judges=neighbours"):
+        audit_embeddings(None, labels, graph=graph, settings=BOTH)

@@ -1,7 +1,7 @@
 """From embeddings and labels to verdicts, without training."""
 
 from .embeddings import Audit, audit_embeddings, clean_embeddings
-from .panel import Panel, fit_panel
+from .panel import Panel
 from .predictor import Predictor
 from .settings import AuditSettings
 from .verdicts import Summary, with_unreadable
@@ -14,6 +14,5 @@ __all__ = [
     "Summary",
     "audit_embeddings",
     "clean_embeddings",
-    "fit_panel",
     "with_unreadable",
 ]

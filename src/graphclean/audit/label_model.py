@@ -66,7 +66,10 @@ class LabelModel:
 
     def posterior(self, evidence: Array, labels: Codes) -> Posterior:
         """What each sample is, its given label taken into account; −1 means unlabelled."""
-        prior = self.prior(evidence)
+        return self.update(self.prior(evidence), labels)
+
+    def update(self, prior: Posterior, labels: Codes) -> Posterior:
+        """The same from any belief that does not know the given labels yet."""
         given = np.maximum(labels, 0)
         classes = prior.classes * self.transition.T[given]
         ood = prior.ood * self.shares[given]
@@ -94,7 +97,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
     theta = START
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
     for _ in range(ROUNDS):
-        transition = shrink_counts(counts)
+        transition = _shrink(counts)
         arguments = (log_e[some], m[some], transition.T[y[some]], shares[y[some]])
         theta = minimize(_objective, theta, args=arguments, jac=True, method="L-BFGS-B").x
         model = LabelModel(
@@ -134,7 +137,7 @@ def _log(evidence: Array) -> Array:
     return np.asarray(np.log(np.maximum(evidence, FLOOR)))
 
 
-def shrink_counts(counts: Array) -> Array:
+def _shrink(counts: Array) -> Array:
     """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
     n_classes = len(counts)
     stay = float(np.clip(np.trace(counts) / counts.sum(), 0.05, 0.999))

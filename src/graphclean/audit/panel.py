@@ -13,16 +13,15 @@ import numpy as np
 import torch
 from scipy.linalg import eigh
 from scipy.optimize import minimize
-from scipy.sparse import csr_array
-from scipy.special import expit, log_softmax
+from scipy.special import expit, softmax
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..graph import Neighbours, nearest_neighbours
 from ..ood import prototype_similarity
-from .embeddings import Audit
+from .evidence import Copies
 from .inputs import Codes
-from .label_model import FIT_SAMPLES, Array, shrink_counts
+from .label_model import FIT_SAMPLES, Array, LabelModel, Posterior
 from .predictor import FLOOR, NEIGHBOURS, logit, neighbour_shares
 
 SHRINKAGE = 0.6
@@ -37,6 +36,8 @@ OOD_START = np.array([-1.5, 0.5, 1.5])
 """Of the chance of OOD: intercept, weights of the neighbours' logit and of a deviation from the centres."""
 OOD_PRIOR_WEIGHT = 10.0
 """Of the squared distance from OOD_START, the intercept's left out: it must hold where nothing is OOD."""
+CHUNK = 4096
+"""Samples at a time."""
 LEAST_LENGTH = 1e-5
 """Squared share of a centre that must be left without a sample, or there is no centre left."""
 
@@ -133,66 +134,80 @@ class Panel:
 
 
 class FittedPanel(NamedTuple):
-    """A panel, and what it says of the training samples (of some, where there are many)."""
+    """A panel, and what it says of the training samples, each judged without its own part."""
 
     panel: Panel
-    ood: Array
-    """P(OOD) of each, judged without its own part."""
-    believed: Array
-    """P(OOD) of each, as the audit believes."""
+    prior: Posterior
+    """Of every sample, before its given label is looked at."""
 
 
-def fit_panel(audit: Audit, labels: Codes) -> FittedPanel:
-    """A panel from an audit of embeddings and the labels that were given; −1 means unlabelled."""
-    assert audit.predictor is not None
-    assert audit.beliefs is not None
-    assert audit.near is not None
-    nodes, posterior = audit.predictor.nodes, audit.predictor.posterior
-    rows = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), FIT_SAMPLES)).round().astype(np.int64))
-    node = torch.as_tensor(audit.copies.node[rows])
-    whitening = Whitening.fit(nodes)
+def fit_panel(
+    nodes: Tensor,
+    near: Neighbours,
+    copies: Copies,
+    posterior: Posterior,
+    labels: Codes,
+    model: LabelModel,
+    whitening: Whitening,
+) -> FittedPanel:
+    """A panel from what the samples are believed to be, their labels (−1: unlabelled) and a model of these.
+
+    `near` holds the nodes nearest to each of the `nodes`.
+    """
+    believed = torch.as_tensor(copies.average(np.column_stack(posterior)), dtype=torch.float32)
     whitened = whitening(nodes)
-    pull = posterior[:, :-1].T @ whitened
-    cosine = _leave_own_out(whitened[node], posterior[node, :-1], pull)
-    shares = neighbour_shares(Neighbours(audit.near.indices[node], audit.near.similarities[node]), posterior)
+    pull = believed[:, :-1].T @ whitened
+    cosine = _leave_own_out(whitened, believed[:, :-1], pull)[copies.node]
+    shares = neighbour_shares(near, believed)[copies.node]
     log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
-    beliefs = audit.beliefs[rows]
-    by_class = _fit_classes(cosine, log_shares, beliefs, labels[rows], _transition(audit.beliefs, labels))
-    by_ood = _fit_ood(cosine.max(1), shares[:, -1], beliefs[:, -1])
-    panel = Panel(nodes, posterior, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood))
-    odds = by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1)
-    return FittedPanel(panel, expit(odds), beliefs[:, -1])
+    some = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), FIT_SAMPLES)).round().astype(np.int64))
+    known = 1 - posterior.ood[some]
+    by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition)
+    by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])
+    panel = Panel(nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood))
+    ood = expit(by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1))
+    classes = softmax(by_class[0] * cosine + by_class[1] * log_shares, axis=1)
+    return FittedPanel(panel, Posterior((1 - ood)[:, None] * classes, ood))
+
+
+def consult_panel(
+    nodes: Tensor, near: Neighbours, copies: Copies, posterior: Posterior, labels: Codes, model: LabelModel
+) -> tuple[Posterior, FittedPanel]:
+    """Beliefs half-way from the neighbours' to those of a panel, and the panel that comes of them.
+
+    Once only: half of what is fed back was not the panel's own.
+    """
+    whitening = Whitening.fit(nodes)
+    first = fit_panel(nodes, near, copies, posterior, labels, model, whitening)
+    second = model.update(first.prior, labels)
+    both = Posterior((posterior.classes + second.classes) / 2, (posterior.ood + second.ood) / 2)
+    return both, fit_panel(nodes, near, copies, both, labels, model, whitening)
 
 
 def _leave_own_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
     """Cosines with the centres as they would be without each sample; 0 where nothing is left of one."""
-    dot, own, whole = (whitened @ pull.T).double(), own.double(), (pull.double() ** 2).sum(1)
-    left = whole - 2 * own * dot + own**2
-    alive = left > LEAST_LENGTH * whole
-    cosine = torch.where(alive, (dot - own) / torch.where(alive, left, 1).sqrt(), 0)
-    return np.asarray(cosine.numpy())
-
-
-def _transition(beliefs: Array, labels: Codes) -> Array:
-    """T[c, y]: the chance that a sample of class c was labelled y."""
-    given = np.flatnonzero(labels >= 0)
-    n_classes = beliefs.shape[1] - 1
-    by_label = csr_array((np.ones(len(given)), (labels[given], given)), shape=(n_classes, len(labels)))
-    return shrink_counts(np.asarray((by_label @ beliefs[:, :-1]).T))
+    whole = (pull.double() ** 2).sum(1)
+    parts = []
+    for unit, mine in zip(torch.split(whitened, CHUNK), torch.split(own.double(), CHUNK), strict=True):
+        dot = (unit @ pull.T).double()
+        left = whole - 2 * mine * dot + mine**2
+        alive = left > LEAST_LENGTH * whole
+        parts.append(torch.where(alive, (dot - mine) / torch.where(alive, left, 1).sqrt(), 0))
+    return np.asarray(torch.cat(parts).numpy())
 
 
 def _fit_classes(
-    cosine: Array, log_shares: Array, beliefs: Array, labels: Codes, transition: Array
+    cosine: Array, log_shares: Array, known: Array, labels: Codes, transition: Array
 ) -> tuple[float, float]:
     """The weights under which the given labels are likeliest, a sample counting as far as it is known."""
     some = labels >= 0
     evidence = np.stack([cosine[some], log_shares[some]])
-    to_given, known = transition.T[labels[some]], 1 - beliefs[some, -1]
+    to_given, known = transition.T[labels[some]], known[some]
     size = max(len(known), 1)
 
     def loss(theta: Array) -> tuple[float, Array]:
         weights = np.exp(theta)
-        q = np.exp(log_softmax(np.tensordot(weights, evidence, 1), axis=1))
+        q = softmax(np.tensordot(weights, evidence, 1), axis=1)
         joint = q * to_given
         likely = joint.sum(1, keepdims=True)
         slope = known[:, None] * (joint / likely - q)
