@@ -348,11 +348,12 @@ def read_options(what: str | None) -> tuple[Path, Path]:
     parser.add_argument(
         "--cache", type=Path, default=Path("runs/benchmark-features"), help="where features are kept"
     )
+    parser.add_argument("--threads", type=int, default=THREADS, help="cores to use, alike for all")
     options = parser.parse_args()
     root = data_root(options.data_root)
     if root is None or not (root / "photos").is_dir():
         parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     return root, options.cache
 
