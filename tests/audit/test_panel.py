@@ -73,6 +73,8 @@ def test_the_chance_of_ood_is_found_again() -> None:
     odds = 2 + 0.7 * np.log(share / (1 - share)) - 12 * closeness
     believed = 1 / (1 + np.exp(-odds))
     np.testing.assert_allclose(panel._fit_ood(closeness, share, believed), (2, 0.7, 12), rtol=0.02)
+    _, by_share, by_distance = panel._fit_ood(closeness, share, 1 - believed)
+    assert by_share == by_distance == 0, "neither may speak for the opposite"
 
 
 BOTH = AuditSettings(judges="panel")

@@ -175,7 +175,7 @@ def consult_panel(
 ) -> tuple[Posterior, FittedPanel]:
     """Beliefs half-way from the neighbours' to those of a panel, and the panel that comes of them.
 
-    Once only: half of what is fed back was not the panel's own.
+    Once only: beliefs that are fed back again and again grow around their own mistakes.
     """
     whitening = Whitening.fit(nodes)
     first = fit_panel(nodes, near, copies, posterior, labels, model, whitening)
@@ -221,7 +221,7 @@ def _fit_classes(
 
 
 def _fit_ood(closeness: Array, share: Array, believed: Array) -> tuple[float, float, float]:
-    """Intercept and weights of the chance of OOD, fitted to what the audit believes."""
+    """Intercept and weights of the chance of OOD, fitted to what is believed; weights are never negative."""
     centre, spread = float(closeness.mean()), float(closeness.std())
     spread = spread if spread > 1e-9 else 1.0
     design = np.column_stack([np.ones_like(share), logit(share), (centre - closeness) / spread])
@@ -234,6 +234,7 @@ def _fit_ood(closeness: Array, share: Array, believed: Array) -> tuple[float, fl
         gradient = design.T @ (expit(odds) - believed) + 2 * OOD_PRIOR_WEIGHT * away
         return float(value) / len(share), gradient / len(share)
 
-    intercept, by_share, by_distance = minimize(loss, OOD_START, jac=True, method="L-BFGS-B").x
+    signs = [(None, None), (0, None), (0, None)]
+    intercept, by_share, by_distance = minimize(loss, OOD_START, jac=True, bounds=signs, method="L-BFGS-B").x
     slope = by_distance / spread
     return float(intercept + slope * centre), float(by_share), float(slope)
