@@ -76,7 +76,7 @@ def seconds(value: float) -> str:
 def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     """Where and with what it was measured."""
     m = result["machine"]
-    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} threads"
+    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
 
 
@@ -111,7 +111,8 @@ The same features (EfficientNet-Lite0), the same noise draws; means over the dra
 for label issues and outliers; an outlier is its OOD verdict. "Best" may choose C, filter (default or
 `predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and per draw, by the
 truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean` with
-its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest).
+its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest); other work ran
+on the machine at the same time.
 
 {table(["set", "", *COLUMNS.values()], rows)}
 
