@@ -110,7 +110,7 @@ class TrainedModel:
             tensors["scale"] = torch.as_tensor(self.standardiser.scale)
         facts = {"network": self.description, "input_shape": list(self.input_shape), "classes": self.classes}
         if self.panel is not None:
-            tensors |= {f"panel.{name}": value.contiguous() for name, value in self.panel.tensors().items()}
+            tensors |= {f"panel.{name}": value for name, value in self.panel.tensors().items()}
             facts["panel"] = list(self.panel.weights)
         write_tensors(folder / MODEL, tensors, facts)
         write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.threshold))

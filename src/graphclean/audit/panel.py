@@ -71,7 +71,9 @@ class Whitening:
         rest = max(total - values.sum(), 0) / (width - len(values)) if len(values) < width else 0.0
         kept, flat = (SHRINKAGE * average + (1 - SHRINKAGE) * spread for spread in (values, rest))
         damping = 1 - np.sqrt(flat / kept)
-        return cls(mean, *(torch.as_tensor(part, dtype=torch.float32) for part in (vectors, damping)))
+        # In the order of memory that a saved one has, so that it says the same to the bit.
+        parts = (np.ascontiguousarray(part, dtype=np.float32) for part in (vectors, damping))
+        return cls(mean, *map(torch.as_tensor, parts))
 
     def __call__(self, unit: Tensor) -> Tensor:
         """Whitened unit rows."""
