@@ -16,6 +16,7 @@ from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
 from .errors import InputError, RunStopped
 from .progress import StageProgress
+from .report import write_report
 from .run.device import DeviceName
 from .runfolder import plain
 
@@ -61,6 +62,8 @@ Embedder = Annotated[
         help="For photos: efficientnet-lite0, which auto takes (extra photos); none: DATA is embeddings."
     ),
 ]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]
+Data = Annotated[Path | None, typer.Option(help="Where the run's data is now, if it has moved.")]
 Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
 IdColumn = Annotated[
     str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
@@ -184,7 +187,7 @@ def train(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     data: Annotated[Path, typer.Argument(help="New data of the kind the run was made from.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
@@ -226,7 +229,7 @@ def predict(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/model.onnx).")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -243,14 +246,14 @@ def export(
 
 @app.command()
 def apply(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     out: Annotated[
         Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="A folder of links to the photos.")] = False,
     hardlink: Annotated[bool, typer.Option("--hardlink", help="A folder of hard links to them.")] = False,
     copy: Annotated[bool, typer.Option("--copy", help="A folder of copies of them.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Where the photos are now, if they have moved.")] = None,
+    data: Data = None,
     drop_uncertain: Annotated[
         bool, typer.Option("--drop-uncertain", help="Remove what is uncertain (default: its label stays).")
     ] = False,
@@ -290,6 +293,24 @@ def apply(
 
 
 @app.command()
+def report(
+    folder: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+    data: Data = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Show a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = write_report(folder, out=out, data=data, overwrite=overwrite, progress=progress)
+    if as_json:
+        _print_json({"out": str(done.out), "bytes": done.size, "warnings": done.notes})
+    elif not quiet:
+        screen.show_report(done.out, done.size, done.notes)
+
+
+@app.command()
 def demo(
     seed: Annotated[
         int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)
@@ -304,10 +325,11 @@ def demo(
     with StageProgress(quiet=quiet or as_json) as progress:
         watcher = run.Watcher(progress.say, progress.epoch, progress)
         done = run.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
+        page = write_report(out, progress=progress).out
     if as_json:
         _print_json({"run": str(out), "facts": done.facts, "scores": done.scores, **done.run.summary})
     elif not quiet:
-        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out)
+        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out, page)
 
 
 @app.command()

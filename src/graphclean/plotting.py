@@ -25,6 +25,7 @@ DPI = 200
 # Okabe and Ito's palette: told apart with any common colour blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, PURPLE, BLACK = "#E69F00", "#CC79A7", "#000000"
+SKY, GREY = "#56B4E9", "#767676"
 
 LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
     "font.family": "DejaVu Sans",
@@ -70,6 +71,17 @@ KINDS = {
     "ood": Style(VERMILION, "-.", "^"),
 }
 """Samples whose given label is right, those of a known class under a wrong one, those of no known class."""
+VERDICTS = {
+    "keep": KINDS["clean"],
+    "relabel": KINDS["wrong"],
+    "ood": KINDS["ood"],
+    "uncertain": Style(PURPLE, ":", "D"),
+    "unlabelled": Style(GREEN, "-", "s"),
+    "unreadable": Style(GREY, "-", "+"),
+}
+"""Verdicts look like the kind of sample that they find."""
+ON_DARK = {BLUE: SKY, GREY: "#9A9A9A"}
+"""In place of colours that are hard to see on a dark ground."""
 KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "of no class"}
 
 

@@ -47,7 +47,12 @@ def show_training(summary: Summary, trained: dict[str, Any], source: str, out: P
 
 
 def show_demo(
-    summary: Summary, trained: dict[str, Any], scores: dict[str, Any], facts: dict[str, int], out: Path
+    summary: Summary,
+    trained: dict[str, Any],
+    scores: dict[str, Any],
+    facts: dict[str, int],
+    out: Path,
+    page: Path,
 ) -> None:
     """Both methods on the test digits, and the verdicts beside the truth."""
     console = _console()
@@ -79,6 +84,7 @@ def show_demo(
     console.print(table)
     console.print()
     _show_places(console, out)
+    console.print(f"Report:   {escape(str(page))} (open it in a browser)", soft_wrap=True)
     _show_warnings(trained["warnings"])
 
 
@@ -107,6 +113,13 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print(shown)
     console.print()
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+
+
+def show_report(out: Path, size: int, notes: list[str]) -> None:
+    """Where the page is, and what it does not show."""
+    console = _console()
+    console.print(f"Report: {escape(str(out))} ({size / 1e6:.1f} MB; open it in a browser)", soft_wrap=True)
+    _show_warnings(notes)
 
 
 def show_export(exported: dict[str, Any]) -> None:

@@ -293,10 +293,11 @@ def _check_images(images: ImageSet, source: Path) -> ImageSet:
     return images
 
 
-def open_image(path: Path) -> Image.Image:
+def open_image(path: Path, side: int | None = None) -> Image.Image:
     """The first frame of a file, upright, as RGB on white; `UnreadableImage` whatever is wrong with it.
 
-    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused.
+    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused. Where
+    about `side` pixels a side will do, a JPEG is decoded no larger than needed.
     """
     try:
         if not path.is_file():
@@ -307,6 +308,8 @@ def open_image(path: Path) -> Image.Image:
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError
+            if side is not None:
+                image.draft(None, (side, side))
             image.load()
             with suppress(Exception):  # broken EXIF data does not spoil the pixels
                 ImageOps.exif_transpose(image, in_place=True)

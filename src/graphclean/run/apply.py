@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ..audit.embeddings import Progress
-from ..data.images import ImageSet, read_image_folder, read_manifest
 from ..errors import InputError
+from ..pictures import find_photos
 from ..runfolder import VERDICTS, read_config, read_verdicts, replaced, require_finished, safe_csv
 from .placing import Form, place_files, plan_files
 
@@ -180,34 +180,12 @@ def _render(table: pd.DataFrame, suffix: str) -> bytes:
 def _find_originals(
     run: Path, source: dict[str, Any], data: Path | None, ids: list[str]
 ) -> list[Path | None]:
-    """The photo behind each id, resolved; None where it has gone, or may not be opened."""
     if source.get("kind") != "photos":
         raise InputError(
             f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
             "`graphclean apply` without that writes a manifest"
         )
-    path = data if data is not None else Path(str(source.get("data")))
-    if not path.exists():
-        raise InputError(
-            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
-            "the photos are now"
-        )
-    images: ImageSet
-    if path.is_dir():
-        images = read_image_folder(path, labelled=False)
-    else:
-        columns = {name: source.get(name) for name in ("path_column", "id_column")}
-        images = read_manifest(path, **columns, labelled=False)
-    if images.ids == ids:
-        found = images.paths
-    else:
-        by_id = dict(zip(images.ids, images.paths, strict=True))
-        if len(by_id) < len(images.ids):
-            raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
-        found = [by_id.get(name) for name in ids]
-    if not any(found):
-        raise InputError(f"{path}: not one of the run's photos is in it")
-    return [None if photo is None else Path(os.path.realpath(photo)) for photo in found]
+    return find_photos(run, source, ids, data)
 
 
 def _lost_notes(table: pd.DataFrame) -> list[str]:

@@ -28,6 +28,7 @@ from ..sources import Source, read_source
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
+from .points import gather_points
 from .results import sum_up, write_results
 from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
 from .trusted import Trusted, read_trusted, trusted_accuracy
@@ -221,7 +222,8 @@ def _write_results(
     audit = complete(result.audit, source)
     notes = trusted.notes if trusted is not None else []
     summary = sum_up(replace(result, audit=audit), prepared, epochs, preset, notes)
-    write_results(out, prepared.config, preset, described, audit.verdicts, result.model, summary)
+    points = gather_points(result.trained.z, result.model.prototypes)
+    write_results(out, prepared.config, preset, described, audit.verdicts, result.model, summary, points)
     return TrainingRun(out, result, audit, summary)
 
 

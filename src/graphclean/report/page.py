@@ -1,0 +1,112 @@
+"""The page itself: template, style and script in one file, with the data between them made harmless."""
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from ..plotting import BLACK, BLUE, GREEN, ON_DARK, ORANGE, PURPLE, SKY, VERDICTS, VERMILION
+from ..runfolder import plain
+from .words import Words
+
+SCRIPTS = (
+    *("dom", "data", "marks", "detail", "gallery", "table"),
+    *("map", "charts", "classes", "border", "theme", "main"),
+)
+"""In this order; each may use what stands before it."""
+REVIEW_SCRIPTS = ("review",)
+CLASS_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#8C6D31", BLACK)
+CLASS_COLOURS_ON_DARK = (SKY, VERMILION, GREEN, PURPLE, ORANGE, "#3D8FD1", "#C2A35C", "#FFFFFF")
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def to_json(value: Any) -> str:
+    """JSON that can stand in a script element: nothing in it can end the element or open another."""
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character, escape in ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def render_page(
+    *, facts: dict[str, Any], table: str, words: Words, token: str | None = None, **shown: Any
+) -> bytes:
+    """The whole page; `table` is JSON already."""
+    review = facts["mode"] == "review"
+    style = _palette() + _read("style.css")
+    names = [*SCRIPTS[:-1], *(REVIEW_SCRIPTS if review else ()), SCRIPTS[-1]]
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(f"{name}.js") for name in names) + "\n})();\n"
+    facts = {**facts, "marks": {name: look.marker for name, look in VERDICTS.items()}}
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            style=style,
+            script=script,
+            policy=_policy(style, script, review=review),
+            facts=facts,
+            facts_json=to_json({**facts, "token": token}),
+            table_json=table,
+            words=words,
+            review=review,
+            **shown,
+        )
+    )
+    # A lone surrogate, as in a file name of stray bytes, becomes an escape that JSON reads.
+    return page.encode("utf-8", "backslashreplace")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        undefined=jinja2.ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = lambda value: f"{value:,}"
+    environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
+    return environment
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str, *, review: bool) -> str:
+    """Our own style and script and nothing else; no connection, but in review to the server itself."""
+    rules = [
+        "default-src 'none'",
+        f"script-src {_hash(script)}",
+        f"style-src {_hash(style)}",
+        "img-src data:" + (" 'self'" if review else ""),
+        *(["connect-src 'self'"] if review else []),
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+    return "; ".join(rules)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _palette() -> str:
+    """The colours of verdicts and classes as variables of the style, for light and dark."""
+    light = {f"--{name}": look.colour for name, look in VERDICTS.items()} | {"--accent": BLUE}
+    dark = {name: ON_DARK.get(colour, colour) for name, colour in light.items()}
+    light |= {f"--class-{place}": colour for place, colour in enumerate(CLASS_COLOURS)}
+    dark |= {f"--class-{place}": colour for place, colour in enumerate(CLASS_COLOURS_ON_DARK)}
+
+    def rules(colours: dict[str, str]) -> str:
+        return "".join(f"{name}:{colour};" for name, colour in colours.items())
+
+    return (
+        f":root{{{rules(light)}}}\n:root[data-theme=dark]{{{rules(dark)}}}\n"
+        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{rules(dark)}}}}}\n"
+    )
