@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from graphclean.report.build import build_page
 from graphclean.report.page import REVIEW_SCRIPTS, SCRIPTS, to_json
+from graphclean.runfolder import write_config
 
 from .builders import IMAGE, NAMES, SCRIPT, make_run
 
@@ -72,7 +73,7 @@ def test_scripts_make_elements_from_text_alone_and_all_are_used() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(", text)
 
 
-def test_a_folder_of_stray_bytes_is_written(tmp_path: Path) -> None:
-    page = build_page(make_run(tmp_path / "run\udcff"))[0].decode()
-    facts = json.loads(re.search(r'id="facts">(.*?)</script>', page, re.S)[1])
-    assert facts["run"].endswith("run\udcff")
+def test_data_whose_path_has_stray_bytes_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    write_config(run, "clean", {"data": "photos\udcff", "kind": "features"}, {})
+    assert "photos\\udcff" in build_page(run)[0].decode()
