@@ -4,7 +4,10 @@ import json
 import os
 import signal
 import sys
+import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args
@@ -14,9 +17,11 @@ import typer
 from . import __version__, bench_cli, data_cli, run, screen
 from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
+from .decisions import DecisionLog, merge_decisions, settle
 from .errors import InputError, RunStopped
 from .progress import StageProgress
 from .report import write_report
+from .review import open_review
 from .run.device import DeviceName
 from .runfolder import plain
 
@@ -266,6 +271,7 @@ def apply(
 ) -> None:
     """Carry out the verdicts: a manifest with label, action and reason of every sample, or a cleaned folder.
 
+    What people decided in `graphclean review` goes before the verdicts.
     `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
     removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
     The originals are never touched, and a second time nothing changes.
@@ -308,6 +314,48 @@ def report(
         _print_json({"out": str(done.out), "bytes": done.size, "warnings": done.notes})
     elif not quiet:
         screen.show_report(done.out, done.size, done.notes)
+
+
+@app.command()
+def review(
+    folder: RunFolder,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take over another reviewer's decisions.jsonl, and end."),
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
+    data: Data = None,
+    port: Annotated[int, typer.Option(help="Port to listen on (default: any).", min=0, max=65535)] = 0,
+    browse: Annotated[bool, typer.Option("--open", help="Open it in your browser.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honours it.
+
+    The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
+    RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
+    """
+    if merge is not None:
+        merged = merge_decisions(folder, merge)
+        if as_json:
+            _print_json(asdict(merged))
+        elif not quiet:
+            screen.show_merged(merged.added, merged.agreed, merged.conflicts)
+        return
+    with DecisionLog(folder) as log:
+        with StageProgress(quiet=quiet or as_json) as progress:
+            server = open_review(folder, log, data=data, port=port, by=reviewer, progress=progress)
+        with server:
+            if as_json:
+                _print_json({"address": server.address, "decisions": str(log.path)})
+            else:
+                screen.show_review(server.address, log.path)
+            if browse:
+                webbrowser.open(server.address)
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+        if not quiet and not as_json:
+            screen.show_reviewed(len(settle(log.decisions)), folder)
 
 
 @app.command()

@@ -32,6 +32,8 @@ MODEL, PROTOTYPES, SUMMARY, METRICS = (
 )
 VERDICTS = "verdicts.parquet"
 POINTS = "points.safetensors"
+DECISIONS = "decisions.jsonl"
+"""What people decided in a review."""
 SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 VERDICT_COLUMNS = {
@@ -67,6 +69,11 @@ def check_target(out: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(
             f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
+        )
+    if (out / DECISIONS).is_file():
+        raise InputError(
+            f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
+            f"--out, or move {DECISIONS} away first (`graphclean review --merge` can bring it back)"
         )
 
 

@@ -122,6 +122,34 @@ def show_report(out: Path, size: int, notes: list[str]) -> None:
     _show_warnings(notes)
 
 
+def show_review(address: str, path: Path) -> None:
+    """Where to go, and how it ends; the address is alone on its line, to be clicked or copied."""
+    console = _console()
+    console.print(f"Review: {escape(address)}", soft_wrap=True)
+    console.print(f"Saved as you go, in {escape(str(path))}. Ctrl-C ends the review.", soft_wrap=True)
+
+
+def show_reviewed(count: int, run: Path) -> None:
+    """How many decisions there are, and what to do with them."""
+    console = _console()
+    console.print(
+        f"\n{count:,} samples decided. Carry it out: graphclean apply {escape(str(run))}", soft_wrap=True
+    )
+
+
+def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> None:
+    """What another reviewer's file brought, and where the two differ."""
+    console = _console()
+    console.print(f"{added:,} decisions taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    if conflicts:
+        table = plain_table("id", "ours", "theirs", "taken (the later)")
+        for conflict in conflicts:
+            ours, theirs = (conflict[side] or "no class" for side in ("ours", "theirs"))
+            table.add_row(escape(conflict["id"]), escape(ours), escape(theirs), conflict["taken"])
+        console.print()
+        console.print(table)
+
+
 def show_export(exported: dict[str, Any]) -> None:
     """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
     console = _console()

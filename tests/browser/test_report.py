@@ -114,7 +114,8 @@ def test_the_table_goes_by_keyboard(watched: Watched, report: Path) -> None:
         page.keyboard.press(key)
     assert page.locator("#detail-title").inner_text() == "p00057.png"
     page.keyboard.press("ArrowLeft")
-    assert page.locator("#detail-title").inner_text() == "p00056.png"
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#detail-title").inner_text() == "p00055.png"
     page.keyboard.press("Escape")
     assert view.evaluate("view => view === document.activeElement")
 

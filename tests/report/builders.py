@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from graphclean.run.points import gather_points, write_points
-from graphclean.runfolder import write_config, write_env, write_json, write_lines, write_table, write_tensors
+from graphclean.runfolder import write_config, write_env, write_json, write_lines, write_tensors
 
 SCRIPT = "<script>window.stolen=1</script>"
 IMAGE = "\"'><img src=x onerror=window.stolen=2>"
@@ -28,7 +28,7 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
         save_photos(photos, table["id"].tolist())
     write_config(run, "clean", source, {"audit": {"certainty": 0.6}})
     write_env(run, "0")
-    write_table(table, run / "verdicts")
+    table.to_parquet(run / "verdicts.parquet", index=False)
     counts = table["verdict"].value_counts()
     write_json(
         run / "summary.json",

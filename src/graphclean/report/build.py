@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..decisions import read_decisions, settle
 from ..errors import InputError
 from ..pictures import Pictures, find_pictures
 from ..runfolder import (
+    DECISIONS,
     METRICS,
     PROTOTYPES,
     SCORES,
@@ -129,6 +131,9 @@ def build_page(
         plan["row"] = [place[row] for row in plan["row"]]
         if len(held) < plan["of"]:
             notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
+    decided = settle(read_decisions(run / DECISIONS))
+    if decided and mode == "report":
+        notes.append(f"{len(decided):,} {things} were reviewed by people; apply goes by what they decided.")
     detector = summary.get("detector") or _read_detector(run)
     facts = {
         "mode": mode,

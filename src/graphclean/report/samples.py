@@ -130,6 +130,8 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
         "selected": samples.selected[rows].astype(int).tolist(),
         "near": [place[samples.near[row]].tolist() for row in rows],
     }
+    if len(rows) < len(samples):
+        columns["row"] = rows.tolist()
     if samples.similarity is not None:
         columns["similarity"] = _thousandths(samples.similarity[rows])
     return columns

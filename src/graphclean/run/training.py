@@ -186,7 +186,6 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
         return None
-    check_target(out, overwrite=True)
     config = read_config(out)
     if config.get("kind") != "train":
         kind = config.get("kind")

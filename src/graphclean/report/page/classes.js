@@ -13,7 +13,7 @@ function startClasses(root, galleries) {
   const numbers_ = new Map(facts.pairs.map(([from, to, number]) => [`${from} ${to}`, number]));
   const off = Math.max(1, ...facts.pairs.filter(([from, to]) => from !== to).map((pair) => pair[2]));
   const same = Math.max(1, ...facts.pairs.filter(([from, to]) => from === to).map((pair) => pair[2]));
-  const heat = (number, most) => ({ "--heat": `${Math.round(14 + 66 * (number / most))}%` });
+  const heat = (number, most) => ({ "--heat": `${Math.round(14 + 41 * (number / most))}%` });
   const few = all.length > chosen.length ? ` The ${chosen.length} of ${count(all.length)} classes that move most.` : "";
   const tall = chosen.some((place) => className(place).length > 3);
   const head = make("tr", {}, make("td", { class: "corner" }), ...chosen.map((place) => make("th", { scope: "col", title: className(place) }, make("span", {}, className(place)))));

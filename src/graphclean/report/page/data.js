@@ -53,6 +53,9 @@ function describe(row) {
   }[verdict(row)];
 }
 
+/** What a row looks like: a class, or none. */
+const looks = (row) => (verdict(row) === "ood" ? "no class" : proposed(row));
+
 const label = (text, name = "") => make("span", { class: `label ${name}`.trim() }, text);
 
 /** given → proposed, as the verdict asks. */

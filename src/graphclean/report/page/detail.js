@@ -2,20 +2,20 @@
 
 const detail = (() => {
   const dialog = find("detail");
+  dialog.tabIndex = -1;
   let shown = { list: [], place: 0, back: null };
 
   /** The neighbours; with a label under each unless one line will say it for all. */
   function neighbourList(row, captions = true) {
     const list = make("ul", { class: "near" });
-    const target = rows.proposed[row];
     for (const near of rows.near[row]) {
       if (near < 0) continue;
       const image = picture(near, "");
       if (image === null) list.classList.add("words");
       const says = `${rows.id[near]}: ${describe(near)}`;
       list.append(
-        make("li", { class: rows.proposed[near] === target ? "agrees" : "", title: says },
-          image, captions || image === null ? label(proposed(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
+        make("li", { class: looks(near) === looks(row) ? "agrees" : "", title: says },
+          image, captions || image === null ? label(looks(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
       );
     }
     return list.children.length ? list : null;
@@ -24,8 +24,8 @@ const detail = (() => {
   /** How many neighbours say what the verdict says. */
   function support(row) {
     const near = rows.near[row].filter((other) => other >= 0);
-    const with_ = near.filter((other) => rows.proposed[other] === rows.proposed[row]).length;
-    return near.length ? `${with_} of ${near.length} look like ${proposed(row)}` : "none in this report";
+    const agree = near.filter((other) => looks(other) === looks(row)).length;
+    return near.length ? `${agree} of ${near.length} look like ${looks(row)}` : "none in this report";
   }
 
   function render() {
@@ -35,15 +35,17 @@ const detail = (() => {
     const say = (term, value) => facing.append(make("div", {}, make("dt", {}, term), make("dd", {}, value)));
     say("Verdict", verdictMark(name));
     say("Given label", label(given(row)));
-    say("Looks like", label(proposed(row)));
+    say(name === "ood" ? "Nearest class" : "Looks like", label(proposed(row)));
     if (rows.quality[row] !== null) say("Label quality", score(rows.quality[row], 3));
     if (rows.ood[row] !== null) say("OOD score", score(rows.ood[row], 3));
     if (rows.similarity && rows.similarity[row] !== null) say("Likeness s to its nearest class", score(rows.similarity[row], 3));
     say("In the clean set", rows.selected[row] ? "yes" : "no");
     say("Nearest neighbours", support(row));
     const step = (by, text, key) =>
-      make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
+      make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
+    const focused = document.activeElement?.dataset.focus;
     const image = picture(row, `${rows.id[row]}: ${describe(row)}`);
+    if (image && reviewing) image.src = review.largePicture(row);
     dialog.replaceChildren(
       make("div", { class: "detail" },
         make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")),
@@ -57,6 +59,8 @@ const detail = (() => {
           make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),
             make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
     );
+    // What had the focus is gone: keys must still reach the dialog.
+    if (dialog.open) (dialog.querySelector(`[data-focus="${focused}"]:not([disabled])`) ?? dialog).focus();
   }
 
   function move(by) {

@@ -30,7 +30,6 @@ function makeCard(row, open) {
           make("span", { class: "meter" }, make("i")), make("span", {}, `${sure(row)} ${verdict(row) === "uncertain" ? "wrong" : "sure"}`)),
         detail.neighbourList(row, shortNames),
         shortNames ? null : make("p", { class: "said" }, detail.support(row)),
-        shortNames && verdict(row) === "ood" ? make("p", { class: "said" }, "comes nearest to ", label(proposed(row))) : null,
         image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
         reviewing ? review.actions(row) : null)));
 }
@@ -38,7 +37,7 @@ function makeCard(row, open) {
 function startGallery(root) {
   const name = root.dataset.gallery;
   const all = rowsWith(name);
-  const state = { order: "varied", given: "", proposed: "", shown: 0 };
+  const state = { order: "varied", given: "", proposed: "", reviewed: "", shown: 0 };
   let list = [];
   const cards = make("ul", { class: "cards" });
   const said = make("p", { class: "said", role: "status" });
@@ -53,11 +52,14 @@ function startGallery(root) {
   const from = choice("Given", used("given"), (value) => set({ given: value }));
   const to = choice(name === "ood" ? "Nearest" : "Looks like", used("proposed"), (value) => set({ proposed: value }));
 
+  const seen = choice("Reviewed", [["", "or not"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
+
   function set(change) {
     Object.assign(state, change);
     from.select.value = state.given;
     to.select.value = state.proposed;
     list = all.filter((row) =>
+      (state.reviewed === "" || review.isDone(row) === (state.reviewed === "yes")) &&
       (state.given === "" || rows.given[row] === Number(state.given)) &&
       (state.proposed === "" || rows.proposed[row] === Number(state.proposed)));
     if (state.order !== "place") {
@@ -96,7 +98,7 @@ function startGallery(root) {
     event.preventDefault();
   });
 
-  root.append(make("div", { class: "controls" }, from.label, to.label, order.label, make("span", { class: "fill" }), said),
+  root.append(make("div", { class: "controls" }, from.label, to.label, order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said),
     cards, make("div", { class: "more" }, more));
   set({});
   return { set };
