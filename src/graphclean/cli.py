@@ -375,7 +375,15 @@ def demo(
         done = run.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
         page = write_report(out, progress=progress).out
     if as_json:
-        _print_json({"run": str(out), "facts": done.facts, "scores": done.scores, **done.run.summary})
+        _print_json(
+            {
+                "run": str(out),
+                "report": str(page),
+                "facts": done.facts,
+                "scores": done.scores,
+                **done.run.summary,
+            }
+        )
     elif not quiet:
         screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out, page)
 

@@ -108,7 +108,7 @@ def test_the_table_sorts_both_ways_and_back(watched: Watched, report: Path) -> N
 
 def test_the_table_goes_by_keyboard(watched: Watched, report: Path) -> None:
     page = watched.open(report)
-    view = page.locator(".rows")
+    view = page.locator(".grid")
     view.focus()
     for key in ("End", "ArrowUp", "ArrowUp", "Enter"):
         page.keyboard.press(key)
@@ -242,7 +242,7 @@ def test_a_hundred_thousand_rows_are_quick_to_filter_and_few_in_the_document(
     page.wait_for_selector("#table-body .said:text-is('10 of 100,000 rows')")
     page.locator("#table-body input[type=search]").fill("")
     page.wait_for_selector("#table-body .said:text-is('100,000 rows')")
-    page.locator(".rows").focus()
+    page.locator(".grid").focus()
     page.keyboard.press("End")
     assert rows_of(page)[-1][0]
     assert page.locator(".rows .line").count() < 60

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphclean.decisions import DecisionLog
 from graphclean.report import build
 from graphclean.report import samples as sampling
 from graphclean.report.build import build_page, write_report
+from graphclean.runfolder import read_verdicts
 
 from ..run.tiny import TINY, save_digits
 from .builders import make_run
@@ -135,6 +137,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert facts["total"] == 200
     assert facts["counts"]["keep"] == 100
     assert len(facts["pictures"]) == 30
+    assert [read_verdicts(run)["id"][row] for row in rows["row"]] == rows["id"]
     assert any("80 of 200" in note for note in notes)
     assert any("30 pictures" in note for note in notes)
     # The surest suspect has its picture.
@@ -148,3 +151,19 @@ def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: 
     page, _ = build_page(run)
     assert 0 < len(read_data(page)[0]["pictures"]) < 60
     assert len(page) < 150_000
+
+
+def test_a_run_of_an_earlier_version_has_a_page_without_map(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "points.safetensors").unlink()
+    page, notes = build_page(run)
+    facts, rows = read_data(page)
+    assert (facts["map"], facts["border"], "similarity" in rows) == (None, None, False)
+    assert any("earlier version" in note for note in notes)
+
+
+def test_the_report_tells_that_people_decided(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    with DecisionLog(run) as log:
+        log.add(log.samples.decide(1, "accept"))
+    assert any("Reviewed by people: 1." in note for note in build_page(run)[1])

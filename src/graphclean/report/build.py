@@ -14,6 +14,7 @@ from ..pictures import Pictures, find_pictures
 from ..runfolder import (
     DECISIONS,
     METRICS,
+    POINTS,
     PROTOTYPES,
     SCORES,
     read_config,
@@ -107,6 +108,8 @@ def build_page(
     tell("drawing the map", 0, 1)
     plan = draw_map(mapped, z, samples)
     notes = []
+    if not (run / POINTS).is_file():
+        notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
     pictures, why = _find_pictures(run, source, samples, data)
     if why is not None and source.get("kind") != "features":
         notes.append(f"Pictures are not shown. {why}")
@@ -133,7 +136,7 @@ def build_page(
             notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
     decided = settle(read_decisions(run / DECISIONS))
     if decided and mode == "report":
-        notes.append(f"{len(decided):,} {things} were reviewed by people; apply goes by what they decided.")
+        notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
     detector = summary.get("detector") or _read_detector(run)
     facts = {
         "mode": mode,

@@ -24,7 +24,7 @@ function startBorder(root) {
   }
   const was = draw("line", { class: "line-was", x1: x(border.zeta), x2: x(border.zeta), y1: 0, y2: height });
   const line = draw("line", { class: "line-at", y1: 0, y2: height });
-  picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `unlike any class, s = ${low.toFixed(2)}`),
+  picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `unlike any class, s = ${low.toFixed(2).replace("-", "−")}`),
     draw("text", { x: width, y: height + 22, "text-anchor": "end" }, `like a class, s = ${high.toFixed(2)}`));
   const number = make("span", { class: "big-number" });
   const said = make("span", { class: "said" });
@@ -37,7 +37,7 @@ function startBorder(root) {
     const zeta = border.borders[place];
     slider.value = String(place);
     slider.setAttribute("aria-valuetext", `ζ ${zeta.toFixed(3)}, ${count(border.rejected[place])} rejected`);
-    number.textContent = `ζ = ${zeta.toFixed(3)}`;
+    number.textContent = `ζ = ${zeta.toFixed(3).replace("-", "−")}`;
     said.textContent = `${count(border.rejected[place])} of the ${count(facts.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
     good.textContent = percent(border.known[place]);
     strange.textContent = border.strange ? percent(border.caught[place] / border.strange) : "–";

@@ -15,7 +15,7 @@ const detail = (() => {
       const says = `${rows.id[near]}: ${describe(near)}`;
       list.append(
         make("li", { class: looks(near) === looks(row) ? "agrees" : "", title: says },
-          image, captions || image === null ? label(looks(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
+          image, captions || image === null ? label(verdict(near) === "ood" ? "none" : proposed(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
       );
     }
     return list.children.length ? list : null;

@@ -18,6 +18,7 @@ function varied(list) {
 
 function makeCard(row, open) {
   const image = picture(row, "");
+  const captions = shortNames && verdict(row) !== "ood";
   const words = `${rows.id[row]}: ${describe(row)}, ${sure(row)} sure`;
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));
@@ -28,8 +29,8 @@ function makeCard(row, open) {
         change(row),
         make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.sure[row] / 10}%` } },
           make("span", { class: "meter" }, make("i")), make("span", {}, `${sure(row)} ${verdict(row) === "uncertain" ? "wrong" : "sure"}`)),
-        detail.neighbourList(row, shortNames),
-        shortNames ? null : make("p", { class: "said" }, detail.support(row)),
+        detail.neighbourList(row, captions),
+        captions ? null : make("p", { class: "said" }, detail.support(row)),
         image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
         reviewing ? review.actions(row) : null)));
 }

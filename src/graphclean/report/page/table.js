@@ -48,7 +48,7 @@ function startTable(root) {
     make("div", { class: `cell ${column.kind ?? column.name}`, role: "columnheader", "data-column": column.name },
       column.compare ? make("button", { type: "button", on: { click: () => sortBy(column) } }, column.title) : make("span", { class: "off-screen" }, "Picture"))));
   const space = make("div", { role: "presentation" });
-  const view = make("div", { class: "rows", tabindex: "0", role: "rowgroup", "aria-label": "Rows; arrows move, Enter opens", on: { scroll: () => requestAnimationFrame(paint), keydown: onKey } }, space);
+  const view = make("div", { class: "rows", tabindex: "-1", role: "rowgroup", on: { scroll: () => requestAnimationFrame(paint) } }, space);
   const none = make("p", { class: "empty", hidden: true }, "No row is like that.");
 
   function toggle(name) {
@@ -94,7 +94,7 @@ function startTable(root) {
   }
 
   function cell(row, column) {
-    const box = make("div", { class: `cell ${column.kind ?? column.name}`, role: "cell" });
+    const box = make("div", { class: `cell ${column.kind ?? column.name}`, role: "gridcell" });
     const value = rows[column.name]?.[row];
     if (column.name === "picture") box.append(picture(row, "") ?? "");
     else if (column.name === "id") fill(box, { title: rows.id[row] }, [rows.id[row]]);
@@ -120,11 +120,12 @@ function startTable(root) {
         on: { click: () => { current = place; paint(); detail.open(order, place); } } }, ...columns.map((column) => cell(row, column))));
     }
     space.replaceChildren(...lines);
-    if (order.length) view.setAttribute("aria-activedescendant", `row-${order[current]}`);
-    else view.removeAttribute("aria-activedescendant");
+    if (order.length) grid.setAttribute("aria-activedescendant", `row-${order[current]}`);
+    else grid.removeAttribute("aria-activedescendant");
   }
 
   function onKey(event) {
+    if (event.target.closest("button")) return;
     const page = Math.max(1, Math.floor(view.clientHeight / LINE) - 1);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -current, End: order.length - 1 - current }[event.key];
     if (event.key === "Enter" && order.length) detail.open(order, current);
@@ -157,7 +158,7 @@ function startTable(root) {
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.similarity ? "" : " no-similarity"}`, role: "table", "aria-label": "Verdicts" },
+  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.similarity ? "" : " no-similarity"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total
