@@ -172,3 +172,12 @@ def test_a_page_of_another_origin_can_not_decide(
     assert framed
     assert held(server) == {}
     watched.complaints.clear()
+
+
+def test_nothing_is_wider_than_a_phone(browser: Any, server: ReviewServer) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = Watched(context.new_page()).open(server.address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.locator(".review-bar").bounding_box()["height"] < 70
+    assert page.get_by_role("button", name="Undo last").bounding_box()["x"] < 300
+    context.close()

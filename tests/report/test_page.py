@@ -8,25 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphclean.report.build import build_page
-from graphclean.report.page import REVIEW_SCRIPTS, SCRIPTS, to_json
+from graphclean.report.page import REVIEW_SCRIPTS, SCRIPTS
 from graphclean.runfolder import write_config
 
 from .builders import IMAGE, NAMES, SCRIPT, make_run
-
-
-@given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=8))
-def test_json_says_the_same_and_can_not_leave_its_element(value: object) -> None:
-    text = to_json(value)
-    assert json.loads(text) == value
-    assert not re.search(r"[<>&\u2028\u2029]", text)
-
-
-def test_json_has_no_nan() -> None:
-    assert to_json([float("nan"), float("inf")]) == "[null,null]"
 
 
 @pytest.fixture(scope="module")

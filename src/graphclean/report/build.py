@@ -29,7 +29,8 @@ from ..runfolder import (
 )
 from .border import try_borders
 from .mapping import draw_map, read_points
-from .page import render_page, to_json
+from .page import render_page
+from .safe import count_bytes, to_json
 from .samples import (
     FLAGGED,
     VERDICTS,
@@ -105,34 +106,32 @@ def build_page(
     if len(verdicts) == 0:
         raise InputError(f"{run}: there is not one verdict in it")
     samples = read_samples(verdicts, summary.get("classes", []), similarity)
+    things = describe_things(str(source.get("kind")), 2)
     tell("drawing the map", 0, 1)
     plan = draw_map(mapped, z, samples)
-    notes = []
-    if not (run / POINTS).is_file():
-        notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
     pictures, why = _find_pictures(run, source, samples, data)
-    if why is not None and source.get("kind") != "features":
-        notes.append(f"Pictures are not shown. {why}")
     order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
     rows = choose_rows(samples, order)
     place = {int(row): number for number, row in enumerate(rows)}
     table = to_json(as_columns(samples, rows))
     shown: dict[int, str] = {}
     if pictures is not None:
-        shown = _encode(pictures, order, place, MOST_BYTES - len(table), tell)
-    things = describe_things(str(source.get("kind")), 2)
+        shown = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
+    notes = []
+    if not (run / POINTS).is_file():
+        notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
+    if why is not None and source.get("kind") != "features":
+        notes.append(f"Pictures are not shown. {why}")
     if len(rows) < len(samples):
         notes.append(
             f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
             "random. All numbers above and below are of all of them."
         )
-    if pictures is not None and len(shown) < min(len(samples), len(rows)):
+    if pictures is not None and len(shown) < len(rows):
         notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
     if plan is not None:
-        held = [number for number, row in enumerate(plan["row"]) if row in place]
-        plan |= {name: [plan[name][number] for number in held] for name in ("row", "x", "y")}
-        plan["row"] = [place[row] for row in plan["row"]]
-        if len(held) < plan["of"]:
+        plan = _within(plan, place)
+        if len(plan["row"]) < plan["of"]:
             notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
     decided = settle(read_decisions(run / DECISIONS))
     if decided and mode == "report":
@@ -168,6 +167,13 @@ def build_page(
         token=token,
     )
     return page, notes
+
+
+def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+    """A map of those samples that are in the table, by their place in it."""
+    held = [number for number, row in enumerate(plan["row"]) if row in place]
+    kept = {name: [plan[name][number] for number in held] for name in ("row", "x", "y")}
+    return plan | kept | {"row": [place[row] for row in kept["row"]]}
 
 
 def _read_detector(run: Path) -> dict[str, Any] | None:

@@ -2,14 +2,13 @@
 
 import base64
 import hashlib
-import json
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 
-from ..plotting import BLACK, BLUE, GREEN, ON_DARK, ORANGE, PURPLE, SKY, VERDICTS, VERMILION
-from ..runfolder import plain
+from ..plotting import BLUE, CLASSES, ON_DARK, VERDICTS
+from .safe import to_json
 from .words import Words
 
 SCRIPTS = (
@@ -18,17 +17,6 @@ SCRIPTS = (
 )
 """In this order; each may use what stands before it."""
 REVIEW_SCRIPTS = ("review",)
-CLASS_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#8C6D31", BLACK)
-CLASS_COLOURS_ON_DARK = (SKY, VERMILION, GREEN, PURPLE, ORANGE, "#3D8FD1", "#C2A35C", "#FFFFFF")
-ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-
-
-def to_json(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or open another."""
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character, escape in ESCAPES.items():
-        text = text.replace(character, escape)
-    return text
 
 
 def render_page(
@@ -39,7 +27,8 @@ def render_page(
     style = _palette() + _read("style.css")
     names = [*SCRIPTS[:-1], *(REVIEW_SCRIPTS if review else ()), SCRIPTS[-1]]
     script = "(() => {\n'use strict';\n" + "\n".join(_read(f"{name}.js") for name in names) + "\n})();\n"
-    facts = {**facts, "marks": {name: look.marker for name, look in VERDICTS.items()}}
+    looks = {"marks": {name: look.marker for name, look in VERDICTS.items()}, "class_colours": len(CLASSES)}
+    facts = {**facts, **looks}
     page = (
         _environment()
         .get_template("page.html")
@@ -99,9 +88,8 @@ def _hash(text: str) -> str:
 def _palette() -> str:
     """The colours of verdicts and classes as variables of the style, for light and dark."""
     light = {f"--{name}": look.colour for name, look in VERDICTS.items()} | {"--accent": BLUE}
+    light |= {f"--class-{place}": colour for place, colour in enumerate(CLASSES)}
     dark = {name: ON_DARK.get(colour, colour) for name, colour in light.items()}
-    light |= {f"--class-{place}": colour for place, colour in enumerate(CLASS_COLOURS)}
-    dark |= {f"--class-{place}": colour for place, colour in enumerate(CLASS_COLOURS_ON_DARK)}
 
     def rules(colours: dict[str, str]) -> str:
         return "".join(f"{name}:{colour};" for name, colour in colours.items())

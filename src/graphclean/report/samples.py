@@ -7,11 +7,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from .safe import count_bytes, to_json
+
 VERDICTS = ("keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable")
 FLAGGED = ("relabel", "ood", "uncertain")
 MOST_ROWS = 100_000
 MOST_BYTES = 13_000_000
 """Of the table in the page; rows with very long names are fewer."""
+ROW_BYTES = 80
+"""Of a row beside its name, about."""
 SCALE = 1000
 """Scores are kept as thousandths."""
 
@@ -105,8 +109,8 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     """The rows of the page in rising order: all, or first those that are `wanted`, then flagged ones by how
     sure they are, then others at random.
     """
-    size = sum(len(name.encode("utf-8", "replace")) for name in samples.ids) / len(samples) + 60
-    most = min(MOST_ROWS, int(MOST_BYTES / size))
+    size = count_bytes(to_json(samples.ids)) / len(samples) + ROW_BYTES
+    most = max(1, min(MOST_ROWS, int(MOST_BYTES / size)))
     if len(samples) <= most:
         return np.arange(len(samples))
     others = np.random.default_rng(0).permutation(len(samples))

@@ -53,7 +53,7 @@ function startGallery(root) {
   const from = choice("Given", used("given"), (value) => set({ given: value }));
   const to = choice(name === "ood" ? "Nearest" : "Looks like", used("proposed"), (value) => set({ proposed: value }));
 
-  const seen = choice("Reviewed", [["", "or not"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
+  const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
 
   function set(change) {
     Object.assign(state, change);

@@ -10,7 +10,7 @@ const SHAPES = {
   "+": { path: (r) => `M0 ${-r}V${r}M${-r} 0H${r}`, filled: false },
 };
 const CLASS_SHAPES = ["o", "^", "s", "D"];
-const CLASS_COLOURS = 8;
+const CLASS_COLOURS = facts.class_colours;
 
 const verdictLook = (name) => ({ shape: facts.marks[name], colour: `--${name}` });
 const classLook = (place) =>
