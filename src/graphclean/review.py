@@ -48,6 +48,7 @@ class ReviewServer(ThreadingHTTPServer):
     """A run, its decisions, and the page that shows both."""
 
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(
         self,

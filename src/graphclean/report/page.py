@@ -57,7 +57,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["number"] = lambda value: f"{value:,}"
-    environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
+    environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f} %"
+    environment.filters["score"] = lambda value: "–" if value is None else f"{value:.3f}"
     return environment
 
 
