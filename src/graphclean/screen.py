@@ -30,6 +30,7 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
     _show_warnings(summary.warnings)
 
 
@@ -42,6 +43,7 @@ def show_training(summary: Summary, trained: dict[str, Any], source: str, out: P
     _show_findings(console, summary)
     _show_trained(console, trained)
     _show_places(console, out)
+    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
     console.print(f"New data: graphclean predict {escape(str(out))} NEW", soft_wrap=True)
     _show_warnings(trained["warnings"])
 

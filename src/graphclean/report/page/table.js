@@ -101,8 +101,8 @@ function startTable(root) {
     else if (column.name === "verdict") box.append(verdictMark(verdict(row)));
     else if (column.name === "given") box.append(label(given(row)));
     else if (column.name === "proposed") {
-      if (rows.given[row] !== rows.proposed[row]) box.classList.add("moved");
-      box.append(label(proposed(row)));
+      if (verdict(row) === "relabel") box.classList.add("moved");
+      box.append(label(looks(row)));
     } else if (column.kind === "bar-cell" && value !== null) {
       const colour = column.name === "ood" ? "--ood" : "--keep";
       box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${colour})`, "--w": `${value / 10}%` } }, make("i")));
