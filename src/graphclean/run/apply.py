@@ -114,7 +114,7 @@ def decide_actions(
     done = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
     named = {str(name): name for column in columns[1:3] for name in verdicts[column].dropna().unique()}
     for row, decision in (decided or {}).items():
-        done[row] = _carry_out(decision, verdicts["given_label"][row], named)
+        done[row] = _carry_out(decision, verdicts["given_label"].iloc[row], named)
     kind = "Int64" if pd.api.types.is_integer_dtype(verdicts["given_label"].dtype) else object
     labels, actions, reasons = zip(*done, strict=True) if done else ([], [], [])
     return pd.DataFrame(
