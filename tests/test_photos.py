@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import graphclean.photos
-from graphclean.embed import embed_images
+from graphclean.embed import embed_batches
 
 from .test_cli import everything_below
 
@@ -79,11 +79,12 @@ def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None
 def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     embedded: list[int] = []
 
-    def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
-        embedded.append(sum(path is not None for path in paths))
-        return embed_images(paths, *args, **kwargs)
+    def counting(items, *args, **kwargs):  # type: ignore[no-untyped-def]
+        wanted = list(items)
+        embedded.append(len(wanted))
+        return embed_batches(wanted, *args, **kwargs)
 
-    monkeypatch.setattr(graphclean.photos, "embed_images", counting)
+    monkeypatch.setattr(graphclean.photos, "embed_batches", counting)
     cli("clean", "photos", "--quiet")
     first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
     paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
@@ -138,11 +139,12 @@ def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.Monk
     (out / "summary.json").unlink()
     seen: list[int] = []
 
-    def counting(paths, *args, **kwargs):  # type: ignore[no-untyped-def]
-        seen.append(sum(path is not None for path in paths))
-        return embed_images(paths, *args, **kwargs)
+    def counting(items, *args, **kwargs):  # type: ignore[no-untyped-def]
+        wanted = list(items)
+        seen.append(len(wanted))
+        return embed_batches(wanted, *args, **kwargs)
 
-    monkeypatch.setattr(graphclean.photos, "embed_images", counting)
+    monkeypatch.setattr(graphclean.photos, "embed_batches", counting)
     assert cli("train", "photos", "--resume", "--quiet").code == 0
     assert seen == [3]  # those that can't be read are tried again
     assert (out / "model.safetensors").read_bytes() == before

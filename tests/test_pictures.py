@@ -4,6 +4,8 @@ import io
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -20,23 +22,51 @@ def opened(content: bytes | None) -> Image.Image:
 
 def test_few_pixels_are_kept_to_the_bit_and_many_made_small() -> None:
     rng = np.random.default_rng(0)
-    tiny = Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8))
-    large = Image.new("RGB", (400, 200), "teal")
-    pictures = Pictures(lambda row, _: [tiny.copy(), large.copy(), None][row])
+    there = {0: rng.integers(0, 256, (1, 8, 8), dtype=np.uint8), 1: np.zeros((3, 200, 400), dtype=np.uint8)}
+    pictures = Pictures(lambda rows: ((row, there[row]) for row in rows if row in there), direct=True)
     image = opened(pictures.encode(0, 100))
     assert (image.format, image.mode) == ("PNG", "L")
-    np.testing.assert_array_equal(np.asarray(image), np.asarray(tiny))
+    np.testing.assert_array_equal(np.asarray(image), there[0][0])
     image = opened(pictures.encode(1, 100))
     assert (image.format, image.size) == ("JPEG", (100, 50))
     assert pictures.encode(2, 100) is None
 
 
-def test_many_come_in_order() -> None:
-    pictures = Pictures(lambda row, _: Image.new("L", (4, 4), row) if row % 3 else None)
+def test_many_come_in_order_without_those_that_have_none() -> None:
+    pixels = {row: np.full((1, 4, 4), row, dtype=np.uint8) for row in range(100) if row % 3}
+    pictures = Pictures(
+        lambda rows: ((row, pixels[row]) for row in sorted(rows) if row in pixels), direct=True
+    )
     found = dict(pictures.encode_many(range(100), 10))
-    assert list(found) == list(range(100))
-    assert all((found[row] is None) == (row % 3 == 0) for row in found)
+    assert list(found) == list(pixels)
     assert np.asarray(opened(found[70]))[0, 0] == 70
+
+
+def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
+    cells = []
+    for number in range(200):
+        content = io.BytesIO()
+        Image.new("L", (4, 4), number).save(content, "PNG")
+        cells.append({"bytes": content.getvalue(), "path": f"{number}.png"})
+    cells[7] = {"bytes": b"no picture", "path": "7.png"}
+    table = {"image": cells, "label": [str(number % 2) for number in range(200)]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    source = {"kind": "photos", "data": "t.parquet"}
+    pictures = find_pictures(tmp_path, source, [f"{number}.png" for number in range(200)])
+    assert not pictures.direct
+    found = {
+        row: np.asarray(opened(content))[0, 0, 0] for row, content in pictures.encode_many([150, 3, 7], 9)
+    }
+    assert found == {3: 3, 150: 150}
+    # A sample that stands elsewhere by now is found by its id.
+    pictures = find_pictures(tmp_path, source, ["gone.png", "42.png"])
+    assert [row for row, _ in pictures.encode_many([0, 1], 9)] == [1]
+    assert np.asarray(opened(pictures.encode(1, 9)))[0, 0, 0] == 42
+
+
+def test_a_set_of_the_hub_is_not_loaded_unasked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--data hf:some/set"):
+        find_pictures(tmp_path, {"kind": "photos", "data": "hf:some/set"}, [])
 
 
 def test_a_large_jpeg_is_small_and_upright(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DAT
 Embedder = Annotated[
     str,
     typer.Option(
-        help="For photos: efficientnet-lite0, which auto takes (extra photos); none: DATA is embeddings."
+        help="For photos: efficientnet-lite0, which auto takes (extra photos), or any network of timm as "
+        "timm:NAME (extra timm); none: DATA is embeddings."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]
@@ -73,7 +74,9 @@ Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.
 IdColumn = Annotated[
     str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
 ]
-PathColumn = Annotated[str | None, typer.Option(help="Column that holds the paths of photos.")]
+PathColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the paths of photos, or the photos themselves.")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
 
 
@@ -98,7 +101,9 @@ def clean(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, or a table of paths."
+            help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, a table of their paths, "
+            "a parquet file (or a folder of parts) with the photos in it, a folder written by a Hugging Face "
+            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train."
         ),
     ],
     labels: LabelsFile = None,
@@ -120,7 +125,7 @@ def clean(
     """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
     changes = [f"audit.neighbours={neighbours.value}", *(settings or [])]
     config = apply_settings(Config(), changes, sections=("audit",))
-    target = out if out is not None else Path("runs") / f"{data.stem}-clean"
+    target = out if out is not None else Path("runs") / f"{run.source_name(data)}-clean"
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         audit = run.clean(
@@ -146,7 +151,12 @@ def train(
     ],
     preset: Annotated[
         str | None,
-        typer.Option(help="See `graphclean presets` (default: cifar10-lond for images, else embeddings)."),
+        typer.Option(
+            help="See `graphclean presets`. By default heads are trained on embeddings, and on pretrained "
+            f"features of photos without a GPU or under {run.ENOUGH:,} photos (embeddings); the whole "
+            "network on more photos (photos) and on arrays of images (cifar10-lond), a small one without a "
+            "GPU (small-images)."
+        ),
     ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
@@ -167,8 +177,12 @@ def train(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a classifier and a detector from labels that can't be trusted, and judge every label."""
-    target = out if out is not None else Path("runs") / f"{data.stem}-train"
+    """Learn a classifier and a detector from labels that can't be trusted, and judge every label.
+
+    A whole network sees photos as their centre square at learn.size pixels; `--set learn.network=timm:NAME`
+    takes any network of timm (extra timm), from its published weights unless learn.pretrained=false.
+    """
+    target = out if out is not None else Path("runs") / f"{run.source_name(data)}-train"
     with StageProgress(quiet=quiet or as_json) as progress:
         done = run.train(
             data,
@@ -257,7 +271,12 @@ def apply(
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="A folder of links to the photos.")] = False,
     hardlink: Annotated[bool, typer.Option("--hardlink", help="A folder of hard links to them.")] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="A folder of copies of them.")] = False,
+    copy: Annotated[
+        bool,
+        typer.Option(
+            "--copy", help="A folder of copies of them; of a table with photos in it, a cleaned .parquet."
+        ),
+    ] = False,
     data: Data = None,
     drop_uncertain: Annotated[
         bool, typer.Option("--drop-uncertain", help="Remove what is uncertain (default: its label stays).")
@@ -274,7 +293,8 @@ def apply(
     What people decided in `graphclean review` goes before the verdicts.
     `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
     removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
-    The originals are never touched, and a second time nothing changes.
+    The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
+    a Hugging Face data set, `--copy` writes the rows that stay, with their labels put right, as one .parquet.
     """
     asked = {"link": link, "hardlink": hardlink, "copy": copy}
     forms: list[run.Form] = [form for form in get_args(run.Form) if asked[form]]

@@ -24,7 +24,7 @@ from .run.device import choose_device
 from .run.points import gather_points
 from .run.prediction import load_predictor
 from .run.results import sum_up, write_results
-from .run.training import PRESETS
+from .run.route import Route, choose_route
 from .run.watcher import Metrics
 from .runfolder import (
     METRICS,
@@ -69,8 +69,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     Parameters
     ----------
-    preset: a name from `graphclean presets`; None takes `embeddings` for features and `cifar10-lond` for
-        images.
+    preset: a name from `graphclean presets`; None takes `embeddings` for features; for images
+        `cifar10-lond` with a GPU and `small-images` without.
     settings: changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
     epochs: the setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
     random_state: the setting `learn.seed` (a whole number), or a generator to draw it from; None leaves it
@@ -109,10 +109,15 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             name = type(self).__name__
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
         source = self._read(X)
-        preset = self.preset if self.preset is not None else PRESETS[source.kind]
-        config = self._configure(preset)
-        classes, labels = _encode(y, len(source.inputs))
         place = choose_device(self.device)
+        count, network = len(source.inputs), (self.settings or {}).get("learn.network")
+        route = (
+            Route(self.preset)
+            if self.preset is not None
+            else choose_route(source.kind, count, place, network)
+        )
+        config = self._configure(route.preset)
+        classes, labels = _encode(y, count)
         history: list[Metrics] = []
         gpus = range(torch.cuda.device_count()) if place.type == "cuda" else []
         with torch.random.fork_rng(devices=gpus):
@@ -122,7 +127,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts
-        self.summary_ = sum_up(result, prepared, history, preset, source.notes)
+        self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
         self._points = gather_points(result.trained.z, result.model.prototypes)
         self._pixels = source.pixels

@@ -1,16 +1,20 @@
-"""Photos to embeddings, with those of an earlier run used again."""
+"""Photos to what a network takes: features of a pretrained one, or small pictures; whole or in pieces."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from .data.arrays import Pixels
 from .data.files import Names
+from .data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
 from .data.images import (
+    Encoded,
     ImageSet,
     UnreadableImage,
     looks_like_manifest,
@@ -18,27 +22,82 @@ from .data.images import (
     read_image_folder,
     read_manifest,
 )
-from .embed import embed_images, load_embedder
+from .data.photo_tables import PARQUET, find_parts, read_parquet_photos, read_photo_table
+from .data.resize import to_array
+from .embed import Batch, embed_batches, load_embedder, read_batches
 from .errors import InputError
 from .runfolder import read_tensors, write_tensors
 
 CACHE = "embeddings.safetensors"
 DEFAULT_EMBEDDER = "efficientnet-lite0"
+PIECE = 1024
+"""Photos of which the inputs are in memory at a time, where not all have to be."""
+
+Items = Iterable[tuple[int, Encoded]]
+Progress = Callable[[str, int, int], None]
+
+
+class Reading(Protocol):
+    """How photos become inputs."""
+
+    @property
+    def stage(self) -> str:
+        """What a person is told meanwhile."""
+
+    def describe(self) -> dict[str, Any]:
+        """What new photos need to be read alike, for config.json."""
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """The inputs of numbered photos."""
 
 
 @dataclass(frozen=True)
-class EmbeddedPhotos:
-    """Photos, the features of those that could be read, and what was wrong with the others."""
+class Embedding:
+    """As features of a pretrained network."""
+
+    embedder: str = DEFAULT_EMBEDDER
+    stage = "embedding photos"
+
+    def describe(self) -> dict[str, Any]:
+        """The embedder's name."""
+        return {"embedder": self.embedder}
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """Features (n, d)."""
+        return embed_batches(items, open_image, load_embedder(self.embedder), refusal=UnreadableImage)
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """As the pictures themselves: the centre square, `size` pixels a side."""
+
+    size: int
+    stage = "reading photos"
+
+    def describe(self) -> dict[str, Any]:
+        """The size; and that pixels are bytes, as for arrays of images."""
+        return {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """uint8 pictures (n, 3, size, size)."""
+        return read_batches(
+            items, lambda item: to_array(open_image(item), self.size), refusal=UnreadableImage
+        )
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos, the inputs of those that could be read, and what was wrong with the others."""
 
     images: ImageSet
-    embedder: str
-    features: npt.NDArray[np.float32]
+    reading: Reading
+    inputs: npt.NDArray[Any]
     rows: npt.NDArray[np.int64]
-    """Which photo each row of `features` is, in rising order."""
+    """Which photo each of `inputs` is, in rising order."""
     problems: dict[int, str]
     """Photo -> why it can't be read."""
     stamps: list[list[Any]]
-    """Id, size and time of change of the photo behind each row of `features`."""
+    """Of the photos before they were read, where features are kept for the next time."""
 
     @property
     def ids(self) -> list[str]:
@@ -52,85 +111,137 @@ class EmbeddedPhotos:
 
 
 def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
-    """Whether DATA is photos (a folder, or a table that names them) rather than embeddings."""
+    """Whether DATA is photos (a folder, a table of them or of their paths, `hf:NAME`), not embeddings."""
     if embedder == "none":
         return False
-    if data.is_dir():
+    if names_hub(data) or locate(data)[0].is_dir():
         return True
-    table = data.suffix.lower() in (".csv", ".tsv", ".parquet")
+    table = data.suffix.lower() in (".csv", ".tsv", *PARQUET)
     asked = embedder is not None or names.path_column is not None
     if asked and not table and data.exists():
         raise InputError(
-            f"{data}: --embedder and --path-column are for photos: a folder, or a table of paths"
+            f"{data}: --embedder and --path-column are for photos: a folder, or a table of photos or paths"
         )
-    return table and data.is_file() and (asked or looks_like_manifest(data))
+    return table and data.is_file() and (asked or bool(find_parts(data)) or looks_like_manifest(data))
 
 
-def embed_photos(
-    data: Path,
-    names: Names,
+def locate(data: Path) -> tuple[Path, str | None]:
+    """Where data is, and the split that was named after a colon: `folder:train`."""
+    head, colon, split = str(data).rpartition(":")
+    if colon and split and not data.exists() and Path(head).is_dir():
+        return Path(head), split
+    return data, None
+
+
+def find_photos(data: Path, names: Names, *, labelled: bool = True) -> ImageSet:
+    """Which photos there are, with ids and labels; none is opened yet."""
+    if names_hub(data):
+        name, _, split = str(data).removeprefix(PREFIX).partition(":")
+        return read_photo_table(load_hub(name, split or None), names, labelled=labelled)
+    place, split_name = locate(data)
+    if is_saved(place):
+        return read_photo_table(load_saved(place, split_name), names, labelled=labelled)
+    if find_parts(place, names.path_column):
+        return read_parquet_photos(place, split_name, names, labelled=labelled)
+    if place.is_dir():
+        if split_name is not None:
+            raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
+        return read_image_folder(place, labelled=labelled)
+    columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
+    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
+
+
+def read_photos(
+    images: ImageSet,
+    reading: Reading,
+    source: Path,
     *,
-    embedder: str | None = None,
-    labelled: bool = True,
     cache: Path | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> EmbeddedPhotos:
-    """Read and embed photos; those that `cache`, an earlier run, holds unchanged are not embedded again."""
-    if data.is_dir():
-        images = read_image_folder(data, labelled=labelled)
-    else:
-        columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
-        images = read_manifest(data, **columns, id_column=names.id_column, labelled=labelled)
-    name = embedder if embedder is not None else DEFAULT_EMBEDDER
-    stamps = [_stamp(row, path) for row, path in zip(images.ids, images.paths, strict=True)]
-    known = _load_cache(cache, name) if cache is not None else {}
-    found = {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if stamp and tuple(stamp) in known}
-    wanted = [None if row in found else path for row, path in enumerate(images.paths)]
+    progress: Progress | None = None,
+) -> Photos:
+    """The inputs of all photos; features that `cache`, an earlier run, holds unchanged are not made again."""
+    stamps = images.stamps() if isinstance(reading, Embedding) else []
+    known = _load_cache(cache, reading) if cache is not None and stamps else {}
+    found = {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
+    inputs: npt.NDArray[Any] | None = None
+    readable = np.zeros(len(images.ids), dtype=bool)
     problems = dict(images.problems)
-    if any(path is not None for path in wanted):
-        tell = progress if progress is not None else lambda *_: None
-        done = embed_images(
-            wanted,
-            open_image,
-            load_embedder(name),
-            refusal=UnreadableImage,
-            progress=lambda count, total: tell("embedding photos", count, total),
-        )
-        problems.update(done.problems)
-        found.update(zip(done.rows.tolist(), done.features, strict=True))
-    rows = np.array(sorted(found), dtype=np.int64)
-    if len(rows) == 0:
-        row, reason = next(iter(problems.items()))
-        raise InputError(f"{data}: not one photo can be read, such as {images.ids[row]}: {reason}")
-    features = np.stack([found[row] for row in rows.tolist()])
-    return EmbeddedPhotos(images, name, features, rows, problems, [stamps[row] for row in rows.tolist()])
+    old = [Batch(list(found), np.stack(list(found.values())), {})] if found else []
+    for batch in chain(old, _new_batches(images, reading, found, progress)):
+        if batch.rows:
+            if inputs is None:
+                inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
+            inputs[batch.rows] = batch.inputs
+            readable[batch.rows] = True
+        problems.update(batch.problems)
+    if inputs is None:
+        raise _nothing(images, problems, source)
+    whole = inputs if readable.all() else inputs[readable]
+    return Photos(images, reading, whole, np.flatnonzero(readable), problems, stamps)
 
 
-def save_cache(photos: EmbeddedPhotos, folder: Path) -> None:
-    """Keep the embeddings in a run folder for the next time."""
-    metadata = {"embedder": photos.embedder, "stamps": photos.stamps}
-    write_tensors(folder / CACHE, {"features": torch.as_tensor(photos.features)}, metadata)
+def stream_photos(
+    images: ImageSet, reading: Reading, source: Path, *, progress: Progress | None = None
+) -> Iterator[Batch]:
+    """The same in pieces of about `PIECE` photos: memory does not grow with their number."""
+    waiting: list[Batch] = []
+    readable, problems = 0, dict(images.problems)
+    for batch in _new_batches(images, reading, {}, progress):
+        problems.update(batch.problems)
+        if batch.rows:
+            waiting.append(batch)
+            readable += len(batch.rows)
+        if sum(len(part.rows) for part in waiting) >= PIECE:
+            yield _join(waiting)
+            waiting = []
+    if waiting:
+        yield _join(waiting)
+    if readable == 0:
+        raise _nothing(images, problems, source)
 
 
-def _load_cache(run: Path, embedder: str) -> dict[tuple[Any, ...], npt.NDArray[np.float32]]:
-    """Features by stamp; nothing where there is no cache, or it is of another embedder or damaged."""
+def _join(parts: list[Batch]) -> Batch:
+    rows = [row for part in parts for row in part.rows]
+    return Batch(rows, np.concatenate([part.inputs for part in parts]), {})
+
+
+def _new_batches(
+    images: ImageSet, reading: Reading, known: dict[int, Any], progress: Progress | None
+) -> Iterator[Batch]:
+    """What is not known yet; a network is loaded only if there is any."""
+    total = len(images.ids) - len(known.keys() | images.problems.keys())
+    done = 0
+    for batch in reading.batches(images.items(known)) if total else ():
+        done += len(batch.rows) + len(batch.problems)
+        if progress is not None:
+            progress(reading.stage, done, total)
+        yield batch
+
+
+def _nothing(images: ImageSet, problems: dict[int, str], source: Path) -> InputError:
+    row, reason = next(iter(problems.items()))
+    return InputError(f"{source}: not one photo can be read, such as {images.ids[row]}: {reason}")
+
+
+def save_cache(photos: Photos, folder: Path) -> None:
+    """Keep features in a run folder for the next time; small pictures are quickly made again."""
+    if not isinstance(photos.reading, Embedding):
+        return
+    stamps = [photos.stamps[row] for row in photos.rows.tolist()]
+    metadata = {**photos.reading.describe(), "stamps": stamps}
+    write_tensors(folder / CACHE, {"features": torch.as_tensor(photos.inputs)}, metadata)
+
+
+def _load_cache(run: Path, reading: Reading) -> dict[tuple[Any, ...], npt.NDArray[np.float32]]:
+    """Features by stamp; nothing where there is no cache, or it is of another reading or damaged."""
     if not (run / CACHE).is_file():
         return {}
     try:
         tensors, metadata = read_tensors(run / CACHE)
         features = tensors["features"].numpy()
-        if metadata["embedder"] != embedder or len(metadata["stamps"]) != len(features):
+        if {"embedder": metadata["embedder"]} != reading.describe():
             return {}
-        return {tuple(stamp): row for stamp, row in zip(metadata["stamps"], features, strict=True)}
-    except (InputError, KeyError, TypeError):
+        stamped = zip(metadata["stamps"], features, strict=True)
+        return {tuple(stamp): row for stamp, row in stamped if stamp}
+    except (InputError, KeyError, TypeError, ValueError):
         return {}
-
-
-def _stamp(name: str, path: Path | None) -> list[Any]:
-    if path is None:
-        return []
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    return [name, status.st_size, status.st_mtime_ns]

@@ -161,8 +161,9 @@ class ReviewHandler(BaseHTTPRequestHandler):
 
     def _picture(self, row: int) -> tuple[str, bytes]:
         content = None
-        if self.server.pictures is not None and row < len(self.server.log.samples.ids):
-            content = self.server.pictures.encode(row, SIDE)
+        pictures = self.server.pictures
+        if pictures is not None and pictures.direct and row < len(self.server.log.samples.ids):
+            content = pictures.encode(row, SIDE)
         if content is None:
             raise Refused(404, "no picture")
         return "image/png" if content.startswith(b"\x89PNG") else "image/jpeg", content

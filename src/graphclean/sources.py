@@ -1,7 +1,7 @@
 """What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,17 @@ from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
 from .data.files import Names
 from .errors import InputError
-from .photos import EmbeddedPhotos, are_photos, embed_photos
+from .photos import (
+    Cropping,
+    Embedding,
+    Photos,
+    Reading,
+    are_photos,
+    find_photos,
+    locate,
+    read_photos,
+    stream_photos,
+)
 
 Kind = Literal["features", "images", "photos"]
 TABLES = (".csv", ".tsv", ".parquet")
@@ -32,12 +42,12 @@ class Source:
     """Names of the features, where they are columns of a table."""
     pixels: Pixels | None = None
     """How image arrays were scaled; None for features."""
-    photos: EmbeddedPhotos | None = None
-    """Where the features are those of photos."""
+    photos: Photos | None = None
+    """Where the inputs are those of photos."""
 
     @property
     def kind(self) -> Kind:
-        """Photos are features with photos behind them."""
+        """Photos are features, or images, with photos behind them."""
         if self.photos is not None:
             return "photos"
         return "images" if self.pixels is not None else "features"
@@ -48,7 +58,7 @@ class Source:
         if self.columns is not None:
             described["columns"] = self.columns
         if self.photos is not None:
-            described["embedder"] = self.photos.embedder
+            described |= self.photos.reading.describe()
         if self.pixels is not None:
             described["pixels"] = vars(self.pixels)
         return described
@@ -66,19 +76,26 @@ def read_source(
     *,
     labels: Path | None = None,
     embedder: str | None = None,
+    choose: Callable[[int], Reading] | None = None,
     images: bool = False,
     cache: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
-    """Read labelled data: embeddings or photos, and arrays of images where `images` are of use."""
+    """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
+
+    Photos are embedded, by `embedder` where one is named, unless `choose` says by their number how they are
+    to be read.
+    """
     if are_photos(data, names, embedder):
         if labels is not None:
             raise InputError(
                 f"{data}: --labels is for arrays and embeddings; photos have theirs in folder names "
                 "or in the table"
             )
-        photos = embed_photos(data, names, embedder=embedder, cache=cache, progress=progress)
-        return Source(photos.features, photos.labels, photos.ids, _photo_notes(photos), photos=photos)
+        found_photos = find_photos(data, names)
+        reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder)
+        photos = read_photos(found_photos, reading, data, cache=cache, progress=progress)
+        return Source(photos.inputs, photos.labels, photos.ids, _photo_notes(photos), photos=photos)
     if images and holds_images(data, names):
         arrays = read_images(data, labels=labels, names=names)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
@@ -97,16 +114,12 @@ def read_like(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused."""
-    kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+    kind = _kind(described)
     if are_photos(data, names, None):
-        if kind != "photos":
-            raise InputError(
-                f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it"
-            )
-        photos = embed_photos(
-            data, names, embedder=described["embedder"], labelled=labelled, progress=progress
-        )
-        return Source(photos.features, photos.labels if labelled else None, photos.ids, photos=photos)
+        reading = recorded_reading(described, run)
+        found_photos = find_photos(data, names, labelled=labelled)
+        photos = read_photos(found_photos, reading, data, progress=progress)
+        return Source(photos.inputs, photos.labels if labelled else None, photos.ids, photos=photos)
     if holds_images(data, names) and (kind == "images" or names.features_key is None):
         if kind != "images":
             raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
@@ -120,6 +133,74 @@ def read_like(
     return Source(found.features, found.labels, found.ids, found.notes, found.columns)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Some of new data: its inputs, and which of the `Pieces.ids` they are."""
+
+    inputs: npt.NDArray[Any]
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """New data that is read as it is used."""
+
+    ids: list[str]
+    """Of all samples."""
+    parts: Iterator[Piece]
+    """What can be read of it."""
+    streamed: bool
+    """In many pieces, with progress told as they are read; otherwise it is one."""
+
+
+def stream_like(
+    described: dict[str, Any],
+    data: Path,
+    names: Names,
+    *,
+    run: Path,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Pieces:
+    """As `read_like`, without labels; photos in pieces, so that memory does not grow with their number."""
+    if not are_photos(data, names, None):
+        source = read_like(described, data, names, run=run, progress=progress)
+        rows = list(range(len(source.inputs)))
+        ids = source.ids if source.ids is not None else [str(row) for row in rows]
+        return Pieces(ids, iter([Piece(source.inputs, rows)]), False)
+    reading = recorded_reading(described, run)
+    images = find_photos(data, names, labelled=False)
+    batches = stream_photos(images, reading, data, progress=progress)
+    return Pieces(images.ids, (Piece(batch.inputs, batch.rows) for batch in batches), True)
+
+
+def embedding(embedder: str | None) -> Embedding:
+    """By the embedder that was named, or the usual one."""
+    return Embedding(embedder) if embedder is not None else Embedding()
+
+
+def recorded_reading(described: dict[str, Any], run: Path) -> Reading:
+    """How the photos of a run were read, as its config.json has it; refused where it had none."""
+    kind = _kind(described)
+    if kind != "photos":
+        raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
+    if isinstance(described.get("embedder"), str):
+        return Embedding(described["embedder"])
+    if isinstance(described.get("size"), int):
+        return Cropping(described["size"])
+    raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+
+
+def source_name(data: Path) -> str:
+    """What a run or a table of predictions is called after its data."""
+    place, split = locate(data)
+    return "-".join(place.stem.removeprefix("hf:").split(":") + ([split] if split is not None else []))
+
+
+def _kind(described: dict[str, Any]) -> Kind:
+    kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+    return kind
+
+
 def recorded_pixels(described: dict[str, Any], run: Path) -> Pixels:
     """How the images of a run were scaled, as its config.json has it."""
     try:
@@ -131,7 +212,7 @@ def recorded_pixels(described: dict[str, Any], run: Path) -> Pixels:
 NAMED = {"features": "embeddings", "images": "images", "photos": "photos"}
 
 
-def _photo_notes(photos: EmbeddedPhotos) -> list[str]:
+def _photo_notes(photos: Photos) -> list[str]:
     if not photos.problems:
         return []
     some = [f"{photos.images.ids[row]} ({reason})" for row, reason in list(photos.problems.items())[:3]]

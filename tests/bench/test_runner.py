@@ -259,7 +259,6 @@ def test_what_is_no_work_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:
     method = make_method(MIXED, [*QUICK, "learn.lr=1e18", "learn.ramp=0"], name="wild")
-    with pytest.raises(
-        InputError, match=r"wild, test split, seed 0: the loss is no longer .* lower learn\.lr"
-    ):
+    with pytest.raises(RunStopped, match=r"the loss is no longer .* lower than learn\.lr=1e\+18") as stopped:
         run_job(Job(MIXED, method, 0, "test"), sources, tmp_path, tmp_path / "0.json", CPU)
+    assert stopped.value.code == 1

@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,47 @@ def test_a_table_of_photos_is_known_by_any_of_its_first_rows(tmp_path: Path, suf
     none = tmp_path / f"none{suffix}"
     table.assign(path="here").to_csv(none, index=False) if suffix == ".csv" else table[:1].to_parquet(none)
     assert not looks_like_manifest(none)
+
+
+def test_large_tables_stream_and_resolve_a_folder_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows: nothing is kept of columns that are not asked for, nor of a row's text."""
+    n = 20_000
+    with (folder / "m.csv").open("w") as file:
+        file.write("path,label,about\n")
+        for row in range(n // 2):
+            file.write(f"cat/1.png,cat {row % 50},{'x' * 100}\ndog/2.png,dog {row % 50},{'y' * 100}\n")
+    resolved = []
+    realpath = os.path.realpath
+    monkeypatch.setattr(
+        os.path, "realpath", lambda *args, **more: resolved.append(args) or realpath(*args, **more)
+    )
+    tracemalloc.start()
+    images = read_manifest(folder / "m.csv")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(images.ids), len(set(images.labels or [])), images.problems) == (n, 100, {})
+    assert images.paths[-1] == images.root / "dog" / "2.png"
+    assert len(resolved) == 3  # the table's own folder, cat and dog
+    assert peak < n * 700
+
+
+def test_links_and_folders_in_a_table_are_resolved_as_ever(folder: Path) -> None:
+    """The quick way for plain files must agree with resolving every path."""
+    (folder / "in").symlink_to(folder / "cat")
+    (folder / "out").symlink_to(folder.parent)
+    (folder / "cat" / "link.png").symlink_to(folder / "dog" / "2.png")
+    cells = [
+        "in/1.png",
+        "out/secret.png",
+        "out/photos/cat/1.png",
+        "cat/link.png",
+        "cat/.",
+        "cat/..",
+        "./cat/1.png",
+    ]
+    lines = [f"{cell},{'ab'[row % 2]}" for row, cell in enumerate(cells)]
+    (folder / "m.csv").write_text("\n".join(["path,label", *lines]))
+    images = read_manifest(folder / "m.csv")
+    inside = [images.root / "cat/1.png", None, images.root / "cat/1.png", images.root / "dog/2.png"]
+    assert images.paths == [*inside, None, None, images.root / "cat/1.png"]
+    assert images.problems == {1: "leaves the folder", 4: "not a file", 5: "not a file"}

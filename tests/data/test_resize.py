@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from graphclean.data.resize import resampling_control, to_32, to_array
+from graphclean.data.resize import resampling_control, to_array, to_square
 
 from .builders import pixels
 
@@ -23,7 +23,7 @@ def smooth(count: int) -> np.ndarray:
 def test_images_at_32_px_are_left_alone() -> None:
     (image,) = pixels(1)
     opened = photo(image)
-    assert to_32(opened) is opened
+    assert to_square(opened) is opened
     assert np.array_equal(to_array(opened), image)
 
 

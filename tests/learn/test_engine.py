@@ -202,6 +202,15 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
         trainer(settings, checkpoint=tmp_path).train()
 
 
+def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:
+    """It takes momentum of all weights or of none, and warm-up has no gradient for the projector."""
+    made = trainer()
+    for group in made.optimiser.param_groups:
+        group["fused"] = True
+    made.train()
+    assert made.epoch == TINY.epochs
+
+
 @pytest.mark.parametrize(
     ("settings", "graph", "n"),
     [

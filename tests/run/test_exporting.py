@@ -120,11 +120,22 @@ def test_features_are_taken_raw(cli, tmp_path: Path, command: list[str]) -> None
     assert ("zeta" in about) == (command[0] == "train")
 
 
+SHORT = ("--set", "learn.epochs=2", "--set", "learn.warmup=1")
+WHOLE = ("--preset", "photos", "--set", "learn.network=small-conv", "--set", "learn.size=32")
+
+
 @pytest.mark.skipif(not SERVE.exists(), reason="needs the source tree")
 @pytest.mark.parametrize(
-    "command", [["clean"], ["train", "--set", "learn.epochs=2", "--set", "learn.warmup=1"]]
+    ("command", "size", "fit"),
+    [
+        (["clean"], 160, "squashed to 160 × 160"),
+        (["train", *SHORT], 160, "squashed to 160 × 160"),
+        (["train", *SHORT, *WHOLE], 32, "their centre square resized to 32 × 32"),
+    ],
 )
-def test_photos_are_served_without_graphclean(cli, tmp_path: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+def test_photos_are_served_without_graphclean(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, command: list[str], size: int, fit: str
+) -> None:
     pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra photos")
     from ..test_photos import COLOURS, paint
 
@@ -140,7 +151,8 @@ def test_photos_are_served_without_graphclean(cli, tmp_path: Path, command: list
     odd.convert("RGB").save(tmp_path / "new" / "turned.jpg", exif=upright)
     cli(command[0], "photos", *command[1:], "--set", "audit.k=8", "--out", "run", "--quiet")
     done = cli("export", "run", "--out", "m.onnx")
-    assert "uint8 (N, 3, 160, 160): photos upright, RGB" in done.out
+    assert f"uint8 (N, 3, {size}, {size}): photos upright, RGB" in done.out
+    assert fit in done.out
     cli("predict", "run", "new", "--out", "p.csv", "--quiet")
     table = pd.read_csv(tmp_path / "p.csv")
     photos = [f"new/{name}" for name in table.id]

@@ -1,12 +1,15 @@
 """`graphclean predict` from trained runs."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
+import graphclean.photos
 from graphclean import run
 from graphclean.data.digits import noisy_digits
 from graphclean.trained import TrainedModel
@@ -110,3 +113,33 @@ def test_the_model_can_be_loaded_from_python(trained: Path) -> None:
     table = model.predict(noisy_digits().images[:3], ids=["a", "b", "c"])
     assert table.id.tolist() == ["a", "b", "c"]
     assert not model.network.training
+
+
+def test_memory_does_not_grow_with_the_number_of_photos(
+    cli,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Inputs are 12 kB a photo here; what is kept of one is its path and a row of the table."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        place = tmp_path / "photos" / ("dark" if number % 2 else "light") / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 60, (8, 8, 3)) + (0 if number % 2 else 150)
+        Image.fromarray(pixels.astype(np.uint8)).save(place)
+    settings = ["learn.network=small-conv", "learn.size=64", "learn.epochs=1", "learn.warmup=1", "audit.k=5"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert cli("train", "photos", "--preset", "photos", *words, "--out", "run", "--quiet").code == 0
+    monkeypatch.setattr(graphclean.photos, "PIECE", 64)
+    peaks = {}
+    for count in (150, 750):
+        (tmp_path / f"new{count}").mkdir()
+        for number in range(count):
+            (tmp_path / f"new{count}" / f"{number}.png").hardlink_to(tmp_path / "photos/dark/1.png")
+        tracemalloc.start()
+        table, _ = run.predict(tmp_path / "run", tmp_path / f"new{count}", device="cpu")
+        peaks[count] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert table.id.nunique() == len(table) == count
+        assert table.ood_score.nunique() <= 3  # all are one photo; the size of a piece may move the last bits
+    assert peaks[750] - peaks[150] < 600 * 4_000

@@ -120,10 +120,13 @@ def test_a_large_network_without_a_gpu_is_warned_of(cli, tmp_path: Path) -> None
     np.savez(tmp_path / "few.npz", images=digits.images[:24], labels=digits.labels[:24])
     options = ["learn.epochs=1", "learn.warmup=1", "learn.augmix=off", "graph.k=5", "audit.k=5"]
     done = cli(
-        "train", "few.npz", "--device", "cpu", *(word for option in options for word in ("--set", option))
+        *("train", "few.npz", "--preset", "cifar10-lond", "--device", "cpu"),
+        *(word for option in options for word in ("--set", option)),
     )
     assert done.code == 0
-    assert "preact-resnet18 takes very long without a GPU; --preset demo has a small network" in done.err
+    assert (
+        "preact-resnet18 takes very long without a GPU; --preset small-images has a small network" in done.err
+    )
 
 
 def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> None:

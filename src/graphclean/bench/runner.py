@@ -25,9 +25,9 @@ from ..errors import InputError, RunStopped
 from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
-from ..learn import DivergedError, EpochReport, InterruptedRun, Trained, Trainer
+from ..learn import EpochReport, InterruptedRun, Trained, Trainer
 from ..ood import OodSettings, find_threshold, prototype_similarity
-from ..run.stopping import StopSignals
+from ..run.stopping import StopSignals, one_line_errors
 from ..runfolder import replaced, write_json
 from .cells import SECTIONS, Cell, Method, get_cell, make_method
 from .ledger import Arrays, read_result, write_result
@@ -142,17 +142,13 @@ def run_job(
         torch.compiler.reset()
         torch.cuda.reset_peak_memory_stats()
     trainer, log = make_trainer(job, material, work, device, watch=watch)
-    with StopSignals(trainer.request_stop) as asked:
+    with one_line_errors(job.config, work / CHECKPOINT), StopSignals(trainer.request_stop) as asked:
         try:
             trained = trainer.train(resume=True)
             started = time.perf_counter()
             result, arrays = _finish(job, material, trainer, trained)
         except InterruptedRun as stop:
             raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
-        except DivergedError as error:
-            raise InputError(f"{job.title}: {error}; a lower learn.lr may help") from error
-        except torch.OutOfMemoryError as error:
-            raise InputError(f"{job.title}: the device's memory is too small for it") from error
     epochs = log.first(job.config.learn.epochs)
     steady = [epoch["seconds"] for epoch in epochs[job.config.learn.warmup + 1 :]]
     result |= {

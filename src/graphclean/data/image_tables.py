@@ -21,11 +21,15 @@ BATCH = 1000
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
-    """Split -> its parts, in the folder or one below; a split is the first word of train-00000-of-00002."""
+    """Split -> its parts, in the folder or one below; a split is the first word of train-00000-of-00002.
+
+    Of parts that have a number alone, it is the name of the folder they are in.
+    """
     found: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
         if not path.name.startswith("."):
             word = re.split(r"[-_.]", path.name)[0].lower()
+            word = path.parent.name.lower() if word.isdigit() else word
             found.setdefault(SPLITS.get(word, word), []).append(path)
     return found
 
@@ -47,7 +51,7 @@ def count_rows(parts: Sequence[Path]) -> int:
     """Rows of all parts, from their footers."""
     total = 0
     for path in parts:
-        with _open(path) as file:
+        with open_parquet(path) as file:
             total += file.metadata.num_rows
     return total
 
@@ -76,7 +80,7 @@ def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> Labe
 def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each image; its label is put on `labels`."""
     for path in parts:
-        with _open(path) as file:
+        with open_parquet(path) as file:
             image, label = _columns(path, file)
             row = 0
             try:
@@ -115,19 +119,22 @@ def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    """Class names from the schema's metadata; none where it has none."""
-    with _open(path) as file:
-        _, label = _columns(path, file)
-        metadata = file.schema_arrow.metadata or {}
+    with open_parquet(path) as file:
+        return class_names(file.schema_arrow, _columns(path, file)[1])
+
+
+def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
+    """Of a column's classes, from the hub's metadata; none where it has none."""
     try:
-        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
-        return tuple(str(name) for name in features[label]["names"])
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        return tuple(str(name) for name in features[column]["names"])
     except (ValueError, KeyError, TypeError):
         return ()
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A file that is mapped into memory: read plainly, a whole row group would stand there."""
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error

@@ -3,10 +3,12 @@
 import csv
 import difflib
 import os
+import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,29 +37,63 @@ LEAVES = "leaves the folder"
 # Pillow warns of images above its limit, with a path of its own source; `open_image` refuses them.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
+Encoded: TypeAlias = Path | bytes
+"""An image file, or the content of one."""
 Choose: TypeAlias = Callable[[list[str]], list[int]]
 """From a table's header to the places of the columns that are wanted."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Photos by path, one row each, in an order that two runs agree on."""
+    """Photos that are not yet opened, one row each, in an order that two runs agree on."""
 
-    root: Path
-    paths: list[Path | None]
-    """Absolute files; None where refused."""
     ids: list[str]
     labels: list[str] | None
     """Class names, "" where a photo has none; None where labels were not asked for."""
     problems: dict[int, str]
     """Row -> reason, for the rows refused before opening."""
 
+    def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
+        """Row and what `open_image` takes, in order, without the rows refused and those to `skip`."""
+        raise NotImplementedError
+
+    def stamps(self) -> list[list[Any]]:
+        """For each row, what changes when its photo does; nothing where that can't be told."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ImageFiles(ImageSet):
+    """Photos that are files."""
+
+    root: Path
+    paths: list[Path | None]
+    """Absolute files; None where refused."""
+
+    def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
+        """Row and path."""
+        return ((row, path) for row, path in enumerate(self.paths) if path is not None and row not in skip)
+
+    def stamps(self) -> list[list[Any]]:
+        """Id, size and time of change."""
+        return [_stamp(name, path) for name, path in zip(self.ids, self.paths, strict=True)]
+
+
+def _stamp(name: str, path: Path | None) -> list[Any]:
+    if path is None:
+        return []
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [name, status.st_size, status.st_mtime_ns]
+
 
 class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
     """A file that gives no image; the message is a short reason."""
 
 
-def read_image_folder(root: Path, *, labelled: bool = True) -> ImageSet:
+def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
     """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
 
     Photos that lie directly in `root` are unlabelled. Names with a leading dot are skipped. Links that
@@ -69,14 +105,15 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageSet:
     real = Path(os.path.realpath(root))
     rows = sorted((_text(path.relative_to(real)), path, problem) for path, problem in _walk(real))
     labels = [name.split("/", 1)[0] if "/" in name else "" for name, _, _ in rows]
-    images = ImageSet(
+    images = ImageFiles(
         root=real,
         paths=[None if problem else path for _, path, problem in rows],
         ids=[name for name, _, _ in rows],
         labels=labels if labelled else None,
         problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
     )
-    return _check_images(images, root)
+    _check_files(images, root)
+    return images
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
@@ -128,7 +165,7 @@ def read_manifest(
     label_column: str | None = None,
     id_column: str | None = None,
     labelled: bool = True,
-) -> ImageSet:
+) -> ImageFiles:
     """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
 
     Columns are named by the caller or known by their usual names. Ids are the paths as written unless there
@@ -138,11 +175,11 @@ def read_manifest(
         raise InputError(f"{path} is not a file" if path.exists() else f"no such file: {path}")
 
     def choose(header: list[str]) -> list[int]:
-        chosen = [_find_column(path, header, path_column, PATH_COLUMNS, "path")]
+        chosen = [find_column(path, header, path_column, PATH_COLUMNS, "path")]
         if labelled:
-            chosen.append(_find_column(path, header, label_column, LABEL_COLUMNS, "label"))
+            chosen.append(find_column(path, header, label_column, LABEL_COLUMNS, "label"))
         if id_column is not None or "id" in header:
-            chosen.append(_find_column(path, header, id_column, {"id"}, "id"))
+            chosen.append(find_column(path, header, id_column, {"id"}, "id"))
         return chosen
 
     read = _read_parquet if path.suffix.lower() in {".parquet", ".pq"} else _read_text
@@ -150,15 +187,17 @@ def read_manifest(
     if not columns[0]:
         raise InputError(f"{path} has no rows")
     root = Path(os.path.realpath(path.parent))
-    places = [_place(cell, root) for cell in columns[0]]
-    images = ImageSet(
+    find = _Finder(root)
+    places = [find(cell) for cell in columns[0]]
+    images = ImageFiles(
         root=root,
         paths=[place if isinstance(place, Path) else None for place in places],
         ids=columns[-1] if len(columns) == 2 + labelled else columns[0],
         labels=columns[1] if labelled else None,
         problems={row: place for row, place in enumerate(places) if isinstance(place, str)},
     )
-    return _check_images(images, path)
+    _check_files(images, path)
+    return images
 
 
 def looks_like_manifest(path: Path) -> bool:
@@ -205,7 +244,7 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _find_column(path: Path, header: list[str], asked: str | None, usual: set[str], what: str) -> int:
+def find_column(path: Path, header: list[str], asked: str | None, usual: set[str], what: str) -> int:
     """The place of a column: the one that was asked for, or the only one with a usual name."""
     names = [name.lower() for name in header] if asked is None else header
     found = [place for place, name in enumerate(names) if name in (usual if asked is None else {asked})]
@@ -256,10 +295,10 @@ def _read_parquet(path: Path, choose: Choose) -> list[list[str]]:
             table = file.read(columns=names)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error
-    return [[_cell(value, name, path) for value in table[name].to_pylist()] for name in names]
+    return [[cell_text(value, name, path) for value in table[name].to_pylist()] for name in names]
 
 
-def _cell(value: Any, name: str, path: Path) -> str:
+def cell_text(value: Any, name: str, path: Path) -> str:
     """A parquet value as a CSV would write it; numbers that became floats beside gaps are whole again."""
     if value is None or value != value:
         return ""
@@ -268,43 +307,77 @@ def _cell(value: Any, name: str, path: Path) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _place(cell: str, root: Path) -> Path | str:
-    """The file that a table's cell names, or why it is refused."""
-    if not cell.strip():
-        return "no path"
-    try:
-        target = Path(os.path.realpath(root / cell))
-        return _check_place(target, root) or target
-    except (OSError, ValueError):  # a name too long, or with a NUL byte
-        return "no such file"
+class _Finder:
+    """The files that a table's cells name; a folder is resolved once, however many files of it are named."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folders: dict[str, Path | None] = {}
+        """As written -> resolved; None where it leaves the root, or is odd."""
+
+    def __call__(self, cell: str) -> Path | str:
+        """The file, or why it is refused."""
+        if not cell.strip():
+            return "no path"
+        try:
+            return self._quick(cell) or self._resolve(cell)
+        except (OSError, ValueError):  # a name too long, or with a NUL byte
+            return "no such file"
+
+    def _quick(self, cell: str) -> Path | None:
+        """A plain file in a folder inside the root, which nearly all are."""
+        head, name = os.path.split(cell)
+        if head not in self.folders:
+            folder = Path(os.path.realpath(self.root / head))
+            self.folders[head] = folder if folder.is_relative_to(self.root) else None
+        known = self.folders[head]
+        if known is None or name in ("", ".", ".."):
+            return None
+        target = known / name
+        try:
+            return target if stat.S_ISREG(target.lstat().st_mode) else None
+        except FileNotFoundError:
+            return None
+
+    def _resolve(self, cell: str) -> Path | str:
+        target = Path(os.path.realpath(self.root / cell))
+        return _check_place(target, self.root) or target
 
 
-def _check_images(images: ImageSet, source: Path) -> ImageSet:
-    """`images`, if there is at least one file to open and, with labels, at least two classes."""
+def _check_files(images: ImageFiles, source: Path) -> None:
+    """Refuse a set without a file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
         raise InputError(f"no images in {source}{some}")
-    if images.labels is not None:
-        opened = zip(images.labels, images.paths, strict=True)
-        classes = sorted({label.strip() for label, path in opened if path} - {""})
-        if len(classes) < 2:
-            have = f"one class ({classes[0]})" if classes else "no classes"
-            raise InputError(f"{have} in {source}; at least two are needed")
-    return images
+    check_classes(images, source)
 
 
-def open_image(path: Path, side: int | None = None) -> Image.Image:
+def check_classes(images: ImageSet, source: Path) -> None:
+    """Refuse labels of fewer than two classes."""
+    if images.labels is None:
+        return
+    labels = {label.strip() for row, label in enumerate(images.labels) if row not in images.problems}
+    classes = sorted(labels - {""})
+    if len(classes) < 2:
+        have = f"one class ({classes[0]})" if classes else "no classes"
+        raise InputError(f"{have} in {source}; at least two are needed")
+
+
+def open_image(source: Encoded, side: int | None = None) -> Image.Image:
     """The first frame of a file, upright, as RGB on white; `UnreadableImage` whatever is wrong with it.
 
     Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused. Where
     about `side` pixels a side will do, a JPEG is decoded no larger than needed.
     """
     try:
-        if not path.is_file():
-            raise UnreadableImage("not a file" if path.exists() else "no such file")
-        if path.stat().st_size == 0:
-            raise UnreadableImage("empty file")
-        with path.open("rb") as file:
+        if isinstance(source, Path):
+            if not source.is_file():
+                raise UnreadableImage("not a file" if source.exists() else "no such file")
+            if source.stat().st_size == 0:
+                raise UnreadableImage("empty file")
+        elif not source:
+            raise UnreadableImage("no bytes of an image")
+        with source.open("rb") if isinstance(source, Path) else BytesIO(source) as file:
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError

@@ -1,4 +1,4 @@
-"""The one way to 32 px, and the control that shows whether it leaves a trace."""
+"""The one way to a small square, and the control that shows whether it leaves a trace."""
 
 from io import BytesIO
 
@@ -13,29 +13,29 @@ CONTROL_SIDE = 64
 CONTROL_QUALITY = 90
 
 
-def to_32(image: Image.Image) -> Image.Image:
-    """An RGB image of 32×32 px: the centre square, resampled once; one that has the size is left alone.
+def to_square(image: Image.Image, size: int = SIDE) -> Image.Image:
+    """An RGB image of `size` px a side: the centre square, resampled once; one of that size is left alone.
 
     Bicubic, with the filter widened to the scale (Pillow's `resize`), so that no detail folds back.
     """
     image = image if image.mode == "RGB" else image.convert("RGB")
     width, height = image.size
-    if (width, height) == (SIDE, SIDE):
+    if (width, height) == (size, size):
         return image
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
     # Cropped first: `resize` with a box would look past its edges.
     square = image.crop((left, top, left + side, top + side))
-    return square.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    return square.resize((size, size), Image.Resampling.BICUBIC)
 
 
-def to_array(image: Image.Image) -> npt.NDArray[np.uint8]:
-    """A 32×32 image as channels first: (3, 32, 32)."""
-    return np.asarray(to_32(image), dtype=np.uint8).transpose(2, 0, 1)
+def to_array(image: Image.Image, size: int = SIDE) -> npt.NDArray[np.uint8]:
+    """The same with channels first: (3, size, size)."""
+    return np.asarray(to_square(image, size), dtype=np.uint8).transpose(2, 0, 1)
 
 
 def resampling_control(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Images (N, 3, 32, 32) sent the way OOD images came: up to 64 px, through JPEG there, down by `to_32`.
+    """Images (N, 3, 32, 32) sent the way OOD images came: up to 64 px, through JPEG there, and down.
 
     A detector that tells these from the images they were made of sees the resampling, not the class.
     """

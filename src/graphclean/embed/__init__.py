@@ -3,18 +3,31 @@
 import difflib
 from collections.abc import Callable
 
+from ..backbones import PREFIX
 from ..errors import InputError
 from .efficientnet import EfficientNetLite0
-from .images import Embedded, Embedder, embed_images
+from .images import Batch, Embedded, Embedder, embed_batches, embed_images, read_batches
+from .timm_models import TimmEmbedder
 
-__all__ = ["EMBEDDERS", "Embedded", "Embedder", "embed_images", "load_embedder"]
+__all__ = [
+    "EMBEDDERS",
+    "Batch",
+    "Embedded",
+    "Embedder",
+    "embed_batches",
+    "embed_images",
+    "load_embedder",
+    "read_batches",
+]
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {"efficientnet-lite0": EfficientNetLite0}
-"""Name -> what loads it."""
+"""Name -> what loads it; besides, `timm:NAME` is any network of timm."""
 
 
 def load_embedder(name: str) -> Embedder:
-    """The embedder of that name, ready to use; an `InputError` where its extra is not installed."""
+    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed."""
+    if name.startswith(PREFIX):
+        return TimmEmbedder(name.removeprefix(PREFIX))
     if name not in EMBEDDERS:
         near = difflib.get_close_matches(name, EMBEDDERS, n=1, cutoff=0)[0]
         raise InputError(f'there is no embedder "{name}"; did you mean "{near}"?')

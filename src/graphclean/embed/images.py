@@ -1,11 +1,12 @@
-"""From files to features: decode in threads while the network works."""
+"""From encoded images to features, batch by batch: decode in threads while the network works."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,8 @@ BATCH = 32
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo at full size."""
 
-Result: TypeAlias = npt.NDArray[np.uint8] | str
-"""A small picture, or why there is none."""
-Wanted: TypeAlias = list[tuple[int, Path]]
+T = TypeVar("T")
+Picture: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Embedder(Protocol):
@@ -56,6 +56,18 @@ class Embedded:
     """Row -> reason, for the files that `load` refused."""
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Some photos as a network takes them, and what was wrong with others."""
+
+    rows: list[int]
+    """Which photo each of `inputs` is, in rising order."""
+    inputs: npt.NDArray[Any]
+    """Features (n, d), or uint8 pictures (n, 3, size, size)."""
+    problems: dict[int, str]
+    """Row -> reason, for what was refused."""
+
+
 def embed_images(
     paths: Sequence[Path | None],
     load: Callable[[Path], Image.Image],
@@ -64,53 +76,78 @@ def embed_images(
     refusal: type[Exception],
     progress: Callable[[int, int], None] | None = None,
 ) -> Embedded:
-    """Embed every file that `load` can read; it says no to a file by raising `refusal`.
+    """Embed every file that `load` can read, all at once; paths that are None are passed over.
 
-    Paths that are None are passed over. Photos are squashed, not cropped, to the embedder's size. In memory
-    are two batches of small pictures, one photo a thread at full size, and the features.
-    `progress(done, total)` counts the files.
+    As `embed_batches`; `progress(done, total)` counts the files.
     """
     wanted = [(row, path) for row, path in enumerate(paths) if path is not None]
     features = np.empty((len(wanted), embedder.dim), dtype=np.float32)
     rows: list[int] = []
     problems: dict[int, str] = {}
-
-    def shrink(path: Path) -> Result:
-        try:
-            image = load(path)
-        except refusal as error:
-            return str(error)
-        return np.asarray(image.resize((embedder.size, embedder.size), Image.Resampling.BICUBIC))
-
-    done = 0
-    for chunk, results in _decode_ahead(wanted, shrink):
-        # Always a full batch: its shape decides the last bits, and copies of a photo must agree to the bit.
-        batch = np.zeros((BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
-        start = len(rows)
-        for (row, _), result in zip(chunk, results, strict=True):
-            if isinstance(result, str):
-                problems[row] = result
-            else:
-                batch[len(rows) - start] = result
-                rows.append(row)
-        if len(rows) > start:
-            found = embedder(torch.from_numpy(batch).permute(0, 3, 1, 2))
-            features[start : len(rows)] = found[: len(rows) - start].numpy()
-        done += len(chunk)
+    for batch in embed_batches(wanted, load, embedder, refusal=refusal):
+        if batch.rows:
+            features[len(rows) : len(rows) + len(batch.rows)] = batch.inputs
+        rows += batch.rows
+        problems.update(batch.problems)
         if progress is not None:
-            progress(done, len(wanted))
+            progress(len(rows) + len(problems), len(wanted))
     return Embedded(features[: len(rows)], np.array(rows, dtype=np.int64), problems)
 
 
-def _decode_ahead(wanted: Wanted, shrink: Callable[[Path], Result]) -> Iterator[tuple[Wanted, list[Result]]]:
-    """Batches of results in order; the next batch is being decoded while the caller uses one."""
+def embed_batches(
+    items: Iterable[tuple[int, T]],
+    load: Callable[[T], Image.Image],
+    embedder: Embedder,
+    *,
+    refusal: type[Exception],
+) -> Iterator[Batch]:
+    """The features of numbered items that `load` can read; it says no to one by raising `refusal`.
+
+    Photos are squashed, not cropped, to the embedder's size. In memory are two batches of encoded images and
+    of small pictures, and one photo a thread at full size, however many there are.
+    """
+
+    def squash(item: T) -> Picture:
+        image = load(item).resize((embedder.size, embedder.size), Image.Resampling.BICUBIC)
+        return np.asarray(image).transpose(2, 0, 1)
+
+    for batch in read_batches(items, squash, refusal=refusal):
+        if not batch.rows:
+            yield batch
+            continue
+        # Always a full batch: its shape decides the last bits, and copies of a photo must agree to the bit.
+        full = np.zeros((BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
+        full[: len(batch.rows)] = batch.inputs.transpose(0, 2, 3, 1)
+        found = embedder(torch.from_numpy(full).permute(0, 3, 1, 2))
+        yield Batch(batch.rows, found[: len(batch.rows)].numpy(), batch.problems)
+
+
+def read_batches(
+    items: Iterable[tuple[int, T]], read: Callable[[T], Picture], *, refusal: type[Exception]
+) -> Iterator[Batch]:
+    """What `read` makes of numbered items, in order; the next batch is read while the caller uses one."""
+
+    def attempt(item: T) -> Picture | str:
+        try:
+            return read(item)
+        except refusal as error:
+            return str(error)
+
+    rest = iter(items)
     with ThreadPoolExecutor(WORKERS) as pool:
 
-        def submit(start: int) -> Iterator[Result]:
-            return pool.map(shrink, [path for _, path in wanted[start : start + BATCH]])
+        def submit() -> tuple[list[int], Iterator[Picture | str]]:
+            chunk = list(islice(rest, BATCH))
+            return [row for row, _ in chunk], pool.map(attempt, [item for _, item in chunk])
 
-        current = submit(0)
-        for start in range(0, len(wanted), BATCH):
-            following = submit(start + BATCH)
-            yield wanted[start : start + BATCH], list(current)
+        current = submit()
+        while current[0]:
+            following = submit()
+            results = dict(zip(*current, strict=True))
+            pictures = {row: result for row, result in results.items() if not isinstance(result, str)}
+            yield Batch(
+                list(pictures),
+                np.stack(list(pictures.values())) if pictures else np.empty(0, np.uint8),
+                {row: result for row, result in results.items() if isinstance(result, str)},
+            )
             current = following

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..backbones import PREFIX
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes
@@ -133,6 +134,9 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=on_gpu,
         )
+        for parameter in self.network.parameters():
+            # Warm-up leaves the projector without gradients, and the fused optimiser wants all or none.
+            self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.cleaner: GraphCleaner | DrawnLabels
         if beliefs is not None:
@@ -409,4 +413,6 @@ class Trainer:
 
 def network_options(settings: LearnSettings) -> dict[str, Any]:
     """What the settings say about the network besides its name."""
+    if settings.network.startswith(PREFIX):
+        return {"pretrained": settings.pretrained}
     return {"final_norm": settings.final_norm} if settings.network == "preact-resnet18" else {}

@@ -16,8 +16,9 @@ BATCH = 1024
 
 
 def describe_network(settings: LearnSettings) -> dict[str, Any]:
-    """Name and options, from which `rebuild_network` makes the same network again."""
-    return {"name": settings.network, "options": network_options(settings)}
+    """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
+    options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
+    return {"name": settings.network, "options": options}
 
 
 def rebuild_network(

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, normalize, pad, relu
 
+from ..backbones import PREFIX, Backbone, require_timm
 from ..errors import InputError, suggest
 
 EMBEDDING_DIM = 64
 """Length of z, as in the paper."""
+PIXEL_CENTRE, PIXEL_SCALE = 127.5, 64.0
+"""Pixels enter every network as (pixel − centre) / scale."""
 
 
 class Output(NamedTuple):
@@ -216,6 +219,41 @@ class EmbeddingHead(Network):
         return features
 
 
+class TimmNetwork(Network):
+    """A network of timm as the trunk, for images of the size they have; see `backbones.Backbone`."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        name: str,
+        *,
+        input_shape: tuple[int, ...],
+        embedding_dim: int = EMBEDDING_DIM,
+        pretrained: bool = False,
+    ) -> None:
+        channels = _channels(input_shape)
+        height, width = input_shape[1:]
+        if height != width:
+            raise InputError(f"{PREFIX}{name} takes square images, not {height} × {width} pixels")
+        trunk = Backbone(name, pretrained=pretrained, channels=channels, size=height)
+        super().__init__(n_classes, trunk.dim, embedding_dim)
+        self.trunk = trunk
+        self.parts: tuple[int, ...] = ()
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W), as `views.scale` leaves them, to features (B, feature_dim)."""
+        pixels = x * PIXEL_SCALE + PIXEL_CENTRE
+        if not self.training or not self.parts:
+            features: Tensor = self.trunk(pixels)
+            return features
+        # Its norms know nothing of parts, so each goes through by itself.
+        return torch.cat([self.trunk(part) for part in torch.split(pixels, list(self.parts))])
+
+    def expect_parts(self, sizes: tuple[int, ...]) -> None:
+        """As for the other networks."""
+        self.parts = sizes
+
+
 NETWORKS: dict[str, Callable[..., Network]] = {
     "preact-resnet18": PreActResNet18,
     "small-conv": SmallConv,
@@ -224,10 +262,28 @@ NETWORKS: dict[str, Callable[..., Network]] = {
 """Every network by its name in the settings; called as `(n_classes, input_shape=…, **options)`."""
 
 
+FOR_FEATURES = {"embedding-head"}
+"""Networks that take features; all others take images."""
+
+
+def takes_features(name: str) -> bool:
+    """Whether a network takes features rather than images."""
+    return name in FOR_FEATURES
+
+
+def require_network(name: str) -> None:
+    """Refuse a name that is no network's, or one of an extra that is not installed."""
+    if name.startswith(PREFIX):
+        require_timm(name.removeprefix(PREFIX))
+    elif name not in NETWORKS:
+        raise InputError(f"{name}: no such network; {suggest(name, NETWORKS)}, or timm:NAME")
+
+
 def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
     """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
-    if name not in NETWORKS:
-        raise InputError(f"{name}: no such network; {suggest(name, NETWORKS)}")
+    if name.startswith(PREFIX):
+        return TimmNetwork(n_classes, name.removeprefix(PREFIX), input_shape=input_shape, **options)
+    require_network(name)
     return NETWORKS[name](n_classes, input_shape=input_shape, **options)
 
 

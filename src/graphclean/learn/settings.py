@@ -19,7 +19,11 @@ class LearnSettings:
     method: Method = "ngc"
     """`ngc`, or `ce`: plain cross-entropy on the given labels, to compare with."""
     network: str = "preact-resnet18"
-    """A name from `learn.networks`."""
+    """A name from `learn.networks`, or `timm:NAME` (extra timm)."""
+    pretrained: bool = True
+    """Start a network of timm from its published weights; the others have none."""
+    size: int = 64
+    """Pixels a side of the centre squares that photos become; arrays of images keep their own size."""
     labels_from: LabelsFrom = "graph"
     """`graph`: cleaned on z at every epoch; `features`: drawn from the verdicts on the features given."""
     epochs: int = 300
@@ -72,3 +76,5 @@ class LearnSettings:
             raise ValueError("epochs must be at least 1 and batch at least 2")
         if not self.lr > 0:
             raise ValueError("lr must be above 0")
+        if self.size < 8:
+            raise ValueError("size must be at least 8")

@@ -5,6 +5,7 @@ from torch import Generator, Tensor
 
 from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
 from .compiling import Compiled
+from .networks import PIXEL_CENTRE, PIXEL_SCALE
 from .settings import AugMixVariant, LearnSettings
 
 
@@ -48,5 +49,5 @@ def scale(inputs: Tensor) -> Tensor:
     """Images from 0..255 to about −2..2, in the layout that suits the device; features as they are."""
     if inputs.ndim == 2:
         return inputs
-    scaled = (inputs.float() - 127.5) / 64
+    scaled = (inputs.float() - PIXEL_CENTRE) / PIXEL_SCALE
     return scaled.contiguous(memory_format=torch.channels_last) if scaled.is_cuda else scaled

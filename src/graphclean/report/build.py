@@ -154,6 +154,7 @@ def build_page(
         "trained": config.get("kind") == "train",
         "curves": read_lines(run / METRICS),
         "pictures": shown,
+        "large_pictures": pictures is not None and pictures.direct,
     }
     page = render_page(
         facts=facts,
@@ -215,15 +216,17 @@ def _encode(
 ) -> dict[int, str]:
     """Pictures in base64 by their place in the table, in order of need, as many as there is room for."""
     wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
-    shown: dict[int, str] = {}
-    for done, (row, content) in enumerate(pictures.encode_many(wanted, SIDE)):
-        tell("reading pictures", done, len(wanted))
-        if content is None:
-            continue
-        text = base64.b64encode(content).decode()
-        room -= len(text) + 16
-        if room < 0:
-            break
-        shown[place[row]] = text
+    found: dict[int, bytes] = {}
+    for row, content in pictures.encode_many(wanted, SIDE):
+        tell("reading pictures", len(found), len(wanted))
+        found[row] = content
     tell("reading pictures", len(wanted), len(wanted))
+    shown: dict[int, str] = {}
+    for row in wanted:
+        if row in found:
+            text = base64.b64encode(found[row]).decode()
+            room -= len(text) + 16
+            if room < 0:
+                break
+            shown[place[row]] = text
     return shown

@@ -1,15 +1,18 @@
 """Jobs from a source to a run folder: what the front doors call."""
 
+from ..sources import source_name
 from .apply import Applied, apply
 from .audit import clean
 from .comparison import Demo, demo
 from .exporting import Exported, export
 from .placing import Form
 from .prediction import load_predictor, predict
+from .route import ENOUGH
 from .training import TrainingRun, train
 from .watcher import Watcher
 
 __all__ = [
+    "ENOUGH",
     "Applied",
     "Demo",
     "Exported",
@@ -22,5 +25,6 @@ __all__ = [
     "export",
     "load_predictor",
     "predict",
+    "source_name",
     "train",
 ]

@@ -10,9 +10,13 @@ from typing import Any
 import pandas as pd
 
 from ..audit.embeddings import Progress
+from ..data.files import Names
+from ..data.hub import names_hub
+from ..data.images import ImageFiles, ImageSet
+from ..data.photo_tables import ImageTable
 from ..decisions import Decision, Samples, read_decisions, settle
 from ..errors import InputError
-from ..pictures import find_photos
+from ..photos import find_photos, locate
 from ..runfolder import (
     DECISIONS,
     VERDICTS,
@@ -23,6 +27,7 @@ from ..runfolder import (
     safe_csv,
 )
 from .placing import Form, place_files, plan_files
+from .retabling import write_cleaned
 
 ACTIONS = ("kept", "relabelled", "removed")
 OWN_FILES = (VERDICTS, "verdicts.csv", "unreadable.csv")
@@ -60,8 +65,9 @@ def apply(
     """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
 
     Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
-    links or copies of the photos, and the manifest in it. `data` is where the photos are now, if they have
-    moved. What an earlier call wrote alike is left as it is; what differs is replaced with `overwrite`.
+    links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
+    with the rows that stay. `data` is where the photos are now, if they have moved. What an earlier call
+    wrote alike is left as it is; what differs is replaced with `overwrite`.
     """
     source = read_config(run).get("source", {})
     require_finished(run)
@@ -70,12 +76,21 @@ def apply(
             "--data says where photos are, and is of use with --link, --hardlink or --copy alone"
         )
     table = decide_actions(read_verdicts(run), _read_decided(run), drop_uncertain=drop_uncertain)
-    target = out if out is not None else run / ("cleaned.csv" if form is None else "cleaned")
-    _refuse_sources(target, [data, *(source.get(name) for name in ("data", "labels", "trusted"))])
+    sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
     if form is None:
+        target = out if out is not None else run / "cleaned.csv"
+        _refuse_sources(target, sources)
         changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
         return Applied(target, table, changed)
-    originals = _find_originals(run, source, data, table["id"].tolist())
+    images = _find_images(run, source, data, labelled=False)
+    if isinstance(images, ImageTable):
+        return _copy_table(
+            run, source, data, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
+        )
+    assert isinstance(images, ImageFiles)
+    target = out if out is not None else run / "cleaned"
+    _refuse_sources(target, sources)
+    originals = _find_originals(images, _place(source, data), table["id"].tolist())
     real = Path(os.path.realpath(target))
     if any(path is not None and path.is_relative_to(real) for path in originals):
         raise InputError(f"{target}: the run was made from photos in it; choose another --out")
@@ -182,11 +197,15 @@ def _refuse_sources(target: Path, sources: Sequence[Any]) -> None:
             raise InputError(f"{target}: lies in {source}, which is never written to; choose another --out")
 
 
+def _refuse_own(target: Path, run: Path) -> None:
+    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
+        raise InputError(f"{target}: is a file of the run itself; choose another --out")
+
+
 def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
     if target.suffix.lower() not in (".csv", ".parquet") or target.is_dir():
         raise InputError(f"{target}: the manifest is a .csv or .parquet; for a folder add --link or --copy")
-    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
-        raise InputError(f"{target}: is a file of the run itself; choose another --out")
+    _refuse_own(target, run)
     content = _render(table, target.suffix.lower())
     try:
         there = target.read_bytes() if target.exists() else None
@@ -211,15 +230,67 @@ def _render(table: pd.DataFrame, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _find_originals(
-    run: Path, source: dict[str, Any], data: Path | None, ids: list[str]
-) -> list[Path | None]:
+def _place(source: dict[str, Any], data: Path | None) -> Path:
+    return data if data is not None else Path(str(source.get("data")))
+
+
+def _find_images(run: Path, source: dict[str, Any], data: Path | None, *, labelled: bool) -> ImageSet:
+    """The photos that a run was made from, or where they are now."""
     if source.get("kind") != "photos":
         raise InputError(
             f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
             "`graphclean apply` without that writes a manifest"
         )
-    return find_photos(run, source, ids, data)
+    path = _place(source, data)
+    if not names_hub(path) and not locate(path)[0].exists():
+        raise InputError(
+            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
+            "the photos are now"
+        )
+    columns = {name: source.get(name) for name in ("path_column", "label_column", "id_column")}
+    return find_photos(path, Names(**columns), labelled=labelled)
+
+
+def _copy_table(
+    run: Path,
+    source: dict[str, Any],
+    data: Path | None,
+    table: pd.DataFrame,
+    form: Form,
+    out: Path | None,
+    *,
+    dry_run: bool,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Applied:
+    """Of a table with photos in it: another with the rows that stay."""
+    if form != "copy":
+        raise InputError(
+            f"{_place(source, data)}: the photos are in a table, and can't be linked; "
+            "--copy writes a cleaned table"
+        )
+    target = out if out is not None else run / "cleaned.parquet"
+    places = [data, *(source.get(name) for name in ("data", "trusted"))]
+    _refuse_sources(target, [locate(Path(str(place)))[0] for place in places if place is not None])
+    _refuse_own(target, run)
+    images = _find_images(run, source, data, labelled=True)
+    assert isinstance(images, ImageTable)
+    changed = write_cleaned(images, table, target, dry_run=dry_run, overwrite=overwrite, progress=progress)
+    return Applied(target, table, changed)
+
+
+def _find_originals(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
+    """The photo behind each id, resolved; None where it has gone, or may not be opened."""
+    if images.ids == ids:
+        found = images.paths
+    else:
+        by_id = dict(zip(images.ids, images.paths, strict=True))
+        if len(by_id) < len(images.ids):
+            raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
+        found = [by_id.get(name) for name in ids]
+    if not any(found):
+        raise InputError(f"{path}: not one of the run's photos is in it")
+    return [None if photo is None else Path(os.path.realpath(photo)) for photo in found]
 
 
 def _lost_notes(table: pd.DataFrame) -> list[str]:

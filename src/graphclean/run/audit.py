@@ -13,7 +13,7 @@ from ..audit.evidence import Standardiser
 from ..audit.inputs import check_embeddings
 from ..config import Config
 from ..data.files import Names
-from ..photos import EmbeddedPhotos, save_cache
+from ..photos import Photos, save_cache
 from ..runfolder import (
     MODEL,
     PROTOTYPES,
@@ -90,7 +90,7 @@ def write_photos(source: Source, folder: Path) -> None:
             safe_csv(pd.DataFrame(rows, columns=["id", "reason"])).to_csv(draft, index=False)
 
 
-def _add_unreadable(audit: Audit, photos: EmbeddedPhotos) -> Audit:
+def _add_unreadable(audit: Audit, photos: Photos) -> Audit:
     verdicts = {**audit.summary.verdicts, "unreadable": len(photos.problems)}
     summary = replace(audit.summary, samples=len(photos.images.ids), verdicts=verdicts)
     table = with_unreadable(audit.verdicts, photos.images.ids, photos.rows, photos.images.labels)

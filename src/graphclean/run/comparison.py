@@ -17,6 +17,7 @@ from ..evaluate.openset import auroc, score_open_set
 from ..runfolder import SCORES, check_target, replaced, write_json
 from ..sources import Source
 from ..training import fit
+from .route import Route
 from .training import SECTIONS, TrainingRun, train_source
 from .watcher import Watcher
 
@@ -86,7 +87,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         source,
         out,
         config,
-        preset="demo",
+        route=Route("demo"),
         described={"data": DIGITS, "seed": seed} | source.describe(),
         device="cpu",
         overwrite=overwrite,

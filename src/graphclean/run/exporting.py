@@ -65,6 +65,8 @@ def export(
         "ood_threshold": served.judge.border,
     }
     metadata |= {name: described[name] for name in ("pixels", "columns", "embedder") if name in described}
+    if _of_photos(described):
+        metadata["fit"] = "squash" if "embedder" in described else "crop"
     if isinstance(model, TrainedModel):
         metadata["zeta"] = model.threshold.zeta
     if say is not None:
@@ -88,6 +90,10 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise InputError(f"{target}: can't be written: {error.strerror}") from error
 
 
+def _of_photos(described: dict[str, Any]) -> bool:
+    return "embedder" in described or "size" in described
+
+
 def _meanings(model: TrainedModel | Predictor) -> tuple[str, str, str]:
     """Of the outputs, in their order."""
     count = len(model.classes)
@@ -106,11 +112,11 @@ def _meanings(model: TrainedModel | Predictor) -> tuple[str, str, str]:
 def _input_text(shape: tuple[int, ...], described: dict[str, Any], run: Path) -> str:
     """What a user has to give, beyond type and shape."""
     sizes = ", ".join(map(str, ("N", *shape)))
-    if "embedder" in described:
-        side = shape[-1]
+    if _of_photos(described):
+        fit = "squashed" if "embedder" in described else "their centre square resized"
         return (
             f"uint8 ({sizes}): photos upright, RGB, on white where transparent, "
-            f"squashed to {side} × {side} by Pillow's bicubic filter"
+            f"{fit} to {shape[-1]} × {shape[-1]} by Pillow's bicubic filter"
         )
     if len(shape) == 1:
         return f"float32 ({sizes}): features as they were given in training, not scaled"

@@ -1,12 +1,16 @@
 """`graphclean predict`: class or OOD for new data, from a run of either kind."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..audit import Predictor, with_unreadable
 from ..audit.embeddings import Progress
 from ..audit.evidence import Standardiser
+from ..audit.inputs import Labels
 from ..audit.predictor import Calibration, Detector
 from ..data.files import Names
 from ..errors import InputError
@@ -19,7 +23,7 @@ from ..runfolder import (
     require_finished,
     safe_csv,
 )
-from ..sources import read_like
+from ..sources import source_name, stream_like
 from ..trained import TrainedModel, load_trained
 from .device import choose_device
 
@@ -43,31 +47,71 @@ def predict(
         raise InputError(
             f"{run}: --detector graph is for runs of `clean`; a trained run rejects by its prototypes"
         )
-    target = out if out is not None else run / "predictions" / f"{data.stem}.csv"
+    target = out if out is not None else run / "predictions" / f"{source_name(data)}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     if target.exists() and not overwrite:
         raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
 
     def told(stage: str, done: int, total: int) -> None:
-        if progress is not None:
+        if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
-    source = read_like(described, data, names, run=run, progress=progress)
-    if isinstance(model, TrainedModel):
-        table = model.predict(source.inputs, source.ids, lambda *step: told("predicting", *step))
-    else:
-        table = model.predict(
-            source.inputs, source.ids, detector or "graph", lambda *step: told("finding neighbours", *step)
-        )
-    if source.photos is not None:
-        table = with_unreadable(table, source.photos.images.ids, source.photos.rows)
+    pieces = stream_like(described, data, names, run=run, progress=progress)
+    columns = _Columns(len(pieces.ids), model.classes)
+    for piece in pieces.parts:
+        ids = [pieces.ids[row] for row in piece.rows]
+        if isinstance(model, TrainedModel):
+            table = model.predict(piece.inputs, ids, lambda *step: told("predicting", *step))
+        else:
+            table = model.predict(
+                piece.inputs, ids, detector or "graph", lambda *step: told("finding neighbours", *step)
+            )
+        columns.add(piece.rows, table)
+    table = columns.to_table(pieces.ids)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
         else:
             table.to_parquet(draft, index=False)
     return table, target
+
+
+class _Columns:
+    """Predictions as they come, in arrays that are made once.
+
+    Tables of the pieces, kept beside each other, would break up the heap: memory then grows by more than
+    the tables hold.
+    """
+
+    def __init__(self, count: int, classes: Sequence[Any]) -> None:
+        self.classes = list(classes)
+        self.codes = np.full(count, -1)
+        self.numbers = {name: np.full(count, np.nan) for name in ("probability", "ood_score")}
+        self.rejected = np.zeros(count, dtype=bool)
+        self.kinds: dict[Any, Any] = {}
+
+    def add(self, rows: list[int], table: pd.DataFrame) -> None:
+        """What a model said of these samples."""
+        self.kinds = table.dtypes.to_dict()
+        self.codes[rows] = pd.Categorical(table["predicted_label"], categories=self.classes).codes
+        for name, values in self.numbers.items():
+            values[rows] = table[name]
+        self.rejected[rows] = table["verdict"] == "ood"
+
+    def to_table(self, ids: list[str]) -> pd.DataFrame:
+        """One table like theirs, with the samples that could not be read in their places."""
+        rows = np.flatnonzero(self.codes >= 0)
+        codes = self.codes[rows]
+        table = pd.DataFrame(
+            {
+                "id": [ids[row] for row in rows],
+                "predicted_label": Labels(codes, self.classes).names(codes),
+                **{name: values[rows] for name, values in self.numbers.items()},
+                "verdict": np.where(self.rejected[rows], "ood", "known").astype(object),
+            }
+        )
+        return with_unreadable(table.astype(self.kinds), ids, rows)
 
 
 def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:

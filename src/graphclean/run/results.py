@@ -12,6 +12,7 @@ from ..runfolder import SUMMARY, write_config, write_json, write_table
 from ..trained import TrainedModel
 from ..training import Prepared, TrainingResult
 from .points import Points, write_points
+from .route import Route
 from .watcher import Metrics
 
 
@@ -19,7 +20,7 @@ def sum_up(
     result: TrainingResult,
     prepared: Prepared,
     epochs: Sequence[Metrics],
-    preset: str,
+    route: Route,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What summary.json holds: the audit's summary, `detector` and `training`; `notes` come first."""
@@ -42,7 +43,8 @@ def sum_up(
     summary["warnings"] = [*notes, *summary["warnings"]]
     summary["detector"] = asdict(result.model.threshold)
     summary["training"] = {
-        "preset": preset,
+        "preset": route.preset,
+        "route": route.why,
         "network": config.learn.network,
         "input_shape": list(result.model.input_shape),
         "device": prepared.trainer.device.type,

@@ -54,8 +54,8 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 @contextmanager
-def one_line_errors(config: Config, checkpoint: Path) -> Iterator[None]:
-    """What can go wrong in training, as one line with what to do about it."""
+def one_line_errors(config: Config, checkpoint: Path, *, anew: str = "") -> Iterator[None]:
+    """What can go wrong in training, as one line with what to do about it; `anew` is the option for that."""
     learn = config.learn
     try:
         yield
@@ -73,7 +73,7 @@ def one_line_errors(config: Config, checkpoint: Path) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise RunStopped(
             f"the GPU's memory is too small: lower learn.batch, which is {learn.batch}, "
-            f"as with --set learn.batch={max(learn.batch // 2, 2)} --overwrite",
+            f"as with --set learn.batch={max(learn.batch // 2, 2)}{anew}",
             1,
         ) from error
     except RuntimeError as error:

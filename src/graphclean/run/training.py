@@ -12,6 +12,8 @@ from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.files import Names
 from ..errors import InputError
 from ..learn import EpochReport
+from ..learn.networks import require_network, takes_features
+from ..photos import Cropping, Reading
 from ..runfolder import (
     METRICS,
     check_target,
@@ -24,19 +26,18 @@ from ..runfolder import (
     write_env,
     write_lines,
 )
-from ..sources import Source, read_source
+from ..sources import Kind, Source, embedding, read_source
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
 from .points import gather_points
 from .results import sum_up, write_results
+from .route import Route, choose_route
 from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
 from .trusted import Trusted, read_trusted, trusted_accuracy
 from .watcher import Metrics, Watcher
 
 SECTIONS = ("audit", "graph", "learn", "ood")
-PRESETS = {"features": "embeddings", "photos": "embeddings", "images": "cifar10-lond"}
-"""What is taken where no preset is named."""
 CHECKPOINT = "checkpoint"
 LARGE_NETWORK = "preact-resnet18"
 
@@ -82,27 +83,63 @@ def train(
         base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
     else:
         base = load_preset(preset) if preset is not None else Config()
-    apply_settings(base, settings, SECTIONS)  # what is misspelt is said before anything is read
+    # What is misspelt is said before anything is read.
+    require_network(apply_settings(base, settings, SECTIONS).learn.network)
+    if goes_on:
+        device = _same_device(out, device)
+    asked = [setting.partition("=")[2].strip() for setting in settings if _sets_network(setting)]
+    why = (recorded or {}).get("source", {}).get("route")
+    route = Route(preset, why) if preset is not None else None
+
+    def take_route(kind: Kind, count: int) -> Route:
+        named = "embedding-head" if embedder is not None else None
+        return choose_route(kind, count, choose_device(device), asked[-1] if asked else named)
+
+    def read_how(count: int) -> Reading:
+        """Photos as the network takes them; which one that is may depend on their number."""
+        nonlocal route, base
+        if route is None:
+            route = take_route("photos", count)
+            base = load_preset(route.preset)
+        learn = apply_settings(base, settings, SECTIONS).learn
+        if takes_features(learn.network):
+            return embedding(embedder)
+        if embedder is not None:
+            raise InputError(
+                f"--embedder {embedder} makes features of photos, but {learn.network} "
+                f"(preset {route.preset}) takes the photos themselves; leave one of them out"
+            )
+        return Cropping(learn.size)
+
     source = read_source(
-        data, names, labels=labels, embedder=embedder, images=True, cache=out, progress=watcher.stage
+        data,
+        names,
+        labels=labels,
+        embedder=embedder,
+        choose=read_how,
+        images=True,
+        cache=out,
+        progress=watcher.stage,
     )
-    if preset is None:
-        preset = PRESETS[source.kind]
-        base = load_preset(preset)
+    if route is None:
+        route = take_route(source.kind, len(source.inputs))
+        base = load_preset(route.preset)
     config = apply_settings(base, settings, SECTIONS)
     described = describe_request(data, labels, names) | source.describe()
     extra = None
     if trusted is not None:
         extra = read_trusted(trusted, source, described, names, labels_of=data)
         described["trusted"] = str(trusted)
+    if route.why is not None:
+        described["route"] = route.why
     return train_source(
         source,
         out,
         config,
-        preset=preset,
+        route=route,
         described=described,
         trusted=extra,
-        device=_same_device(out, device) if goes_on else device,
+        device=device,
         resume=goes_on,
         overwrite=overwrite or resume,
         again="the same command with --resume goes on",
@@ -115,7 +152,7 @@ def train_source(
     out: Path,
     config: Config,
     *,
-    preset: str,
+    route: Route,
     described: dict[str, Any],
     again: str,
     trusted: Trusted | None = None,
@@ -125,12 +162,13 @@ def train_source(
     watcher: Watcher,
 ) -> TrainingRun:
     """Train on what was read; `again` tells a user whose run stops how it can go on."""
+    preset = route.preset
     require_search(config.audit)
     labels = encode_labels(source.labels, len(source.inputs))
     if len(labels.classes) < 2:
         raise InputError(f"the labels hold {len(labels.classes)} class; at least two are needed")
     place = choose_device(device)
-    with one_line_errors(config, out / CHECKPOINT):
+    with one_line_errors(config, out / CHECKPOINT, anew=" --overwrite"):
         try:
             prepared = prepare(
                 source.inputs,
@@ -155,10 +193,12 @@ def train_source(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
         )
+        if route.why is not None:
+            watcher.say(route.why)
         if place.type == "cpu" and config.learn.network == LARGE_NETWORK:
             watcher.say(
-                f"{LARGE_NETWORK} takes very long without a GPU; --preset demo has a small network, and "
-                "`graphclean clean` on embeddings of the images needs none"
+                f"{LARGE_NETWORK} takes very long without a GPU; --preset small-images has a small network, "
+                "and `graphclean clean` on embeddings of the images needs none"
             )
         epochs: list[Metrics] = read_lines(out / METRICS) if resume else []
 
@@ -176,7 +216,11 @@ def train_source(
             trained = prepared.trainer.train(resume=resume)
         with interruptible(again):
             result = finish(prepared, trained, progress=watcher.stage)
-            return _write_results(result, prepared, source, out, epochs, preset, described, trusted)
+            return _write_results(result, prepared, source, out, epochs, route, described, trusted)
+
+
+def _sets_network(setting: str) -> bool:
+    return setting.partition("=")[0].strip() == "learn.network"
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
@@ -214,21 +258,23 @@ def _write_results(
     source: Source,
     out: Path,
     epochs: list[Metrics],
-    preset: str,
+    route: Route,
     described: dict[str, Any],
     trusted: Trusted | None,
 ) -> TrainingRun:
     audit = complete(result.audit, source)
     notes = trusted.notes if trusted is not None else []
-    summary = sum_up(replace(result, audit=audit), prepared, epochs, preset, notes)
+    summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes)
     points = gather_points(result.trained.z, result.model.prototypes)
-    write_results(out, prepared.config, preset, described, audit.verdicts, result.model, summary, points)
+    model, verdicts = result.model, audit.verdicts
+    write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
     return TrainingRun(out, result, audit, summary)
 
 
 def _describe(source: Source) -> str:
     count = f"{len(source.inputs):,}"
-    if source.kind == "images":
-        return f"{count} images of {' × '.join(map(str, source.inputs.shape[1:]))}"
+    if source.inputs.ndim == 4:
+        what = "photos" if source.kind == "photos" else "images"
+        return f"{count} {what} of {' × '.join(map(str, source.inputs.shape[1:]))}"
     what = "photos" if source.kind == "photos" else "samples"
     return f"{count} {what}, {source.inputs.shape[1]:,} features"

@@ -45,7 +45,7 @@ const detail = (() => {
       make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
     const focused = document.activeElement?.dataset.focus;
     const image = picture(row, `${rows.id[row]}: ${describe(row)}`);
-    if (image && reviewing) image.src = review.largePicture(row);
+    if (image && reviewing && facts.large_pictures) image.src = review.largePicture(row);
     dialog.replaceChildren(
       make("div", { class: "detail" },
         make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")),

@@ -1,0 +1,112 @@
+"""Hugging Face data sets: by name, or a copy that `save_to_disk` left; behind the extra `hf`."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import InputError
+from .photo_tables import Rows, choose_split
+
+PREFIX = "hf:"
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+@dataclass(frozen=True)
+class HubTable:
+    """A split of a Hugging Face data set, as rows of Arrow."""
+
+    name: str
+    dataset: Any
+    roots: tuple[Path, ...] = ()
+    """Folders in which photos may stand outside of the table: where the library keeps what it fetched."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """With the library's metadata, which names classes."""
+        return self.dataset.features.arrow_schema
+
+    def batches(self, columns: list[str] | None, size: int) -> Iterator[Rows]:
+        """As Arrow has them: nothing is decoded."""
+        chosen = self.dataset
+        if columns is not None:
+            # Memory-mapped: what is next to a part of a column is not read.
+            chosen = chosen.select_columns([name.removesuffix(".path") for name in columns])
+        yield from chosen.with_format("arrow").iter(size)
+
+    def stamps(self) -> Iterator[list[Any]]:
+        """The library's fingerprint of the split, and the row."""
+        return ([str(self.dataset._fingerprint), row] for row in range(len(self.dataset)))
+
+    def find_file(self, path: str) -> Path | None:
+        """A file in one of the `roots`; None for any other."""
+        target = Path(os.path.realpath(path))
+        return target if any(target.is_relative_to(root) for root in self.roots) else None
+
+
+def names_hub(data: Path) -> bool:
+    """Whether a person asks for a data set of the hub: `hf:NAME` or `hf:NAME:SPLIT`."""
+    return str(data).startswith(PREFIX)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder was written by `save_to_disk`."""
+    alone = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return alone or (folder / "dataset_dict.json").is_file()
+
+
+def load_hub(name: str, split: str | None) -> HubTable:
+    """A data set of the hub, fetched unless it was before."""
+    source = f"{PREFIX}{name}"
+    if not NAME.fullmatch(name):
+        raise InputError(f"{source}: a data set is named as hf:NAME, hf:OWNER/NAME or hf:OWNER/NAME:SPLIT")
+    library = _library()
+    found = _guard(source, lambda: library.load_dataset(name, split=split))
+    caches = ("HF_CACHE_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE")
+    places = [getattr(library.config, cache, None) for cache in caches]
+    roots = tuple(Path(os.path.realpath(place)) for place in places if place is not None)
+    return HubTable(source, _one_split(source, found, split), roots)
+
+
+def load_saved(folder: Path, split: str | None) -> HubTable:
+    """What `save_to_disk` left in a folder."""
+    library = _library()
+    found = _guard(str(folder), lambda: library.load_from_disk(str(folder)))
+    return HubTable(str(folder), _one_split(str(folder), found, split))
+
+
+def _one_split(source: str, found: Any, split: str | None) -> Any:
+    """A data set by itself, or the split of several that was asked for."""
+    if isinstance(found, dict):
+        return found[choose_split(source, split, list(found))]
+    alone = str(found.split) if found.split is not None else None
+    if split is not None and alone not in (None, split):
+        raise InputError(f"{source}: no split {split} in it; it holds {alone} alone")
+    return found
+
+
+def _library() -> Any:
+    try:
+        library = import_module("datasets")
+    except ImportError as error:
+        raise InputError(
+            'Hugging Face data sets need the extra "hf": pip install "graphclean[hf]"'
+        ) from error
+    library.disable_progress_bars()
+    for name in ("datasets", "huggingface_hub"):  # the one line that says what is wrong is ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return library
+
+
+def _guard(source: str, load: Any) -> Any:
+    try:
+        return load()
+    except Exception as error:  # the library raises nearly anything, some of it not exported
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{source}: can't be loaded: {reason}") from error

@@ -1,0 +1,39 @@
+"""Any network of timm as an embedder, behind the extra `timm`."""
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones import PREFIX, Backbone
+
+
+class TimmEmbedder:
+    """Photos to the pooled features of a pretrained network, at the size and scaling it was trained with.
+
+    It works on a GPU where there is one; the features come back to the CPU.
+    """
+
+    def __init__(self, name: str, *, pretrained: bool = True) -> None:
+        self.name = PREFIX + name
+        backbone = Backbone(name, pretrained=pretrained)
+        self.dim, self.size = backbone.dim, backbone.size
+        self.network: nn.Module = Floats(backbone).eval()
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    @torch.inference_mode()
+    def __call__(self, batch: Tensor) -> Tensor:
+        """(N, dim) float32 features of an (N, 3, size, size) uint8 batch."""
+        features: Tensor = self.network.to(self.device)(batch.to(self.device))
+        return features.float().cpu()
+
+
+class Floats(nn.Module):
+    """From bytes to features."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """The features of a uint8 batch."""
+        features: Tensor = self.backbone(batch.float())
+        return features

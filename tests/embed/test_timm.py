@@ -1,0 +1,205 @@
+"""Networks of timm as embedders and as trunks: with a stand-in, and for real where timm can be imported."""
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphclean.backbones import Backbone, require_timm
+from graphclean.embed import load_embedder
+from graphclean.embed.timm_models import TimmEmbedder
+from graphclean.errors import InputError
+from graphclean.learn.inference import describe_network, rebuild_network
+from graphclean.learn.networks import TimmNetwork, build_network, require_network
+from graphclean.learn.settings import LearnSettings
+from graphclean.learn.views import scale
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)
+
+
+class StandIn(nn.Module):
+    """A model such as timm's: a map, then a head that pools and, with classes, classifies."""
+
+    def __init__(self, in_chans: int, num_classes: int, pretrained: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_chans, 6, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.fc = nn.Linear(6, num_classes) if num_classes else nn.Identity()
+        if pretrained:
+            nn.init.constant_(self.conv.weight, 0.25)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        pooled = x.mean((2, 3))
+        return pooled if pre_logits else self.fc(pooled)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A stand-in for timm; what models were asked of it."""
+    made: list[dict[str, Any]] = []
+    timm, data = types.ModuleType("timm"), types.ModuleType("timm.data")
+
+    def create_model(
+        name: str, *, pretrained: bool, num_classes: int, in_chans: int, **more: Any
+    ) -> nn.Module:
+        made.append({"name": name, "pretrained": pretrained, **more})
+        if name == "tiny.gone":
+            raise RuntimeError("no weights\nat all")
+        return StandIn(in_chans, num_classes, pretrained)
+
+    stand_ins = {
+        "data": data,
+        "create_model": create_model,
+        "is_model": lambda name: name.split(".")[0] in ("tiny", "fixed"),
+        "list_models": lambda: ["tiny", "fixed"],
+        "get_pretrained_cfg": lambda name: types.SimpleNamespace(fixed_input_size=name == "fixed"),
+    }
+    for name, value in stand_ins.items():
+        setattr(timm, name, value)
+    config = {"input_size": (3, 20, 20), "mean": MEAN, "std": STD}
+    data.resolve_model_data_config = lambda _: config  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setitem(sys.modules, "timm.data", data)
+    return made
+
+
+def photos(n: int, size: int, channels: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (n, channels, size, size), generator=generator, dtype=torch.uint8)
+
+
+def test_an_embedder_takes_size_and_scaling_from_the_model(calls: list[dict[str, Any]]) -> None:
+    embedder = load_embedder("timm:tiny")
+    assert (embedder.name, embedder.dim, embedder.size) == ("timm:tiny", 6, 20)
+    assert calls == [{"name": "tiny", "pretrained": True}]
+    batch = photos(3, 20)
+    scaled = (batch.float() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    plain = StandIn(3, 0, pretrained=True).eval()
+    with torch.no_grad():
+        expected = plain.forward_features(scaled).mean((2, 3))
+    assert torch.allclose(embedder(batch), expected, atol=1e-5)
+    assert not embedder.network.training
+
+
+@pytest.mark.usefixtures("calls")
+def test_what_cannot_be_had_is_one_line() -> None:
+    for name in ("tinny", "hf-hub:someone/model", "local-dir:/etc"):
+        with pytest.raises(InputError, match=f"^timm:{name}: timm has no such network; did you mean timm:"):
+            load_embedder(f"timm:{name}")
+        with pytest.raises(InputError, match="timm has no such network"):
+            require_network(f"timm:{name}")
+    with pytest.raises(InputError, match=r"^timm:tiny.gone: can't be loaded: no weights$"):
+        load_embedder("timm:tiny.gone")
+    with pytest.raises(InputError, match="takes square images, not 8 × 9 pixels"):
+        build_network("timm:tiny", 2, input_shape=(3, 8, 9))
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError, RuntimeError])
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    """Beside a torch it was not built for, torchvision raises a RuntimeError."""
+
+    def fail(_: str) -> Any:
+        raise error("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("graphclean.backbones.import_module", fail)
+    with pytest.raises(InputError, match=r'timm:x needs the extra "timm": pip install "graphclean\[timm\]"$'):
+        load_embedder("timm:x")
+
+
+def test_a_network_undoes_our_scaling_and_does_its_own(calls: list[dict[str, Any]]) -> None:
+    torch.manual_seed(0)
+    network = build_network("timm:tiny", 4, input_shape=(3, 16, 16), pretrained=True)
+    assert calls[-1] == {"name": "tiny", "pretrained": True}
+    network.eval()
+    batch = photos(5, 16)
+    with torch.no_grad():
+        out = network(scale(batch))
+        expected = Backbone("tiny", pretrained=True).eval()(batch.float())
+        assert torch.allclose(network.forward_features(scale(batch)), expected, atol=1e-5)
+    assert (out.logits.shape, out.z.shape) == ((5, 4), (5, 64))
+    assert torch.allclose(out.z.norm(dim=1), torch.ones(5))
+    grey = build_network("timm:tiny", 4, input_shape=(1, 16, 16)).eval()
+    assert grey(scale(photos(2, 16, channels=1))).logits.shape == (2, 4)
+
+
+def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> None:
+    build_network("timm:fixed", 2, input_shape=(3, 32, 32))
+    assert calls[-1] == {"name": "fixed", "pretrained": False, "img_size": 32}
+    build_network("timm:tiny", 2, input_shape=(3, 32, 32))
+    assert "img_size" not in calls[-1]
+
+
+@pytest.mark.usefixtures("calls")
+def test_parts_of_a_batch_have_their_own_statistics() -> None:
+    network = build_network("timm:tiny", 2, input_shape=(3, 8, 8)).train()
+    x = scale(photos(6, 8))
+    apart = torch.cat([network.forward_features(x[:2]), network.forward_features(x[2:])])
+    network.expect_parts((2, 4))
+    assert torch.allclose(network.forward_features(x), apart, atol=1e-6)
+    network.expect_parts(())
+    assert not torch.allclose(network.forward_features(x), apart, atol=1e-3)
+
+
+def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[str, Any]]) -> None:
+    settings = LearnSettings(network="timm:tiny")
+    network = build_network("timm:tiny", 3, input_shape=(3, 8, 8), pretrained=True).eval()
+    calls.clear()
+    again = rebuild_network(describe_network(settings), network.state_dict(), 3, (3, 8, 8))
+    assert calls == [{"name": "tiny", "pretrained": False}]
+    x = scale(photos(2, 8))
+    with torch.no_grad():
+        assert torch.equal(again(x).logits, network(x).logits)
+
+
+@pytest.mark.usefixtures("calls", "one_thread")
+def test_from_images_to_predictions_and_onnx(cli, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    images = rng.integers(0, 60, (90, 12, 12, 3))
+    images[np.arange(90), :, :, labels] += 150
+    np.savez(tmp_path / "x.npz", x=images.astype(np.uint8), y=labels)
+    settings = ["learn.network=timm:tiny", "learn.epochs=8", "learn.warmup=1", "learn.batch=30"]
+    settings += ["learn.augmix=off", "graph.k=8", "audit.k=10"]
+    done = cli("train", "x.npz", *(word for setting in settings for word in ("--set", setting)))
+    assert done.code == 0
+    assert cli("predict", "runs/x-train", "x.npz", "--quiet", "--out", "p.csv").code == 0
+    predicted = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1, usecols=1)
+    assert (predicted == labels).mean() > 0.9
+    pytest.importorskip("onnxruntime")
+    assert cli("export", "runs/x-train", "--quiet").code == 0
+
+
+@pytest.fixture
+def real_timm() -> None:
+    try:
+        require_timm("resnet18")
+    except InputError as error:
+        pytest.skip(f"timm can't be imported here: {error.__cause__}")
+
+
+@pytest.mark.usefixtures("real_timm")
+@pytest.mark.parametrize(
+    "name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "convnext_atto"]
+)
+def test_real_networks_embed_and_train(name: str) -> None:
+    """Without weights, which would have to be fetched."""
+    embedder = TimmEmbedder(name, pretrained=False)
+    found = embedder(photos(2, embedder.size))
+    assert found.shape == (2, embedder.dim)
+    assert found.dtype == torch.float32
+    network = build_network(f"timm:{name}", 3, input_shape=(3, 64, 64))
+    assert isinstance(network, TimmNetwork)
+    out = network.train()(scale(photos(4, 64)))
+    out.logits.sum().backward()
+    assert out.logits.shape == (4, 3)
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+    again = rebuild_network({"name": f"timm:{name}", "options": {}}, network.state_dict(), 3, (3, 64, 64))
+    with torch.no_grad():
+        assert torch.equal(again(scale(photos(2, 64))).z, network.eval()(scale(photos(2, 64))).z)
