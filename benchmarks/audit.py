@@ -1,10 +1,11 @@
-"""Verdicts without training, graphclean beside cleanlab, on the same features and the same noise draws.
+"""`clean`, heads that `train` makes, and cleanlab, on the same features and the same noise draws.
 
 python benchmarks/audit.py --data-root DATA
 """
 
 import argparse
 import csv
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,16 +24,27 @@ from sklearn.metrics import f1_score, log_loss, roc_auc_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
-from common import THREADS, data_root, save
+from common import RESULTS, THREADS, data_root, save
 from graphclean.audit import audit_embeddings
+from graphclean.audit.inputs import encode_labels
+from graphclean.bench.machine import machine
+from graphclean.config import load_preset
 from graphclean.data.images import UnreadableImage, open_image
 from graphclean.embed import embed_images, load_embedder
 from graphclean.evaluate import score_verdicts
+from graphclean.training import fit
 
 Array = np.ndarray
 COLUMNS = ("mislabel_f1", "issue_f1", "labels_right", "ood_auroc", "three_way_f1")
 C_VALUES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)
 FILTERS = ("default", "predicted_neq_given")
+OF_NEW = ("accuracy", "auroc", "known_rejected", "ood_rejected")
+RECIPE = (
+    "verdicts by neighbours and whitened centres; class by them and the heads, OOD by them alone (`panel`)"
+)
+"""What `train` does on features, for the list of scorings."""
+COMPARED = 5
+"""Photo draws, the first, over which `train` is compared with `clean` on new photos."""
 
 
 @dataclass(frozen=True)
@@ -137,15 +149,36 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def score_ours(draw: Draw) -> dict[str, Any]:
-    """graphclean with its whole search, from features to table."""
-    audit, seconds = timed(lambda: audit_embeddings(draw.features, draw.labels))
-    scores = asdict(score_verdicts(audit.verdicts, draw.truth, draw.truth < 0))
-    return {**scores, "seconds": seconds, "k": audit.summary.k, "verdicts": audit.summary.verdicts}
+def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
+    """`clean` with its whole search, and `train` with its preset: verdicts, and new samples if any."""
+    audit, clean_seconds = timed(lambda: audit_embeddings(draw.features, draw.labels))
+    trained, train_seconds = timed(
+        lambda: fit(draw.features, encode_labels(draw.labels), load_preset("embeddings"))
+    )
+    found = {}
+    for who, judged, seconds in (("ours", audit, clean_seconds), ("train", trained.audit, train_seconds)):
+        scores = asdict(score_verdicts(judged.verdicts, draw.truth, draw.truth < 0))
+        facts = {"seconds": seconds, "k": judged.summary.k, "verdicts": judged.summary.verdicts}
+        found[who] = {**scores, **facts}
+    if new is not None:
+        features, truth = new
+        for detector in ("graph", "prototypes"):
+            found[detector] = score_new(audit.predictor.predict(features, detector=detector), truth)
+        found["heads"] = score_new(trained.model.predict(features), truth)
+    return found
 
 
-def score_cleanlab(draw: Draw) -> list[dict[str, Any]]:
-    """cleanlab at every C: each row has both filters, both OOD scores, and its log-loss."""
+def score_new(table: pd.DataFrame, truth: Array) -> dict[str, float]:
+    """Predictions for new samples against their truth, −1 for OOD."""
+    known, rejected = truth >= 0, (table.verdict == "ood").to_numpy()
+    right = (table.predicted_label.to_numpy() == truth)[known]
+    auroc = roc_auc_score(~known, table.ood_score)
+    values = (right.mean(), auroc, rejected[known].mean(), rejected[~known].mean())
+    return dict(zip(OF_NEW, map(float, values), strict=True))
+
+
+def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """cleanlab at every C: each row has both filters, all OOD scores, and its log-loss; and its Datalab."""
     from cleanlab.filter import find_label_issues
     from cleanlab.outlier import OutOfDistribution
 
@@ -185,7 +218,32 @@ def score_cleanlab(draw: Draw) -> list[dict[str, Any]]:
         }
         row["seconds_with_ood"] = seconds + features_seconds
         rows.append(row)
-    return rows
+        if row is own_choice(rows):
+            chosen = probabilities
+    datalab, seconds = timed(lambda: score_datalab(draw, standard, chosen))
+    return rows, {**datalab, "seconds": own_choice(rows)["seconds"] + seconds}
+
+
+def score_datalab(draw: Draw, features: Array, probabilities: Array) -> dict[str, float]:
+    """cleanlab's Datalab with its defaults: label issues and outliers."""
+    from cleanlab import Datalab
+
+    lab = Datalab(data={"label": draw.labels}, label_name="label", verbosity=0)
+    lab.find_issues(features=features, pred_probs=probabilities, issue_types={"label": {}, "outlier": {}})
+    found, labels, truth = lab.get_issues(), lab.get_issues("label"), draw.truth
+    mislabelled, outlier = found.is_label_issue.to_numpy(), found.is_outlier_issue.to_numpy()
+    proposed = np.where(mislabelled, labels.predicted_label.to_numpy(), draw.labels)
+    wrong, known = truth != draw.labels, truth >= 0
+    kinds, told = (
+        np.where(ood, 2, np.where(bad, 1, 0)) for ood, bad in ((~known, wrong), (outlier, mislabelled))
+    )
+    return {
+        "mislabel_f1": float(f1_score(wrong[known], mislabelled[known])),
+        "issue_f1": float(f1_score(wrong, mislabelled | outlier)),
+        "labels_right": float((proposed == truth)[known].mean()),
+        "ood_auroc": float(roc_auc_score(~known, -found.outlier_score)),
+        "three_way_f1": float(f1_score(kinds, told, average="macro")),
+    }
 
 
 def cleanlab_column(row: dict[str, Any], column: str) -> dict[str, float]:
@@ -198,58 +256,61 @@ def cleanlab_column(row: dict[str, Any], column: str) -> dict[str, float]:
 
 
 def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means by group: ours; cleanlab at the C its log-loss picks with its defaults; and at its very best."""
+    """Means by group: ours; Datalab at the C its log-loss picks; and cleanlab at its very best."""
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results):
         members = [result for result in results if result["group"] == group]
-        entry: dict[str, Any] = {"draws": len(members), "ours": {}, "cleanlab_own_C": {}, "cleanlab_best": {}}
-        for column in COLUMNS:
-            ours = [member["ours"][column] for member in members]
-            entry["ours"][column] = float(np.mean(ours))
-            own, best = [], []
-            for member in members:
-                picked = min(member["cleanlab"], key=lambda row: row["log_loss"])
-                values = cleanlab_column(picked, column)
-                if values:
-                    own.append(next(iter(values.values())))
-                    best.append(
-                        max(v for row in member["cleanlab"] for v in cleanlab_column(row, column).values())
-                    )
-            if best:
-                entry["cleanlab_own_C"][column] = float(np.mean(own))
-                entry["cleanlab_best"][column] = float(np.mean(best))
-                entry.setdefault("behind_on_draws", {})[column] = int(np.sum(np.array(ours) < np.array(best)))
-        entry["ours"]["seconds"] = float(np.median([member["ours"]["seconds"] for member in members]))
+        best = {c: [best_of(member["cleanlab"], c) for member in members] for c in COLUMNS[:-1]}
         fits = [row["seconds"] for member in members for row in member["cleanlab"]]
-        entry["cleanlab_own_C"]["seconds"] = float(np.median(fits))
+        entry: dict[str, Any] = {"draws": len(members), "behind_on_draws": {}}
+        for who in ("ours", "train", "datalab"):
+            rows = [member[who] for member in members]
+            entry[who] = {c: float(np.mean([row[c] for row in rows])) for c in COLUMNS}
+            entry[who]["seconds"] = float(np.median([row["seconds"] for row in rows]))
+            if who != "datalab":
+                entry["behind_on_draws"][who] = {
+                    c: sum(row[c] < peer for row, peer in zip(rows, best[c], strict=True)) for c in best
+                }
+        entry["cleanlab_best"] = {c: float(np.mean(values)) for c, values in best.items()}
         entry["cleanlab_best"]["seconds"] = float(np.min(fits))
         table[group] = entry
     return table
 
 
-def score_new_photos(photos: dict[str, Array], results: list[Draw]) -> dict[str, Any]:
-    """Accuracy and AUROC on the held-out photos, from each photo draw's audit."""
-    truth = photos["test_truth"]
-    known = truth >= 0
-    rows = []
-    for draw in results:
-        predictor = audit_embeddings(draw.features, draw.labels).predictor
-        assert predictor is not None
-        row = {}
-        for detector in ("graph", "prototypes"):
-            table = predictor.predict(photos["test"], detector=detector)
-            rejected = (table.verdict == "ood").to_numpy()
-            row[detector] = {
-                "accuracy": float((table.predicted_label.to_numpy() == truth)[known].mean()),
-                "auroc": float(roc_auc_score(~known, table.ood_score)),
-                "known_rejected": float(rejected[known].mean()),
-                "ood_rejected": float(rejected[~known].mean()),
-            }
-        rows.append(row)
-    return {
-        detector: {key: float(np.mean([row[detector][key] for row in rows])) for key in rows[0][detector]}
-        for detector in ("graph", "prototypes")
-    }
+def own_choice(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The C that cleanlab's user would take: the one with the least log-loss."""
+    return min(rows, key=lambda row: float(row["log_loss"]))
+
+
+def best_of(rows: list[dict[str, Any]], column: str) -> float:
+    """The best that cleanlab reaches in a column, by any C and any way."""
+    return max(value for row in rows for value in cleanlab_column(row, column).values())
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Mean, and deviation over the draws."""
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1))}
+
+
+def summarise_new(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """New photos by group and way, and by how much the heads are ahead of `clean`, draw by draw."""
+    table: dict[str, Any] = {}
+    for group in dict.fromkeys(result["group"] for result in results if "heads" in result):
+        members = [result for result in results if result["group"] == group]
+        ways = ("graph", "prototypes", "heads")
+        entry = {way: {c: spread([m[way][c] for m in members]) for c in OF_NEW} for way in ways}
+        entry["gain"] = {c: spread([m["heads"][c] - m["graph"][c] for m in members]) for c in OF_NEW}
+        table[group] = {"draws": len(members), **entry}
+    return table
+
+
+def note_scoring(results: list[dict[str, Any]]) -> Path:
+    """Add this scoring of the heads on the photos to those there have been."""
+    earlier = RESULTS / "scorings.json"
+    before = json.loads(earlier.read_text())["scorings"] if earlier.exists() else []
+    first = [result for result in results if result["group"] == "photos"][:COMPARED]
+    now = {"recipe": RECIPE, "machine": machine(), **summarise_new(first)["photos"]}
+    return save("scorings", {"scorings": [*before, now]})
 
 
 def score_clean(photos: dict[str, Array]) -> dict[str, Any]:
@@ -258,15 +319,16 @@ def score_clean(photos: dict[str, Array]) -> dict[str, Any]:
     z, truth = photos["train"][known], photos["truth"][known]
     found = {}
     for name, labels in (("clean", truth), ("sym 30 %, no OOD", noisy(truth, "sym", 0.3, 0))):
-        audit = audit_embeddings(z, labels)
-        flagged = audit.verdicts.verdict.isin(["relabel", "ood"]).to_numpy()
-        found[name] = {
-            "samples": len(z),
-            "wrong": int((labels != truth).sum()),
-            "flagged": int(flagged.sum()),
-            "flagged_wrong": int((flagged & (labels != truth)).sum()),
-            "ood_verdicts": int((audit.verdicts.verdict == "ood").sum()),
-        }
+        for who, preset in (("clean", None), ("train", load_preset("embeddings"))):
+            verdicts = audit_embeddings(z, labels, settings=preset.audit if preset else None).verdicts.verdict
+            flagged = verdicts.isin(["relabel", "ood"]).to_numpy()
+            found[f"{name}: `{who}`"] = {
+                "samples": len(z),
+                "wrong": int((labels != truth).sum()),
+                "flagged": int(flagged.sum()),
+                "flagged_wrong": int((flagged & (labels != truth)).sum()),
+                "ood_verdicts": int((verdicts == "ood").sum()),
+            }
     return found
 
 
@@ -274,7 +336,7 @@ def show(summary: dict[str, Any]) -> None:
     """The table on screen."""
     rows = []
     for group, entry in summary.items():
-        for name in ("ours", "cleanlab_own_C", "cleanlab_best"):
+        for name in ("ours", "train", "datalab", "cleanlab_best"):
             rows.append({"set": f"{group} ({entry['draws']})", "": name, **entry[name]})
     print(pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4f}", na_rep="–"))
 
@@ -286,11 +348,12 @@ def read_options(what: str | None) -> tuple[Path, Path]:
     parser.add_argument(
         "--cache", type=Path, default=Path("runs/benchmark-features"), help="where features are kept"
     )
+    parser.add_argument("--threads", type=int, default=THREADS, help="cores to use, alike for all")
     options = parser.parse_args()
     root = data_root(options.data_root)
     if root is None or not (root / "photos").is_dir():
         parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     return root, options.cache
 
@@ -301,21 +364,25 @@ def main() -> None:
     cifar = embed_cifar(root, cache / "cifar.npz")
     warnings.filterwarnings("ignore", category=FutureWarning)
     everything = list(draws(photos, cifar))
-    score_ours(everything[0])  # warm-up
+    score_ours(everything[0], None)  # warm-up
     results = []
     for draw in everything:
-        ours = score_ours(draw)
+        new = (photos["test"], photos["test_truth"]) if draw.group != "cifar" else None
+        ours = score_ours(draw, new)
+        cleanlab, datalab = score_cleanlab(draw)
         results.append(
-            {"group": draw.group, "draw": draw.name, "ours": ours, "cleanlab": score_cleanlab(draw)}
+            {"group": draw.group, "draw": draw.name, **ours, "datalab": datalab, "cleanlab": cleanlab}
         )
-        print(draw.group, draw.name, *(f"{column} {ours[column]:.4f}" for column in COLUMNS), flush=True)
-    summary = summarise(results)
-    new = score_new_photos(photos, [draw for draw in everything if draw.group == "photos"])
+        print(draw.group, draw.name, f"{ours['train']['seconds']:.1f} s", flush=True)
+    summary, new_photos = summarise(results), summarise_new(results)
     clean = score_clean(photos)
     show(summary)
-    print("new photos:", new)
+    print("new photos:", new_photos)
     print("without OOD:", clean)
-    print(save("audit", {"summary": summary, "new_photos": new, "without_ood": clean, "draws": results}))
+    print(
+        save("audit", {"summary": summary, "new_photos": new_photos, "without_ood": clean, "draws": results})
+    )
+    print(note_scoring(results))
 
 
 if __name__ == "__main__":

@@ -31,16 +31,22 @@ SETS = {
     "cifar": "CIFAR-10 + TinyImageNet, 40 % wrong",
 }
 WHO = {
-    "ours": "**graphclean**",
-    "cleanlab_own_C": "cleanlab, C by its own log-loss, defaults",
+    "ours": "**graphclean `clean`**",
+    "train": "**graphclean `train`**",
+    "datalab": "cleanlab's Datalab, C by its own log-loss, defaults",
     "cleanlab_best": "cleanlab, best C and best option per column and draw",
 }
-HEADS = {
+OF_NEW = {
     "accuracy": "accuracy",
     "auroc": "AUROC",
     "known_rejected": "known ones rejected",
     "ood_rejected": "OOD rejected",
-    **{name: title for name, title in COLUMNS.items() if name != "seconds"},
+}
+WAYS = {
+    "graph": "`clean`",
+    "prototypes": "`clean`, `--detector prototypes`",
+    "heads": "`train`",
+    "gain": "`train` − `clean`, draw by draw",
 }
 STAGES = ("search", "graph", "weights", "propagation", "selection")
 PEERS = {
@@ -70,7 +76,7 @@ def seconds(value: float) -> str:
 def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     """Where and with what it was measured."""
     m = result["machine"]
-    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} threads"
+    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
 
 
@@ -85,73 +91,68 @@ def audit_section(result: dict[str, Any]) -> str:
             ]
             rows.append([f"{SETS[group]} ({entry['draws']} draws)" if who == "ours" else "", name, *cells])
     behind = [
-        f"{SETS[group]}: {COLUMNS[column]} on {count} of {entry['draws']}"
+        f"`{'clean' if who == 'ours' else who}`, {SETS[group]}: {COLUMNS[column]} on {count} of {entry['draws']}"
         for group, entry in result["summary"].items()
-        for column, count in entry["behind_on_draws"].items()
+        for who, columns in entry["behind_on_draws"].items()
+        for column, count in columns.items()
         if count
     ]
     losing = "; ".join(behind) if behind else "none"
-    new = result["new_photos"]
-    fresh = table(
-        [
-            "450 new photos, mean over the ten photo draws",
-            "accuracy",
-            "AUROC",
-            "known ones rejected",
-            "OOD rejected",
-        ],
-        [
-            [
-                f"`--detector {name}`",
-                *(f"{new[name][key]:.3f}" for key in ("accuracy", "auroc", "known_rejected", "ood_rejected")),
-            ]
-            for name in new
-        ],
-    )
     quiet = table(
         ["1,200 photos without OOD", "wrong labels", "flagged", "of them wrong", "`ood` verdicts"],
         [[name, str(row["wrong"]), str(row["flagged"]), str(row["flagged_wrong"]), str(row["ood_verdicts"])]
          for name, row in result["without_ood"].items()],
     )  # fmt: skip
-    return f"""## Verdicts without training, beside cleanlab
+    return f"""## Verdicts on features, beside cleanlab
 
 The same features (EfficientNet-Lite0), the same noise draws; means over the draws. Photos: 1,200 of ten classes and
-300 scenes of none. CIFAR: 2,400 + 600 images. Columns as in [verdicts](verdicts.md#scores). cleanlab works on 5-fold
-logistic regression with C from {{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1}}; "best" may choose C, filter (default or
+300 scenes of none. CIFAR: 2,400 + 600 images. Columns as in [verdicts](verdicts.md#scores). `train` is with its preset
+`embeddings`. cleanlab works on 5-fold logistic regression with C from {{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1}}. Datalab looks
+for label issues and outliers; an outlier is its OOD verdict. "Best" may choose C, filter (default or
 `predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and per draw, by the
-truth, which nobody has in practice. It gives no three-way verdict. Seconds are from features to table: graphclean with
-its whole search over k, cleanlab for one C (median; in the "best" row its quickest).
+truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean` with
+its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest); other work ran
+on the machine at the same time.
 
 {table(["set", "", *COLUMNS.values()], rows)}
 
 Draws on which cleanlab's best is ahead of us: {losing}.
 
-{fresh}
-
 {quiet}
+
+### New photos
+
+450 photos that were not trained on, 150 of them of no class; mean ± deviation over the draws. "Rejected" is at the threshold
+each found by itself.
+
+{new_photos_table({SETS[group]: entry for group, entry in result["new_photos"].items()})}
 
 {describe(result)}
 """
 
 
-def heads_section(result: dict[str, Any]) -> str:
+def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tuple(WAYS)) -> str:
+    """Scores on new photos by set and way."""
     rows = []
-    for who, name in (("clean", "`clean`"), ("train", "`train`")):
-        entry = result["summary"][who]
-        cells = [f"{entry[c]['mean']:.3f} ± {entry[c]['sd']:.3f}" for c in HEADS]
-        rows.append([name, *cells, f"{entry['seconds']['median']:.1f}"])
-    gain = [f"{result['gain'][c]['mean']:+.3f} ± {result['gain'][c]['sd']:.3f}" for c in HEADS]
-    rows.append(["difference, draw by draw", *gain, ""])
-    return f"""## Training heads beside verdicts without training
+    for name, entry in sets.items():
+        for way in ways:
+            sign = "+" if way == "gain" else ""
+            cells = [f"{entry[way][c]['mean']:{sign}.3f} ± {entry[way][c]['sd']:.3f}" for c in OF_NEW]
+            rows.append([f"{name} ({entry['draws']} draws)" if way == ways[0] else "", WAYS[way], *cells])
+    return table(["set", "", *OF_NEW.values()], rows)
 
-`graphclean train` (preset `embeddings`) and `graphclean clean` on the same features of the photos (EfficientNet-Lite0), over
-{len(result["draws"])} noise draws: mean ± deviation. The first four columns are of 450 new photos, 150 of them of no class: `clean`
-predicts by its neighbours, `train` by its heads and prototypes; "rejected" is at the threshold each found by itself. The
-others are the verdicts on the 1,500 training photos. Seconds: median, from features to verdicts.
 
-{table(["", *HEADS.values(), "seconds"], rows)}
+def scorings_section(result: dict[str, Any]) -> str:
+    listed = {
+        f"{number}. {entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`: {entry['recipe']}": entry
+        for number, entry in enumerate(result["scorings"], 1)
+    }
+    return f"""### Every scoring of trained heads on the photos
 
-{describe(result)}
+`train` beside `clean` on the labels as shipped and four draws like them. Recipes were chosen on other data (classes of
+TinyImageNet under the same embedder, and the digits); every time that the photos were scored is listed, in order:
+
+{new_photos_table(listed, ("graph", "heads", "gain"))}
 """
 
 
@@ -322,7 +323,7 @@ def render() -> str:
     ]
     sections = {
         "audit": audit_section,
-        "heads": heads_section,
+        "scorings": scorings_section,
         "demo": demo_section,
         "engine-cuda": engine_section,
         "graph-cpu": cpu_section,
@@ -341,9 +342,9 @@ def headline() -> str:
     if audit is not None:
         for group in ("photos", "cifar"):
             entry = audit["summary"][group]
-            for who in ("ours", "cleanlab_best"):
+            for who in ("ours", "train", "cleanlab_best"):
                 cells = [f"{entry[who][c]:.3f}" for c in COLUMNS if c not in ("three_way_f1", "seconds")]
-                name = f"{WHO[who]}" if who == "ours" else "cleanlab, best C and option each time"
+                name = WHO[who] if who != "cleanlab_best" else "cleanlab, best C and option each time"
                 rows.append(
                     [SETS[group] if who == "ours" else "", name, *cells, f"{entry[who]['seconds']:.2f}"]
                 )

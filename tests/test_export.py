@@ -12,12 +12,15 @@ from torch.nn.functional import normalize
 from graphclean import export
 from graphclean.audit import Predictor, audit_embeddings
 from graphclean.audit.evidence import Standardiser
+from graphclean.audit.inputs import encode_labels
 from graphclean.audit.predictor import Calibration
+from graphclean.config import apply_settings, load_preset
 from graphclean.errors import InputError
 from graphclean.export import Served, check, random_pictures, to_onnx
 from graphclean.learn.networks import build_network
 from graphclean.ood import Threshold
 from graphclean.trained import TrainedModel
+from graphclean.training import fit
 
 from .audit.test_embeddings import blobs
 
@@ -105,6 +108,22 @@ def test_neighbours_say_the_same() -> None:
     assert_same(content, model, z[held].astype(np.float32))
 
 
+@pytest.mark.parametrize("unlike", [False, True])
+def test_heads_with_a_panel_say_the_same(unlike: bool) -> None:
+    """Trained on features that carry classes, and on a constant feature and a tiny class besides."""
+    z, labels, _ = blobs([60, 60, 60, 2] if unlike else [60] * 3, noise=0.3, ood=50)
+    if unlike:
+        z[:, 0] = 3
+    held = np.arange(len(z)) % 5 == 0
+    config = apply_settings(load_preset("embeddings"), ["learn.epochs=2", "audit.k=10"])
+    model = fit(z[~held], encode_labels(labels[~held]), config).model
+    assert model.panel is not None
+    served = Served(model, None)
+    content = to_onnx(served, {})
+    assert check(content, served, model.predict).inputs > 30
+    assert_same(content, model, z[held].astype(np.float32))
+
+
 def few(nodes: torch.Tensor) -> Predictor:
     """A predictor of these nodes, which belong to two classes or none by turns."""
     posterior = torch.eye(3)[torch.arange(len(nodes)) % 3] * 0.9 + 0.1 / 3
@@ -151,7 +170,7 @@ def test_neighbours_that_all_tie_are_refused() -> None:
 
 def test_what_no_onnx_file_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "LIMIT", 1000)
-    with pytest.raises(InputError, match="export that run"):
+    with pytest.raises(InputError, match="fewer samples"):
         to_onnx(Served(few(torch.eye(20)), None), {})
 
 

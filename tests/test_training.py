@@ -59,18 +59,20 @@ def test_heads_on_features_keep_the_verdicts_of_an_audit_and_classify_better() -
     torch.set_num_threads(1)
     features, given, truth = blobs()
     train, test = np.arange(400), np.arange(400, 800)
-    result = fit(features[train], encode_labels(given[train]), load_preset("embeddings"))
+    config = load_preset("embeddings")
+    result = fit(features[train], encode_labels(given[train]), config)
+    own = audit_embeddings(features[train], given[train], settings=config.audit)
+    pd.testing.assert_frame_equal(result.audit.verdicts, own.verdicts)
     audit = audit_embeddings(features[train], given[train])
     assert audit.predictor is not None
-    pd.testing.assert_frame_equal(result.audit.verdicts, audit.verdicts)
     known = truth[test] < 3
     new, old = result.predict(features[test]), audit.predictor.predict(features[test])
     right = (new.classes == truth[test])[known].mean()
     assert right > (old.predicted_label.to_numpy() == truth[test])[known].mean()
     assert roc_auc_score(known, new.similarity) > roc_auc_score(known, -old.ood_score) - 0.01
     # The prototypes are of the selection in the table (Eq. 8).
-    chosen = audit.verdicts.selected.to_numpy()
-    z = result.trained.z[chosen & (audit.verdicts.proposed_label == 1).to_numpy()]
+    chosen = own.verdicts.selected.to_numpy()
+    z = result.trained.z[chosen & (own.verdicts.proposed_label == 1).to_numpy()]
     assert torch.allclose(result.model.prototypes[1], normalize(z.mean(0), dim=0), atol=1e-5)
 
 

@@ -216,7 +216,7 @@ def predict(
     detector: Annotated[
         DetectorName | None,
         typer.Option(
-            help="Judge OOD by the nearest training samples (of `clean`), or by class prototypes (of both)."
+            help="Of a run of `clean`: judge OOD by the nearest training samples, or by class prototypes."
         ),
     ] = None,
     device: Device = DeviceName.auto,

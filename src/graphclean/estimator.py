@@ -153,7 +153,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.where(rejected, OOD, classes)
 
     def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
-        """1 − s(x) of Eq. 9: larger is more OOD."""
+        """1 − s(x), for features the chance of being OOD: larger is more OOD."""
         return np.asarray(1 - self._score(X, self.ood_score)[1].similarity)
 
     def save(self, run: str | Path, *, overwrite: bool = False) -> None:

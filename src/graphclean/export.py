@@ -71,51 +71,88 @@ class NetworkJudge(nn.Module):
         self.standardise = Standardise(model.standardiser) if model.standardiser is not None else None
         self.network = model.network
         self.register_buffer("prototypes", model.prototypes)
+        self.panel = model.panel
+        self.near = Near(model.panel.nodes, model.panel.posterior) if model.panel is not None else None
         self.input_shape = model.input_shape
         self.border = 1 - model.threshold.zeta
         self.zeta = model.threshold.zeta
 
     def forward(self, inputs: Tensor) -> Judged:
-        """Probabilities of the classes, 1 − s(x) of Eq. 9, and whether s(x) < ζ."""
+        """Probabilities of the classes, 1 − s(x), and whether s(x) < ζ."""
         prepared = inputs if self.standardise is None else self.standardise(inputs)
         out = self.network(scale(prepared))
+        if self.panel is not None and self.near is not None:
+            unit = normalize(prepared, dim=1)
+            known, ood = self.panel.weigh(unit, self.near(unit))
+            return ((out.logits.log_softmax(1) + known) / 2).softmax(1), ood, 1 - ood < self.zeta
         similarity = prototype_similarity(out.z, self.prototypes).amax(1)
         return out.logits.softmax(1), 1 - similarity, similarity < self.zeta
 
     def steady(self, inputs: Tensor) -> Tensor:
-        """Which inputs rounding can't change: all, as a network is continuous."""
-        return torch.ones(len(inputs), dtype=torch.bool)
+        """Which inputs rounding can't change: all, as a network is continuous, but for the panel's ties."""
+        if self.near is None or self.standardise is None:
+            return torch.ones(len(inputs), dtype=torch.bool)
+        return self.near.steady(normalize(self.standardise(inputs), dim=1))
 
     def examples(self, count: int) -> Tensor:
         """Inputs such as the network takes: random features, or pictures of random patches."""
         if self.standardise is None:
             return random_pictures(count, self.input_shape)
-        return self.standardise.undo(torch.randn(count, *self.input_shape, generator=_generator()))
+        standard = torch.randn(count, *self.input_shape, generator=_generator())
+        return self.standardise.undo(standard if self.near is None else self.near.approach(standard))
+
+
+class Near(nn.Module):
+    """What the nearest training samples of unit rows are: `neighbour_shares`, as a part of a graph."""
+
+    nodes: Tensor
+    """As columns."""
+    posterior: Tensor
+
+    def __init__(self, nodes: Tensor, posterior: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("nodes", normalize(nodes, dim=1).T.contiguous())
+        self.register_buffer("posterior", posterior)
+        self.k = min(NEIGHBOURS, len(nodes))
+
+    def forward(self, unit: Tensor) -> Tensor:
+        """The shares of every class, then of OOD."""
+        similarity, nearest = (unit @ self.nodes).topk(self.k)
+        weights = similarity.clamp(min=0)
+        total = weights.sum(1, keepdim=True)
+        weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), 1 / self.k)
+        return (weights.unsqueeze(2) * self.posterior[nearest]).sum(1)
+
+    def steady(self, unit: Tensor) -> Tensor:
+        """Which rows rounding can't change: those whose last neighbour is no tie with the next one."""
+        if self.nodes.shape[1] == self.k:
+            return torch.ones(len(unit), dtype=torch.bool)
+        last = (unit @ self.nodes).topk(self.k + 1).values[:, -2:]
+        return last[:, 0] - last[:, 1] > TIE
+
+    def approach(self, standard: Tensor) -> Tensor:
+        """Standardised features with every other row moved near to a training sample."""
+        width, n = self.nodes.shape
+        some = torch.linspace(0, n - 1, len(standard[::2])).long()
+        moved = standard.clone()
+        moved[::2] += 2 * width**0.5 * self.nodes.T[some]
+        return moved
 
 
 class NeighbourJudge(nn.Module):
     """The nearest training samples as judges: the outputs of `Predictor.predict`, as one graph."""
 
-    nodes: Tensor
-    """As columns."""
-    posterior: Tensor
     border = 0.5
 
     def __init__(self, model: Predictor) -> None:
         super().__init__()
         self.standardise = Standardise(model.standardiser)
-        self.register_buffer("nodes", normalize(model.nodes, dim=1).T.contiguous())
-        self.register_buffer("posterior", model.posterior)
+        self.near = Near(model.nodes, model.posterior)
         self.calibration = model.calibration
-        self.k = min(NEIGHBOURS, len(model.nodes))
 
     def forward(self, features: Tensor) -> Judged:
         """P(class | known), P(OOD), and whether that is at least a half."""
-        similarity, nearest = self._similarities(features).topk(self.k)
-        weights = similarity.clamp(min=0)
-        total = weights.sum(1, keepdim=True)
-        weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), 1 / self.k)
-        shares = (weights.unsqueeze(2) * self.posterior[nearest]).sum(1)
+        shares = self.near(self._unit(features))
         temperature, intercept, slope = self.calibration
         known = (temperature * shares[:, :-1].clamp(min=FLOOR).log()).softmax(1)
         ood = shares[:, -1].clamp(FLOOR, 1 - FLOOR)
@@ -123,23 +160,16 @@ class NeighbourJudge(nn.Module):
         return known, score, score >= self.border
 
     def steady(self, features: Tensor) -> Tensor:
-        """Which inputs rounding can't change: those whose last neighbour is no tie with the next one."""
-        if self.nodes.shape[1] == self.k:
-            return torch.ones(len(features), dtype=torch.bool)
-        last = self._similarities(features).topk(self.k + 1).values[:, -2:]
-        return last[:, 0] - last[:, 1] > TIE
+        """Which inputs rounding can't change."""
+        return self.near.steady(self._unit(features))
 
     def examples(self, count: int) -> Tensor:
         """Random features, every other one near a training sample."""
-        width, n = self.nodes.shape
-        standard = torch.randn(count, width, generator=_generator())
-        some = torch.linspace(0, n - 1, len(standard[::2])).long()
-        standard[::2] += 2 * width**0.5 * self.nodes.T[some]
-        return self.standardise.undo(standard)
+        standard = torch.randn(count, len(self.near.nodes), generator=_generator())
+        return self.standardise.undo(self.near.approach(standard))
 
-    def _similarities(self, features: Tensor) -> Tensor:
-        unit: Tensor = normalize(self.standardise(features), dim=1)
-        return unit @ self.nodes
+    def _unit(self, features: Tensor) -> Tensor:
+        return normalize(self.standardise(features), dim=1)
 
 
 class Served(nn.Module):
@@ -192,7 +222,7 @@ def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
     if weights > LIMIT:
         raise InputError(
             f"the model has {weights / 2**30:.1f} GiB of training samples or weights, and an ONNX file holds "
-            "less than 2; train on the data with `graphclean train` and export that run"
+            "less than 2; make the run from fewer samples"
         )
     example = served.eval().examples(2)
     with _quiet_exporter():
@@ -237,7 +267,7 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
     if steady.sum() < len(inputs) / 2:
         raise InputError(
             "the training samples lie so that their order of nearness is left to rounding, and no check "
-            "is possible; train on the data with `graphclean train` and export that run"
+            "is possible; give features that tell the samples apart"
         )
     parts = [session.run(None, {input_name(x): x.numpy()}) for x in torch.split(inputs, list(BATCHES))]
     found: Arrays = [np.concatenate(part) for part in zip(*parts, strict=True)]

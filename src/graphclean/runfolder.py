@@ -40,7 +40,7 @@ VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *("label_quality", "ood_score", "selected", "neighbours"),
 }
-FORMAT = 1
+FORMAT = 2
 """Rises when an older version could no longer read what this one writes."""
 
 

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
+from .audit import Panel
 from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
 from .errors import InputError
@@ -23,18 +25,23 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Predictions:
-    """Class, its probability, and s(x) of Eq. 9, for each of some inputs."""
+    """Class, its probability, and s(x), for each of some inputs."""
 
     classes: npt.NDArray[np.int64]
     probability: npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float64]
     """Of every class, by column."""
     similarity: npt.NDArray[np.float64]
+    """s(x) of Eq. 9; where there is a panel, 1 − P(OOD) in its place."""
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The last epoch's network, the prototypes, and the border on s(x)."""
+    """The last epoch's network, the prototypes, and the border on s(x).
+
+    With a panel, a class is as likely as the geometric mean of what network and panel say, and the panel
+    alone says what is OOD.
+    """
 
     network: nn.Module
     description: dict[str, Any]
@@ -44,14 +51,23 @@ class TrainedModel:
     standardiser: Standardiser | None
     """For features, with the training set's mean and deviation; None for images."""
     prototypes: Tensor
+    """Of z."""
     threshold: Threshold
+    panel: Panel | None = None
+    """For features that were judged before training."""
 
     def score(self, inputs: npt.NDArray[Any], progress: Told | None = None) -> Predictions:
         """The network on inputs as they were before training: raw features, or uint8 images."""
-        z, logits = embed_new(self.network, self._prepare(inputs), progress)
+        prepared = self._prepare(inputs)
+        z, logits = embed_new(self.network, prepared, progress)
         probabilities = logits.double().softmax(1)
+        if self.panel is not None:
+            known, ood = self.panel(normalize(prepared, dim=1), progress)
+            probabilities = ((logits.double().log_softmax(1) + known) / 2).softmax(1)
+            similarity = 1 - ood
+        else:
+            similarity = prototype_similarity(z, self.prototypes).amax(1).double()
         probability, classes = probabilities.max(1)
-        similarity = prototype_similarity(z, self.prototypes).amax(1).double()
         return Predictions(classes.numpy(), probability.numpy(), probabilities.numpy(), similarity.numpy())
 
     def predict(
@@ -59,7 +75,7 @@ class TrainedModel:
     ) -> pd.DataFrame:
         """A row an input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood).
 
-        `predicted_label` is always the best known class; `ood_score` is 1 − s(x).
+        `predicted_label` is always the best known class; `ood_score` is 1 − s(x), with a panel P(OOD).
         """
         found = self.score(inputs, progress)
         rejected = found.similarity < self.threshold.zeta
@@ -93,6 +109,9 @@ class TrainedModel:
             tensors["mean"] = torch.as_tensor(self.standardiser.mean)
             tensors["scale"] = torch.as_tensor(self.standardiser.scale)
         facts = {"network": self.description, "input_shape": list(self.input_shape), "classes": self.classes}
+        if self.panel is not None:
+            tensors |= {f"panel.{name}": value for name, value in self.panel.tensors().items()}
+            facts["panel"] = list(self.panel.weights)
         write_tensors(folder / MODEL, tensors, facts)
         write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.threshold))
 
@@ -102,11 +121,7 @@ def load_trained(run: Path, device: torch.device) -> TrainedModel:
     tensors, facts = read_tensors(run / MODEL)
     prototypes, border = read_tensors(run / PROTOTYPES)
     try:
-        weights = {
-            name.removeprefix("network."): value
-            for name, value in tensors.items()
-            if name.startswith("network.")
-        }
+        weights, of_panel = _named(tensors, "network."), _named(tensors, "panel.")
         classes, shape = facts["classes"], tuple(facts["input_shape"])
         standardiser = None
         if len(shape) == 1:
@@ -119,7 +134,12 @@ def load_trained(run: Path, device: torch.device) -> TrainedModel:
             standardiser=standardiser,
             prototypes=prototypes["prototypes"],
             threshold=Threshold(**border),
+            panel=Panel.restore(of_panel, facts["panel"]) if "panel" in facts else None,
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{run}: the model files are not those of a training run: {reason}") from error
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -128,8 +128,13 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         audit = prepared.verdicts
         trained = _settle(trained, audit, labels)
     else:
-        audit = _judge(trained.z, labels, config, prepared.ids, progress)
-    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+        audit = replace(_judge(trained.z, labels, config, prepared.ids, progress), panel=None)
+    believed = audit.verdicts["ood_score"].to_numpy()
+    if audit.panel is not None:
+        threshold = find_threshold(1 - audit.panel.prior.ood, believed, config.ood, auto=0.5)
+    else:
+        closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+        threshold = find_threshold(closeness, believed, config.ood)
     model = TrainedModel(
         network=trained.network,
         description=describe_network(config.learn),
@@ -137,7 +142,8 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         classes=labels.classes,
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
-        threshold=find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood),
+        threshold=threshold,
+        panel=audit.panel.panel if audit.panel is not None else None,
     )
     chosen = trained.cleaned.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape

@@ -47,6 +47,14 @@ def test_where_nothing_is_ood_next_to_nothing_is_rejected(nothing: float) -> Non
     assert found.rejected_known == pytest.approx(0.01, abs=1e-3)
 
 
+def test_a_border_on_probabilities_rejects_a_few_at_least() -> None:
+    chance = np.linspace(0, 1, 1001)
+    assert find_threshold(1 - chance, chance, AUTO, auto=0.5).zeta == 0.5
+    none = find_threshold(1 - chance / 4, chance / 4, AUTO, auto=0.5)
+    assert none.zeta == pytest.approx(1 - 0.99 / 4)
+    assert find_threshold(1 - chance, chance, OodSettings(zeta="0.3"), auto=0.5).zeta == 0.3
+
+
 def test_odd_scores_are_survived() -> None:
     assert find_threshold(np.full(9, 0.7), np.full(9, 0.2), AUTO).zeta == pytest.approx(0.7)
     all_ood = find_threshold(np.array([0.1, 0.2]), np.ones(2), AUTO)

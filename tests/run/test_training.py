@@ -16,8 +16,10 @@ from graphclean.data.digits import noisy_digits
 from graphclean.data.files import Names
 from graphclean.graph import Cleaned, GraphCleaner
 from graphclean.learn import DivergedError, Trainer
+from graphclean.run import load_predictor
 from graphclean.run.stopping import one_line_errors
 from graphclean.sources import read_source
+from graphclean.trained import TrainedModel
 from graphclean.training import fit
 
 from ..audit.test_embeddings import blobs
@@ -102,6 +104,12 @@ def test_features_choose_their_preset_and_are_standardised(cli, tmp_path: Path) 
     cli("predict", "runs/spread-train", "new.npz")
     new = pd.read_csv(tmp_path / "runs/spread-train/predictions/new.csv")
     assert (new.predicted_label == expected).mean() > 0.9
+    loaded = load_predictor(tmp_path / "runs/spread-train")
+    assert isinstance(loaded, TrainedModel)
+    assert loaded.panel is not None
+    by_python = loaded.predict(z[known] * spread + spread)
+    np.testing.assert_allclose(new.ood_score, by_python.ood_score, atol=1e-6)
+    np.testing.assert_allclose(new.probability, by_python.probability, atol=1e-6)
     with safe_open(tmp_path / "runs/spread-train/model.safetensors", framework="pt") as file:
         np.testing.assert_allclose(file.get_tensor("mean"), (z * spread + spread).mean(0), rtol=1e-5)
 

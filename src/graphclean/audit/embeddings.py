@@ -17,8 +17,9 @@ from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import class_prototypes, prototype_similarity
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
-from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
+from .label_model import Array, LabelModel, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes
+from .panel import FittedPanel, consult_panel
 from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
 from .settings import AuditSettings
 from .verdicts import (
@@ -48,6 +49,8 @@ class Audit:
     """None where a graph stood for the embeddings, or the features carry no class signal."""
     beliefs: Array | None
     """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
+    panel: FittedPanel | None
+    """What predicts with class centres besides; None where it was not asked for, or there is no predictor."""
 
 
 def clean_embeddings(
@@ -94,6 +97,8 @@ def audit_embeddings(
     notes: list[str] = []
     if (z is None) == (graph is None):
         raise InputError("give either embeddings or a graph")
+    if graph is not None and settings.judges == "panel":
+        raise InputError("a panel of judges needs embeddings; with a graph, set audit.judges=neighbours")
     if graph is None:
         array = check_embeddings(z, zeros=zeros)
         n, copies = len(array), Copies.find(array)
@@ -117,13 +122,16 @@ def audit_embeddings(
     else:
         neighbours = _search(unit, settings, notes, tell)
         candidates = _knn_graphs(neighbours, settings, tell)
+    near = Neighbours(*(part[:, :NEIGHBOURS] for part in neighbours)) if neighbours is not None else None
     heard, model, tried = _choose_graph(candidates, copies, encoded)
-    signal, posterior, decision = 0.0, None, undecided(encoded.codes)
+    signal, posterior, panel, decision = 0.0, None, None, undecided(encoded.codes)
     if heard is not None and model is not None:
         evidence = _by_sample(heard, copies)
         signal = class_signal(evidence, encoded.codes)
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
+            if near is not None and settings.judges == "panel":
+                posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
             decision = decide(posterior, encoded.codes, settings.certainty)
             sure = proposal_strength(decision, posterior)
             if sure < settings.strength:
@@ -140,10 +148,9 @@ def audit_embeddings(
             f"beyond chance, {settings.signal:g} are needed; nothing was relabelled"
         )
     else:
-        by_node = _by_node(posterior, copies)
+        by_node = copies.average(np.column_stack(posterior))
         selected = _select(heard, by_node, decision, copies, settings.eta)
-        if neighbours is not None:
-            near = Neighbours(neighbours.indices[:, :NEIGHBOURS], neighbours.similarities[:, :NEIGHBOURS])
+        if near is not None:
             predictor = _make_predictor(
                 by_node, decision, selected, copies, unit, near, standardiser, encoded
             )
@@ -151,7 +158,7 @@ def audit_embeddings(
     k = heard.k if heard is not None else 0
     summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, notes)
     beliefs = np.column_stack(posterior) if posterior is not None else None
-    return Audit(table, summary, predictor, beliefs)
+    return Audit(table, summary, predictor, beliefs, panel)
 
 
 def _check_graph(graph: Graph) -> Tensor:
@@ -233,13 +240,6 @@ def _choose_graph(
 
 def _by_sample(heard: Heard, copies: Copies) -> Array:
     return np.asarray(heard.evidence.double().numpy()[copies.node])
-
-
-def _by_node(posterior: Posterior, copies: Copies) -> Array:
-    """P(class) for each class, then P(OOD), of each node: the mean over its copies."""
-    total = np.zeros((len(copies.first), posterior.classes.shape[1] + 1))
-    np.add.at(total, copies.node, np.column_stack(posterior))
-    return np.asarray(total / np.bincount(copies.node)[:, None])
 
 
 def _select(

@@ -14,6 +14,7 @@ from ..graph import (
     weight_graph,
 )
 from .inputs import Codes, Floats
+from .label_model import Array
 
 LOUDEST = 5
 """Neighbours named for each sample."""
@@ -71,6 +72,12 @@ class Copies:
     def none(cls, n: int) -> "Copies":
         """Every row its own node."""
         return cls(np.arange(n), np.arange(n))
+
+    def average(self, values: Array) -> Array:
+        """Of each node: the mean of the rows of its copies."""
+        total = np.zeros((len(self.first), values.shape[1]))
+        np.add.at(total, self.node, values)
+        return np.asarray(total / np.bincount(self.node)[:, None])
 
     def spread_labels(self, labels: Codes, n_classes: int) -> Tensor:
         """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabelled."""

@@ -66,7 +66,10 @@ class LabelModel:
 
     def posterior(self, evidence: Array, labels: Codes) -> Posterior:
         """What each sample is, its given label taken into account; −1 means unlabelled."""
-        prior = self.prior(evidence)
+        return self.update(self.prior(evidence), labels)
+
+    def update(self, prior: Posterior, labels: Codes) -> Posterior:
+        """The same from any belief that does not know the given labels yet."""
         given = np.maximum(labels, 0)
         classes = prior.classes * self.transition.T[given]
         ood = prior.ood * self.shares[given]

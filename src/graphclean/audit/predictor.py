@@ -36,13 +36,13 @@ class Calibration(NamedTuple):
     def __call__(self, shares: Array) -> tuple[Array, Array]:
         """P(class | known) and P(OOD) from the neighbours' shares, whose last column is OOD."""
         known = softmax(self.temperature * np.log(np.maximum(shares[:, :-1], FLOOR)), axis=1)
-        return known, expit(self.intercept + self.slope * _logit(shares[:, -1]))
+        return known, expit(self.intercept + self.slope * logit(shares[:, -1]))
 
 
 def fit_calibration(shares: Array, posterior: Array) -> Calibration:
     """Fit to what the audit believes of the training samples, each judged by its neighbours' shares."""
     log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
-    logit = _logit(shares[:, -1])
+    odds = logit(shares[:, -1])
     classes, ood = posterior[:, :-1], posterior[:, -1]
 
     def loss(theta: Array) -> float:
@@ -53,9 +53,9 @@ def fit_calibration(shares: Array, posterior: Array) -> Calibration:
     def gradient(theta: Array) -> Array:
         t = np.exp(theta[0])
         known = softmax(t * log_shares, axis=1)
-        p = expit(theta[1] + theta[2] * logit)
+        p = expit(theta[1] + theta[2] * odds)
         by_t = t * ((classes - classes.sum(1, keepdims=True) * known) * log_shares).sum()
-        inner = np.array([by_t, (ood - p).sum(), ((ood - p) * logit).sum()])
+        inner = np.array([by_t, (ood - p).sum(), ((ood - p) * odds).sum()])
         return np.asarray(-inner / len(ood) + 2e-3 * (theta - start))
 
     start = np.array([0.0, 0.0, 1.0])
@@ -125,6 +125,7 @@ class Predictor:
         )
 
 
-def _logit(share: Array) -> Array:
+def logit(share: Array) -> Array:
+    """Of shares, as far as ten neighbours can tell."""
     p = np.clip(share, FLOOR, 1 - FLOOR)
     return np.asarray(np.log(p / (1 - p)))

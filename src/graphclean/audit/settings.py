@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Neighbours = Literal["exact", "approx"]
+Judges = Literal["neighbours", "panel"]
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,8 @@ class AuditSettings:
     """Neighbours a sample: of these, the one under which the given labels are most likely is taken."""
     neighbours: Neighbours = "exact"
     """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
+    judges: Judges = "neighbours"
+    """`neighbours` alone, or a `panel` of neighbours and class centres, as heads on features have it."""
     certainty: float = 0.6
     """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
     eta: float = 0.8
@@ -28,6 +31,8 @@ class AuditSettings:
             raise ValueError("k must be whole numbers of at least 1")
         if self.neighbours not in get_args(Neighbours):
             raise ValueError(f"neighbours must be one of {', '.join(get_args(Neighbours))}")
+        if self.judges not in get_args(Judges):
+            raise ValueError(f"judges must be one of {', '.join(get_args(Judges))}")
         if not 0.5 <= self.certainty < 1:
             raise ValueError("certainty must be from 0.5 to under 1")
         if not 0 < self.eta < 1:

@@ -27,20 +27,25 @@ class Threshold:
     """Found on the training set, or given by the user."""
 
 
-def find_threshold(similarity: Floats, ood: Floats, settings: OodSettings) -> Threshold:
+def find_threshold(
+    similarity: Floats, ood: Floats, settings: OodSettings, *, auto: float | None = None
+) -> Threshold:
     """The threshold that the settings ask for, with what it does to the training set.
 
     `ood` is each training sample's probability of being OOD; where that is not known (NaN), all count as
     known. `auto` is half-way between the mean s of the samples that are rather OOD and of those that are
     rather known. Training draws all selected samples inwards, so that the place where one kind outweighs
     the other in the training set lies too low for new data; and a fit of two normals, which gives the long
-    tail of the known to the OOD, lies too high.
+    tail of the known to the OOD, lies too high. Where s(x) is a probability, its border is
+    `auto` itself, unless that would reject too few.
     """
     s, p = np.asarray(similarity, dtype=np.float64), np.asarray(ood, dtype=np.float64)
     p = np.where(np.isfinite(p), p, 0.0)
     far = p > 0.5
     if settings.zeta != "auto":
         zeta = float(settings.zeta)
+    elif auto is not None:
+        zeta = max(auto, float(np.quantile(s, LEAST)))
     elif LEAST <= far.mean() < 1:
         zeta = float(s[far].mean() + s[~far].mean()) / 2
     else:

@@ -99,7 +99,8 @@ def _meanings(model: TrainedModel | Predictor) -> tuple[str, str, str]:
     count = len(model.classes)
     if isinstance(model, TrainedModel):
         zeta = model.threshold.zeta
-        score, rejected = "1 − s(x)", f"s(x) < ζ = {zeta:.3f}"
+        score = "1 − s(x)" if model.panel is None else "1 − s(x), the chance of being OOD"
+        rejected = f"s(x) < ζ = {zeta:.3f}"
     else:
         score, rejected = "chance of being OOD", "ood_score ≥ 0.5"
     return (

@@ -43,10 +43,8 @@ def predict(
     names = names if names is not None else Names()
     model = load_predictor(run, device)
     described = read_config(run).get("source", {})
-    if isinstance(model, TrainedModel) and detector == "graph":
-        raise InputError(
-            f"{run}: --detector graph is for runs of `clean`; a trained run rejects by its prototypes"
-        )
+    if isinstance(model, TrainedModel) and detector is not None:
+        raise InputError(f"{run}: --detector is for runs of `clean`; a trained run has a detector of its own")
     target = out if out is not None else run / "predictions" / f"{source_name(data)}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
