@@ -129,7 +129,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.verdicts_ = result.audit.verdicts
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
-        self._points = gather_points(result.trained.z, result.model.prototypes)
+        self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
         self._pixels = source.pixels
         self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
         for message in self.summary_["warnings"]:

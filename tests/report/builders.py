@@ -47,9 +47,7 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
     )
     mapped = torch.as_tensor(rng.normal(size=(min(n, 60), 8)))
     prototypes = torch.eye(len(classes), 8)
-    points = gather_points(mapped, prototypes)
-    points["similarity"] = torch.as_tensor(1 - table["ood_score"].to_numpy())
-    write_points(points, run)
+    write_points(gather_points(mapped, torch.as_tensor(1 - table["ood_score"].to_numpy())), run)
     write_tensors(run / "prototypes.safetensors", {"prototypes": prototypes}, {"zeta": 0.5})
     curve = [
         {"epoch": e, "warmup": e < 3, "losses": {"ce": 1 / e}, "selected": n // 2, "samples": n}

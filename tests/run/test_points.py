@@ -1,21 +1,51 @@
 """What a run keeps of its samples for the report."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from graphclean.config import Config
+from graphclean.data.digits import noisy_digits
+from graphclean.run import clean, train
 from graphclean.run import points as room
 from graphclean.run.points import gather_points
+from graphclean.runfolder import read_tensors
+
+from .tiny import SETTINGS, N
 
 
-def test_likeness_is_the_largest_cosine_with_a_prototype() -> None:
+def test_likeness_of_clean_is_the_largest_cosine_with_a_prototype(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    z, prototypes = rng.normal(size=(30, 6)), rng.normal(size=(3, 6))
-    prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
-    points = gather_points(torch.as_tensor(z), torch.as_tensor(prototypes))
-    expected = (z / np.linalg.norm(z, axis=1, keepdims=True) @ prototypes.T).max(1)
-    np.testing.assert_allclose(points["similarity"], expected, atol=1e-6)
-    assert "similarity" not in gather_points(torch.as_tensor(z), None)
+    labels = np.arange(300) % 3
+    z = 3 * np.eye(3, 6)[labels] + rng.normal(size=(300, 6))
+    np.savez(tmp_path / "z.npz", z=z, y=labels)
+    clean(tmp_path / "z.npz", tmp_path / "run", Config())
+    points, _ = read_tensors(tmp_path / "run/points.safetensors")
+    prototypes, border = read_tensors(tmp_path / "run/prototypes.safetensors")
+    unit = (z - z.mean(0)) / z.std(0)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    expected = (unit @ prototypes["prototypes"].numpy().T).max(1)
+    np.testing.assert_allclose(points["similarity"], expected, atol=1e-5)
+    assert expected.min() <= border["zeta"] <= expected.max()
+
+
+@pytest.mark.parametrize("kind", ["images", "features"])
+def test_likeness_of_training_is_what_the_detector_counted(tmp_path: Path, kind: str) -> None:
+    """The share of known samples below ζ is the one that the run recorded, by prototypes and by a panel."""
+    digits = noisy_digits(noise=0.3)
+    data = digits.images if kind == "images" else digits.pixels
+    np.savez(tmp_path / "d.npz", **{kind: data[:N], "labels": digits.labels[:N]})
+    settings = SETTINGS if kind == "images" else ["learn.epochs=2", "audit.k=10,20"]
+    preset = "demo" if kind == "images" else "embeddings"
+    done = train(tmp_path / "d.npz", tmp_path / "run", preset=preset, settings=settings, device="cpu")
+    assert (done.result.model.panel is not None) == (kind == "features")
+    points, _ = read_tensors(tmp_path / "run/points.safetensors")
+    known = 1 - done.audit.verdicts["ood_score"].to_numpy()
+    border = done.result.model.threshold
+    share = np.average(points["similarity"].numpy() < border.zeta, weights=known)
+    assert share == pytest.approx(border.rejected_known, abs=1e-4)
 
 
 def test_few_dimensions_keep_the_distances_of_what_has_few() -> None:

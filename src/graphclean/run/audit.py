@@ -13,6 +13,7 @@ from ..audit.evidence import Standardiser
 from ..audit.inputs import check_embeddings
 from ..config import Config
 from ..data.files import Names
+from ..ood import prototype_similarity
 from ..photos import Photos, save_cache
 from ..runfolder import (
     MODEL,
@@ -101,7 +102,8 @@ def _gather_points(source: Source, predictor: Predictor | None) -> Points:
     array = check_embeddings(source.inputs)
     if predictor is None:
         return gather_points(Standardiser.fit(array)(array), None)
-    return gather_points(predictor.standardiser(array), predictor.prototypes)
+    z = predictor.standardiser(array)
+    return gather_points(z, prototype_similarity(z, predictor.prototypes).amax(1))
 
 
 def _write_predictor(predictor: Predictor, folder: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..ood import prototype_similarity
 from ..runfolder import POINTS, write_tensors
 
 MAPPED = 5000
@@ -16,15 +15,15 @@ DIMENSIONS = 50
 Points = dict[str, Tensor]
 
 
-def gather_points(z: Tensor, prototypes: Tensor | None) -> Points:
-    """`rows` of the samples on the map and their `z`; and s(x) of Eq. 9 of every sample, with prototypes."""
+def gather_points(z: Tensor, similarity: Tensor | None) -> Points:
+    """`rows` of the samples on the map and their `z`; and s(x) of every sample, by which ζ was found."""
     z = z.float().cpu()
     n = len(z)
     generator = torch.Generator().manual_seed(0)
     chosen = torch.arange(n) if n <= MAPPED else torch.randperm(n, generator=generator)[:MAPPED].sort().values
     points = {"rows": chosen, "z": _principal(torch.nn.functional.normalize(z[chosen], dim=1))}
-    if prototypes is not None:
-        points["similarity"] = prototype_similarity(z, prototypes.float().cpu()).amax(1)
+    if similarity is not None:
+        points["similarity"] = similarity.float().cpu()
     return points
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..audit import Audit
 from ..audit.embeddings import require_search
 from ..audit.inputs import encode_labels
@@ -265,7 +267,7 @@ def _write_results(
     audit = complete(result.audit, source)
     notes = trusted.notes if trusted is not None else []
     summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes)
-    points = gather_points(result.trained.z, result.model.prototypes)
+    points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
     model, verdicts = result.model, audit.verdicts
     write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
     return TrainingRun(out, result, audit, summary)
