@@ -48,6 +48,7 @@ def test_clean_writes_the_run_and_says_what_it_found(cli, named: Path) -> None: 
         "verdicts.csv",
         "model.safetensors",
         "prototypes.safetensors",
+        "points.safetensors",
     }
     table = pd.read_parquet(out / "verdicts.parquet")
     csv = pd.read_csv(out / "verdicts.csv")

@@ -55,3 +55,4 @@ def test_wheel_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "labels right after" in done.stdout
     assert (tmp_path / "demo-run" / "verdicts.parquet").exists()
+    assert (tmp_path / "demo-run" / "report.html").exists()

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -32,11 +33,21 @@ def seen(colour: str, blindness: str) -> np.ndarray:
     return lab(BLINDNESS[blindness] @ linear)
 
 
+COLOURS = {
+    "styles": [style.colour for style in plotting.STYLES],
+    "kinds": [style.colour for style in plotting.KINDS.values()],
+    "verdicts": [style.colour for style in plotting.VERDICTS.values()],
+    "classes": plotting.CLASSES,
+}
+for name in ("verdicts", "classes"):
+    COLOURS[f"{name}, dark"] = [plotting.ON_DARK.get(colour, colour) for colour in COLOURS[name]]
+
+
 @pytest.mark.parametrize("blindness", BLINDNESS)
-@pytest.mark.parametrize("styles", [plotting.STYLES, tuple(plotting.KINDS.values())], ids=["styles", "kinds"])
-def test_colours_are_told_apart(styles: tuple[plotting.Style, ...], blindness: str) -> None:
-    for one, other in combinations(styles, 2):
-        assert np.linalg.norm(seen(one.colour, blindness) - seen(other.colour, blindness)) > 15
+@pytest.mark.parametrize("colours", COLOURS.values(), ids=COLOURS)
+def test_colours_are_told_apart(colours: Sequence[str], blindness: str) -> None:
+    for one, other in combinations(colours, 2):
+        assert np.linalg.norm(seen(one, blindness) - seen(other, blindness)) > 15
     assert np.linalg.norm(seen("#00A000", "deutan") - seen("#C06000", "deutan")) < 15, (
         "the measure sees nothing"
     )
@@ -46,6 +57,7 @@ def test_lines_and_markers_differ_too() -> None:
     for styles in (plotting.STYLES, tuple(plotting.KINDS.values())):
         assert len({style.line for style in styles}) == len(styles)
         assert len({style.marker for style in styles}) == len(styles)
+    assert len({style.marker for style in plotting.VERDICTS.values()}) == len(plotting.VERDICTS)
 
 
 def draw() -> "matplotlib.figure.Figure":

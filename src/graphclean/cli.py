@@ -4,7 +4,10 @@ import json
 import os
 import signal
 import sys
+import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args
@@ -14,8 +17,11 @@ import typer
 from . import __version__, bench_cli, data_cli, run, screen
 from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
+from .decisions import DecisionLog, merge_decisions, settle
 from .errors import InputError, RunStopped
 from .progress import StageProgress
+from .report import write_report
+from .review import open_review
 from .run.device import DeviceName
 from .runfolder import plain
 
@@ -62,6 +68,8 @@ Embedder = Annotated[
         "timm:NAME (extra timm); none: DATA is embeddings."
     ),
 ]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]
+Data = Annotated[Path | None, typer.Option(help="Where the run's data is now, if it has moved.")]
 Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
 IdColumn = Annotated[
     str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
@@ -198,7 +206,7 @@ def train(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     data: Annotated[Path, typer.Argument(help="New data of the kind the run was made from.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
@@ -240,7 +248,7 @@ def predict(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/model.onnx).")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -257,7 +265,7 @@ def export(
 
 @app.command()
 def apply(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")],
+    folder: RunFolder,
     out: Annotated[
         Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
     ] = None,
@@ -269,7 +277,7 @@ def apply(
             "--copy", help="A folder of copies of them; of a table with photos in it, a cleaned .parquet."
         ),
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Where the photos are now, if they have moved.")] = None,
+    data: Data = None,
     drop_uncertain: Annotated[
         bool, typer.Option("--drop-uncertain", help="Remove what is uncertain (default: its label stays).")
     ] = False,
@@ -282,6 +290,7 @@ def apply(
 ) -> None:
     """Carry out the verdicts: a manifest with label, action and reason of every sample, or a cleaned folder.
 
+    What people decided in `graphclean review` goes before the verdicts.
     `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
     removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
     The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
@@ -310,6 +319,66 @@ def apply(
 
 
 @app.command()
+def report(
+    folder: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+    data: Data = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Show a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = write_report(folder, out=out, data=data, overwrite=overwrite, progress=progress)
+    if as_json:
+        _print_json({"out": str(done.out), "bytes": done.size, "warnings": done.notes})
+    elif not quiet:
+        screen.show_report(done.out, done.size, done.notes)
+
+
+@app.command()
+def review(
+    folder: RunFolder,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take over another reviewer's decisions.jsonl, and end."),
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
+    data: Data = None,
+    port: Annotated[int, typer.Option(help="Port to listen on (default: any).", min=0, max=65535)] = 0,
+    browse: Annotated[bool, typer.Option("--open", help="Open it in your browser.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honours it.
+
+    The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
+    RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
+    """
+    if merge is not None:
+        merged = merge_decisions(folder, merge)
+        if as_json:
+            _print_json(asdict(merged))
+        elif not quiet:
+            screen.show_merged(merged.added, merged.agreed, merged.conflicts)
+        return
+    with DecisionLog(folder) as log:
+        with StageProgress(quiet=quiet or as_json) as progress:
+            server = open_review(folder, log, data=data, port=port, by=reviewer, progress=progress)
+        with server:
+            if as_json:
+                _print_json({"address": server.address, "decisions": str(log.path)})
+            else:
+                screen.show_review(server.address, log.path)
+            if browse:
+                webbrowser.open(server.address)
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+        if not quiet and not as_json:
+            screen.show_reviewed(len(settle(log.decisions)), folder)
+
+
+@app.command()
 def demo(
     seed: Annotated[
         int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)
@@ -324,10 +393,19 @@ def demo(
     with StageProgress(quiet=quiet or as_json) as progress:
         watcher = run.Watcher(progress.say, progress.epoch, progress)
         done = run.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
+        page = write_report(out, progress=progress).out
     if as_json:
-        _print_json({"run": str(out), "facts": done.facts, "scores": done.scores, **done.run.summary})
+        _print_json(
+            {
+                "run": str(out),
+                "report": str(page),
+                "facts": done.facts,
+                "scores": done.scores,
+                **done.run.summary,
+            }
+        )
     elif not quiet:
-        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out)
+        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out, page)
 
 
 @app.command()

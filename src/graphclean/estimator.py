@@ -21,17 +21,20 @@ from .config import Config, change_settings, differing_settings, load_preset, re
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
 from .run.device import choose_device
+from .run.points import gather_points
 from .run.prediction import load_predictor
 from .run.results import sum_up, write_results
 from .run.route import Route, choose_route
 from .run.watcher import Metrics
 from .runfolder import (
     METRICS,
+    POINTS,
     new_run,
     read_config,
     read_env,
     read_lines,
     read_summary,
+    read_tensors,
     read_verdicts,
     write_env,
     write_lines,
@@ -140,6 +143,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.verdicts_ = result.audit.verdicts
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
+        self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
         self._pixels = source.pixels
         self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
         for message in self.summary_["warnings"]:
@@ -174,7 +178,14 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             write_lines(folder / METRICS, self.history_)
             preset = self.summary_["training"]["preset"]
             write_results(
-                folder, self.config_, preset, self._source, self.verdicts_, self.model_, self.summary_
+                folder,
+                self.config_,
+                preset,
+                self._source,
+                self.verdicts_,
+                self.model_,
+                self.summary_,
+                self._points,
             )
 
     @classmethod
@@ -199,6 +210,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         loaded.summary_, loaded.history_ = read_summary(run), read_lines(run / METRICS)
         loaded._source = dict(recorded.get("source", {}))
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
+        loaded._points = read_tensors(run / POINTS)[0]
         loaded._pixels = None
         if model.standardiser is None:
             loaded._pixels = recorded_pixels(loaded._source, run)

@@ -25,6 +25,7 @@ DPI = 200
 # Okabe and Ito's palette: told apart with any common colour blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, PURPLE, BLACK = "#E69F00", "#CC79A7", "#000000"
+SKY, YELLOW, BROWN, GREY = "#56B4E9", "#F0E442", "#8C6D31", "#4D4D4D"
 
 LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
     "font.family": "DejaVu Sans",
@@ -70,6 +71,19 @@ KINDS = {
     "ood": Style(VERMILION, "-.", "^"),
 }
 """Samples whose given label is right, those of a known class under a wrong one, those of no known class."""
+VERDICTS = {
+    "keep": KINDS["clean"],
+    "relabel": KINDS["wrong"],
+    "ood": KINDS["ood"],
+    "uncertain": Style(PURPLE, ":", "D"),
+    "unlabelled": Style(GREEN, "-", "s"),
+    "unreadable": Style(GREY, "-", "+"),
+}
+"""Verdicts look like the kind of sample that they find."""
+CLASSES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BROWN, BLACK)
+"""For classes, in order; where there are more, the marker changes with every round."""
+ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GREY: "#D0D0D0"}
+"""In place of colours that are hard to see on a dark ground."""
 KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "of no class"}
 
 

@@ -31,6 +31,11 @@ MODEL, PROTOTYPES, SUMMARY, METRICS = (
     "metrics.jsonl",
 )
 VERDICTS = "verdicts.parquet"
+POINTS = "points.safetensors"
+DECISIONS = "decisions.jsonl"
+"""What people decided in a review."""
+SCORES = "scores.json"
+"""Only where the truth is known, as in the demo."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *("label_quality", "ood_score", "selected", "neighbours"),
@@ -64,6 +69,11 @@ def check_target(out: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(
             f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
+        )
+    if (out / DECISIONS).is_file():
+        raise InputError(
+            f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
+            f"--out, or move {DECISIONS} away first (`graphclean review --merge` can bring it back)"
         )
 
 
@@ -279,7 +289,7 @@ def read_config(run: Path) -> dict[str, Any]:
         raise InputError(f"{run}: no such run folder")
     if not (run / "config.json").is_file():
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
-    config = _read_json(run / "config.json")
+    config = read_json(run / "config.json")
     try:
         made_with, number = config["graphclean"], int(config["format"])
     except (ValueError, KeyError, TypeError) as error:
@@ -293,12 +303,12 @@ def read_config(run: Path) -> dict[str, Any]:
 
 def read_env(run: Path) -> dict[str, Any]:
     """What a run was made on, and the fingerprint of its data."""
-    return _read_json(run / "env.json")
+    return read_json(run / "env.json")
 
 
 def read_summary(run: Path) -> dict[str, Any]:
     """What a run found, in numbers."""
-    return _read_json(run / SUMMARY)
+    return read_json(run / SUMMARY)
 
 
 def read_verdicts(run: Path) -> pd.DataFrame:
@@ -321,7 +331,8 @@ def _require(path: Path) -> None:
         raise InputError(f"{path.parent}: no {path.name} in it: files are missing")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of a run folder."""
     _require(path)
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))

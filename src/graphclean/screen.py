@@ -30,6 +30,7 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
     _show_warnings(summary.warnings)
 
 
@@ -42,12 +43,18 @@ def show_training(summary: Summary, trained: dict[str, Any], source: str, out: P
     _show_findings(console, summary)
     _show_trained(console, trained)
     _show_places(console, out)
+    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
     console.print(f"New data: graphclean predict {escape(str(out))} NEW", soft_wrap=True)
     _show_warnings(trained["warnings"])
 
 
 def show_demo(
-    summary: Summary, trained: dict[str, Any], scores: dict[str, Any], facts: dict[str, int], out: Path
+    summary: Summary,
+    trained: dict[str, Any],
+    scores: dict[str, Any],
+    facts: dict[str, int],
+    out: Path,
+    page: Path,
 ) -> None:
     """Both methods on the test digits, and the verdicts beside the truth."""
     console = _console()
@@ -79,6 +86,7 @@ def show_demo(
     console.print(table)
     console.print()
     _show_places(console, out)
+    console.print(f"Report:   {escape(str(page))} (open it in a browser)", soft_wrap=True)
     _show_warnings(trained["warnings"])
 
 
@@ -107,6 +115,41 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print(shown)
     console.print()
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+
+
+def show_report(out: Path, size: int, notes: list[str]) -> None:
+    """Where the page is, and what it does not show."""
+    console = _console()
+    console.print(f"Report: {escape(str(out))} ({size / 1e6:.1f} MB; open it in a browser)", soft_wrap=True)
+    _show_warnings(notes)
+
+
+def show_review(address: str, path: Path) -> None:
+    """Where to go, and how it ends; the address is alone on its line, to be clicked or copied."""
+    console = _console()
+    console.print(f"Review: {escape(address)}", soft_wrap=True)
+    console.print(f"Saved as you go, in {escape(str(path))}. Ctrl-C ends the review.", soft_wrap=True)
+
+
+def show_reviewed(count: int, run: Path) -> None:
+    """How many decisions there are, and what to do with them."""
+    console = _console()
+    console.print(
+        f"\n{count:,} samples decided. Carry it out: graphclean apply {escape(str(run))}", soft_wrap=True
+    )
+
+
+def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> None:
+    """What another reviewer's file brought, and where the two differ."""
+    console = _console()
+    console.print(f"{added:,} decisions taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    if conflicts:
+        table = plain_table("id", "ours", "theirs", "taken (the later)")
+        for conflict in conflicts:
+            ours, theirs = (conflict[side] or "no class" for side in ("ours", "theirs"))
+            table.add_row(escape(conflict["id"]), escape(ours), escape(theirs), conflict["taken"])
+        console.print()
+        console.print(table)
 
 
 def show_export(exported: dict[str, Any]) -> None:

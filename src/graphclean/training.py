@@ -49,6 +49,8 @@ class TrainingResult:
     """What judges new data, with ζ from the training set alone."""
     audit: Audit
     """Verdicts on the trained graph, or on the features; `selected` is what the prototypes are made of."""
+    similarity: npt.NDArray[np.float64]
+    """s(x) of the training set, on which ζ was found; with a panel 1 − P(OOD)."""
     seconds: float
 
     def predict(self, inputs: npt.NDArray[Any]) -> Predictions:
@@ -131,7 +133,8 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         audit = replace(_judge(trained.z, labels, config, prepared.ids, progress), panel=None)
     believed = audit.verdicts["ood_score"].to_numpy()
     if audit.panel is not None:
-        threshold = find_threshold(1 - audit.panel.prior.ood, believed, config.ood, auto=0.5)
+        closeness = 1 - audit.panel.prior.ood
+        threshold = find_threshold(closeness, believed, config.ood, auto=0.5)
     else:
         closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
         threshold = find_threshold(closeness, believed, config.ood)
@@ -151,7 +154,7 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         audit.summary, selected=int(chosen.sum()), features=shape[0] if len(shape) == 1 else None
     )
     audit = replace(audit, verdicts=audit.verdicts.assign(selected=chosen), summary=summary)
-    return TrainingResult(trained, model, audit, time.perf_counter() - started)
+    return TrainingResult(trained, model, audit, closeness, time.perf_counter() - started)
 
 
 def _settle(trained: Trained, audit: Audit, labels: Labels) -> Trained:

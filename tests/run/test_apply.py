@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from graphclean.data.digits import noisy_digits
+from graphclean.decisions import Decision, DecisionLog
 from graphclean.run.apply import decide_actions
 from graphclean.run.placing import RECORD, name_folders, plan_files
 from graphclean.runfolder import write_config, write_env, write_json, write_table
@@ -404,3 +405,50 @@ def test_arrays_and_formulas(cli, tmp_path: Path) -> None:  # type: ignore[no-un
     cli("apply", "formulas", "--quiet")
     row = pd.read_csv(tmp_path / "formulas/cleaned.csv").iloc[0]
     assert (row.id, row.label, row.given_label) == ("'=cmd()", "'-b", "'+a")
+
+
+def decide(run: Path, **decided: tuple[str, str | None]) -> None:
+    """Write decisions as a review does; names are those of ROWS without what a keyword can't have."""
+    with DecisionLog(run) as log:
+        rows = {row[0].replace("/", "_").replace(".", "_"): number for number, row in enumerate(ROWS)}
+        for name, (kind, label) in decided.items():
+            log.add(log.samples.decide(rows[name], kind, label, "Ada"))
+
+
+def test_what_was_reviewed_goes_before_the_verdicts(photos: Path, cli: Any) -> None:
+    run = photos.parent / "run"
+    decide(
+        run,
+        cat_1_png=("label", "dog"),
+        cat_2_png=("reject", None),
+        dog_1_png=("accept", None),
+        dog_2_png=("remove", None),
+        loose_png=("label", "cat"),
+    )
+    done = cli("apply", str(run), "--out", "table.csv")
+    assert done.code == 0
+    table = pd.read_csv("table.csv").set_index("id")
+    found = {name: tuple(table.loc[name, ["label", "action", "reason"]].fillna("")) for name in table.index}
+    assert found["cat/1.png"] == ("dog", "relabelled", "reviewed by Ada: given cat, is dog")
+    assert found["cat/2.png"] == ("cat", "kept", "reviewed by Ada: the label is right")
+    assert found["dog/1.png"] == ("", "removed", "reviewed by Ada: of no class")
+    assert found["dog/2.png"] == ("", "removed", "reviewed by Ada: of no class")
+    assert found["loose.png"] == ("cat", "relabelled", "reviewed by Ada: had no label, is cat")
+    assert "reviewed" not in found["dog/3.png"][2]
+
+
+def test_reviewed_numbers_stay_numbers() -> None:
+    verdicts = make_verdicts([("a", 3, 5, "relabel", 0.1, 0.1, True), ("b", 5, 5, "keep", 0.9, 0.1, True)])
+    held = {0: Decision(0, "a", "reject", "3", ""), 1: Decision(1, "b", "label", "3", "")}
+    table = decide_actions(verdicts, held)
+    assert table["label"].tolist() == [3, 3]
+    assert table["label"].dtype == "Int64"
+    assert table["action"].tolist() == ["kept", "relabelled"]
+
+
+def test_decisions_on_another_run_are_refused(photos: Path, cli: Any) -> None:
+    run = photos.parent / "run"
+    line = {"row": 0, "id": "another.png", "kind": "remove", "label": None, "time": "", "by": None}
+    (run / "decisions.jsonl").write_text(json.dumps(line) + "\n")
+    done = cli("apply", str(run))
+    assert (done.code, "not a sample of this run" in done.err) == (2, True)

@@ -37,6 +37,7 @@ def test_the_run_folder_and_the_screen(cli, tmp_path: Path) -> None:  # type: ig
     assert {path.name for path in out.iterdir()} == {
         *("config.json", "env.json", "metrics.jsonl", "checkpoint", "summary.json"),
         *("verdicts.parquet", "verdicts.csv", "model.safetensors", "prototypes.safetensors"),
+        "points.safetensors",
     }
     config = json.loads((out / "config.json").read_text())
     assert (config["kind"], config["preset"]) == ("train", "demo")

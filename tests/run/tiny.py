@@ -30,7 +30,10 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 def results(run: Path) -> dict[str, Any]:
     """All that two equal runs must agree on to the bit."""
-    names = ("model.safetensors", "prototypes.safetensors", "verdicts.parquet", "verdicts.csv")
+    names = (
+        *("model.safetensors", "prototypes.safetensors", "points.safetensors"),
+        *("verdicts.parquet", "verdicts.csv"),
+    )
     summary = json.loads((run / "summary.json").read_text())
     del summary["training"]["seconds"]
     return {name: (run / name).read_bytes() for name in names} | {

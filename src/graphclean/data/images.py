@@ -363,10 +363,11 @@ def check_classes(images: ImageSet, source: Path) -> None:
         raise InputError(f"{have} in {source}; at least two are needed")
 
 
-def open_image(source: Encoded) -> Image.Image:
+def open_image(source: Encoded, side: int | None = None) -> Image.Image:
     """The first frame of a file, upright, as RGB on white; `UnreadableImage` whatever is wrong with it.
 
-    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused.
+    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused. Where
+    about `side` pixels a side will do, a JPEG is decoded no larger than needed.
     """
     try:
         if isinstance(source, Path):
@@ -380,6 +381,8 @@ def open_image(source: Encoded) -> Image.Image:
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError
+            if side is not None:
+                image.draft(None, (side, side))
             image.load()
             with suppress(Exception):  # broken EXIF data does not spoil the pixels
                 ImageOps.exif_transpose(image, in_place=True)

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,18 @@ from ..data.files import Names
 from ..data.hub import names_hub
 from ..data.images import ImageFiles, ImageSet
 from ..data.photo_tables import ImageTable
+from ..decisions import Decision, Samples, read_decisions, settle
 from ..errors import InputError
 from ..photos import find_photos, locate
-from ..runfolder import VERDICTS, read_config, read_verdicts, replaced, require_finished, safe_csv
+from ..runfolder import (
+    DECISIONS,
+    VERDICTS,
+    read_config,
+    read_verdicts,
+    replaced,
+    require_finished,
+    safe_csv,
+)
 from .placing import Form, place_files, plan_files
 from .retabling import write_cleaned
 
@@ -53,7 +62,7 @@ def apply(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
-    """Carry out the verdicts of `run`; the originals are never touched.
+    """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
 
     Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
     links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
@@ -66,7 +75,7 @@ def apply(
         raise InputError(
             "--data says where photos are, and is of use with --link, --hardlink or --copy alone"
         )
-    table = decide_actions(read_verdicts(run), drop_uncertain=drop_uncertain)
+    table = decide_actions(read_verdicts(run), _read_decided(run), drop_uncertain=drop_uncertain)
     sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
@@ -97,8 +106,19 @@ def apply(
     return Applied(target, table, changed, notes)
 
 
-def decide_actions(verdicts: pd.DataFrame, *, drop_uncertain: bool = False) -> pd.DataFrame:
-    """What becomes of every sample, and why.
+def _read_decided(run: Path) -> dict[int, Decision]:
+    """What people decided, by row."""
+    path = run / DECISIONS
+    decisions = read_decisions(path)
+    if decisions:
+        Samples.read(run).check(decisions, path)
+    return settle(decisions)
+
+
+def decide_actions(
+    verdicts: pd.DataFrame, decided: Mapping[int, Decision] | None = None, *, drop_uncertain: bool = False
+) -> pd.DataFrame:
+    """What becomes of every sample, and why. What was `decided` in a review goes before the verdict.
 
     `keep` and `uncertain` keep their label (`drop_uncertain` removes the latter), `relabel` takes the
     proposed one, and `ood` and `unreadable` are removed. A sample that had no label takes the proposed one
@@ -106,9 +126,12 @@ def decide_actions(verdicts: pd.DataFrame, *, drop_uncertain: bool = False) -> p
     """
     columns = ("verdict", "given_label", "proposed_label", "label_quality", "ood_score", "selected")
     rows = zip(*(verdicts[name] for name in columns), strict=True)
-    decided = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
+    done = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
+    named = {str(name): name for column in columns[1:3] for name in verdicts[column].dropna().unique()}
+    for row, decision in (decided or {}).items():
+        done[row] = _carry_out(decision, verdicts["given_label"].iloc[row], named)
     kind = "Int64" if pd.api.types.is_integer_dtype(verdicts["given_label"].dtype) else object
-    labels, actions, reasons = zip(*decided, strict=True) if decided else ([], [], [])
+    labels, actions, reasons = zip(*done, strict=True) if done else ([], [], [])
     return pd.DataFrame(
         {
             "id": verdicts["id"],
@@ -149,6 +172,17 @@ def _decide(
     if verdict == "unreadable":
         return None, "removed", "can't be read"
     raise InputError(f"{VERDICTS}: damaged: there is no verdict {verdict}")
+
+
+def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[Any, str, str]:
+    """Label, action and reason of a sample that someone looked at."""
+    by = f" by {decision.by}" if decision.by else ""
+    if decision.label is None:
+        return None, "removed", f"reviewed{by}: of no class"
+    if not pd.isna(given) and str(given) == decision.label:
+        return given, "kept", f"reviewed{by}: the label is right"
+    before = "had no label" if pd.isna(given) else f"given {given}"
+    return named[decision.label], "relabelled", f"reviewed{by}: {before}, is {decision.label}"
 
 
 def _score(name: str, value: float) -> str:

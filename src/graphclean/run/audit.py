@@ -9,8 +9,11 @@ import torch
 
 from ..audit import Audit, Predictor, audit_embeddings, with_unreadable
 from ..audit.embeddings import Progress, require_search
+from ..audit.evidence import Standardiser
+from ..audit.inputs import check_embeddings
 from ..config import Config
 from ..data.files import Names
+from ..ood import prototype_similarity
 from ..photos import Photos, save_cache
 from ..runfolder import (
     MODEL,
@@ -27,6 +30,7 @@ from ..runfolder import (
     write_tensors,
 )
 from ..sources import Source, read_source
+from .points import Points, gather_points, write_points
 
 
 def clean(
@@ -56,6 +60,7 @@ def clean(
         write_json(folder / SUMMARY, audit.summary.to_dict())
         write_table(audit.verdicts, folder / "verdicts")
         write_photos(source, folder)
+        write_points(_gather_points(source, audit.predictor), folder)
         if audit.predictor is not None:
             _write_predictor(audit.predictor, folder)
     return audit
@@ -91,6 +96,14 @@ def _add_unreadable(audit: Audit, photos: Photos) -> Audit:
     summary = replace(audit.summary, samples=len(photos.images.ids), verdicts=verdicts)
     table = with_unreadable(audit.verdicts, photos.images.ids, photos.rows, photos.images.labels)
     return replace(audit, verdicts=table, summary=summary)
+
+
+def _gather_points(source: Source, predictor: Predictor | None) -> Points:
+    array = check_embeddings(source.inputs)
+    if predictor is None:
+        return gather_points(Standardiser.fit(array)(array), None)
+    z = predictor.standardiser(array)
+    return gather_points(z, prototype_similarity(z, predictor.prototypes).amax(1))
 
 
 def _write_predictor(predictor: Predictor, folder: Path) -> None:

@@ -14,13 +14,15 @@ from ..data.arrays import Pixels
 from ..data.digits import noisy_digits
 from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc, score_open_set
-from ..runfolder import check_target, write_json
+from ..runfolder import SCORES, check_target, replaced, write_json
 from ..sources import Source
 from ..training import fit
 from .route import Route
 from .training import SECTIONS, TrainingRun, train_source
 from .watcher import Watcher
 
+DIGITS = "digits.npz"
+"""The noisy digits, in the run folder: the report shows them, and `graphclean train` takes them too."""
 TRAINING = 1200
 """Digits to train on; the others are the test set."""
 PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off")
@@ -86,7 +88,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         out,
         config,
         route=Route("demo"),
-        described={"data": "digits", "seed": seed} | source.describe(),
+        described={"data": DIGITS, "seed": seed} | source.describe(),
         device="cpu",
         overwrite=overwrite,
         again="`graphclean demo --overwrite` starts anew",
@@ -106,5 +108,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
             score_verdicts(run.result.audit.verdicts, digits.truth[train], digits.is_ood[train])
         ),
     }
-    write_json(out / "scores.json", {"facts": facts, **scores})
+    with replaced(out / DIGITS) as draft, draft.open("wb") as file:
+        np.savez(file, images=images, labels=labels)
+    write_json(out / SCORES, {"facts": facts, **scores})
     return Demo(run, facts, scores)

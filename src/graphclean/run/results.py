@@ -11,6 +11,7 @@ from ..config import Config
 from ..runfolder import SUMMARY, write_config, write_json, write_table
 from ..trained import TrainedModel
 from ..training import Prepared, TrainingResult
+from .points import Points, write_points
 from .route import Route
 from .watcher import Metrics
 
@@ -64,9 +65,11 @@ def write_results(
     verdicts: pd.DataFrame,
     model: TrainedModel,
     summary: dict[str, Any],
+    points: Points,
 ) -> None:
     """All files of a finished run; the summary last, as it marks the run as finished."""
     write_config(out, "train", described, config.to_dict(), preset)
     write_table(verdicts, out / "verdicts")
     model.save(out)
+    write_points(points, out)
     write_json(out / SUMMARY, summary)

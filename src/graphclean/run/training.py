@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..audit import Audit
 from ..audit.embeddings import require_search
 from ..audit.inputs import encode_labels
@@ -30,6 +32,7 @@ from ..sources import Kind, Source, embedding, read_source
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
+from .points import gather_points
 from .results import sum_up, write_results
 from .route import Route, choose_route
 from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
@@ -229,7 +232,6 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
         return None
-    check_target(out, overwrite=True)
     config = read_config(out)
     if config.get("kind") != "train":
         kind = config.get("kind")
@@ -265,7 +267,9 @@ def _write_results(
     audit = complete(result.audit, source)
     notes = trusted.notes if trusted is not None else []
     summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes)
-    write_results(out, prepared.config, route.preset, described, audit.verdicts, result.model, summary)
+    points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
+    model, verdicts = result.model, audit.verdicts
+    write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
     return TrainingRun(out, result, audit, summary)
 
 

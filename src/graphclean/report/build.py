@@ -1,0 +1,232 @@
+"""From a run folder to the page."""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..decisions import read_decisions, settle
+from ..errors import InputError
+from ..pictures import Pictures, find_pictures
+from ..runfolder import (
+    DECISIONS,
+    METRICS,
+    POINTS,
+    PROTOTYPES,
+    SCORES,
+    read_config,
+    read_env,
+    read_json,
+    read_lines,
+    read_summary,
+    read_tensors,
+    read_verdicts,
+    replaced,
+    require_finished,
+)
+from .border import try_borders
+from .mapping import draw_map, read_points
+from .page import render_page
+from .safe import count_bytes, to_json
+from .samples import (
+    FLAGGED,
+    VERDICTS,
+    Ints,
+    Samples,
+    as_columns,
+    choose_rows,
+    count_classes,
+    count_pairs,
+    rank,
+    read_samples,
+)
+from .words import MEANING, describe_things, sum_up
+
+REPORT = "report.html"
+MOST_BYTES = 23_000_000
+"""Of the table and the pictures, so that the whole page stays under 25 MB."""
+MOST_PICTURES = 3000
+SIDE = 144
+"""Pixels a side of a picture, at most."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page that was written."""
+
+    out: Path
+    size: int
+    notes: list[str] = field(default_factory=list)
+    """What it does not show, and why."""
+
+
+def write_report(
+    run: Path,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Write a run as one HTML file, RUN/report.html unless `out` is given.
+
+    Pictures come from where the run's data lies; `data` is where that is now, if it has moved.
+    """
+    target = out if out is not None else run / REPORT
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{target}: the report is an .html file")
+    if out is not None and out.exists() and not overwrite:
+        raise InputError(f"{out}: the file exists; use --overwrite to replace it, or another --out")
+    page, notes = build_page(run, data=data, progress=progress)
+    with replaced(target) as draft:
+        draft.write_bytes(page)
+    return Report(target, len(page), notes)
+
+
+def build_page(
+    run: Path,
+    *,
+    data: Path | None = None,
+    mode: str = "report",
+    progress: Progress | None = None,
+    token: str | None = None,
+) -> tuple[bytes, list[str]]:
+    """The page, and what it does not show."""
+    tell = progress if progress is not None else lambda *_: None
+    config = read_config(run)
+    require_finished(run)
+    summary, source = read_summary(run), dict(config.get("source", {}))
+    similarity, mapped, z = read_points(run)
+    verdicts = read_verdicts(run)
+    if len(verdicts) == 0:
+        raise InputError(f"{run}: there is not one verdict in it")
+    samples = read_samples(verdicts, summary.get("classes", []), similarity)
+    things = describe_things(str(source.get("kind")), 2)
+    tell("drawing the map", 0, 1)
+    plan = draw_map(mapped, z, samples)
+    pictures, why = _find_pictures(run, source, samples, data)
+    order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
+    rows = choose_rows(samples, order)
+    place = {int(row): number for number, row in enumerate(rows)}
+    table = to_json(as_columns(samples, rows))
+    shown: dict[int, str] = {}
+    if pictures is not None:
+        shown = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
+    notes = []
+    if not (run / POINTS).is_file():
+        notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
+    if why is not None and source.get("kind") != "features":
+        notes.append(f"Pictures are not shown. {why}")
+    if len(rows) < len(samples):
+        notes.append(
+            f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
+            "random. All numbers above and below are of all of them."
+        )
+    if pictures is not None and len(shown) < len(rows):
+        notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
+    if plan is not None:
+        plan = _within(plan, place)
+        if len(plan["row"]) < plan["of"]:
+            notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
+    decided = settle(read_decisions(run / DECISIONS))
+    if decided and mode == "report":
+        notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
+    detector = summary.get("detector") or _read_detector(run)
+    facts = {
+        "mode": mode,
+        "run": str(run),
+        "things": things,
+        "classes": samples.classes,
+        "verdicts": VERDICTS,
+        "meaning": MEANING,
+        "counts": {name: int(samples.where(name).sum()) for name in VERDICTS},
+        "right": summary.get("expected_right", {}),
+        "total": len(samples),
+        "map": plan,
+        "pairs": count_pairs(samples),
+        "by_class": count_classes(samples),
+        "border": try_borders(samples, float(detector["zeta"])) if detector else None,
+        "trained": config.get("kind") == "train",
+        "curves": read_lines(run / METRICS),
+        "pictures": shown,
+        "large_pictures": pictures is not None and pictures.direct,
+    }
+    page = render_page(
+        facts=facts,
+        table=table,
+        words=sum_up(run, config, summary, samples),
+        notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
+        scores=read_json(run / SCORES) if (run / SCORES).is_file() else None,
+        summary=summary,
+        config=config,
+        env=read_env(run),
+        token=token,
+    )
+    return page, notes
+
+
+def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+    """A map of those samples that are in the table, by their place in it."""
+    held = [number for number, row in enumerate(plan["row"]) if row in place]
+    kept = {name: [plan[name][number] for number in held] for name in ("row", "x", "y")}
+    return plan | kept | {"row": [place[row] for row in kept["row"]]}
+
+
+def _read_detector(run: Path) -> dict[str, Any] | None:
+    """ζ of a run of `clean`, which stands beside its prototypes; None where there are none."""
+    return read_tensors(run / PROTOTYPES)[1] if (run / PROTOTYPES).is_file() else None
+
+
+def _find_pictures(
+    run: Path, source: dict[str, Any], samples: Samples, data: Path | None
+) -> tuple[Pictures | None, str | None]:
+    """The pictures, or why there are none; where they were asked for, that is an error."""
+    try:
+        return find_pictures(run, source, samples.ids, data), None
+    except InputError as error:
+        if data is not None:
+            raise
+        return None, str(error)
+
+
+def picture_order(samples: Samples, mapped: Ints) -> Ints:
+    """Rows by how much a picture of them is needed: suspects with their neighbours, the map, all others."""
+
+    def walk() -> Iterator[int]:
+        ranked = [rank(samples, name)[:MOST_PICTURES].tolist() for name in FLAGGED]
+        for number in range(max(map(len, ranked))):
+            for rows in ranked:
+                if number < len(rows):
+                    yield rows[number]
+                    yield from samples.near[rows[number]]
+        yield from mapped.tolist()
+        if len(samples) <= MOST_PICTURES:
+            yield from range(len(samples))
+
+    return np.array(list(dict.fromkeys(walk())), dtype=np.int64)
+
+
+def _encode(
+    pictures: Pictures, order: Ints, place: dict[int, int], room: int, tell: Progress
+) -> dict[int, str]:
+    """Pictures in base64 by their place in the table, in order of need, as many as there is room for."""
+    wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
+    found: dict[int, bytes] = {}
+    for row, content in pictures.encode_many(wanted, SIDE):
+        tell("reading pictures", len(found), len(wanted))
+        found[row] = content
+    tell("reading pictures", len(wanted), len(wanted))
+    shown: dict[int, str] = {}
+    for row in wanted:
+        if row in found:
+            text = base64.b64encode(found[row]).decode()
+            room -= len(text) + 16
+            if room < 0:
+                break
+            shown[place[row]] = text
+    return shown

@@ -1,0 +1,101 @@
+"""The page itself: template, style and script in one file, with the data between them made harmless."""
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from ..plotting import BLUE, CLASSES, ON_DARK, VERDICTS
+from .safe import to_json
+from .words import Words
+
+SCRIPTS = (
+    *("dom", "data", "marks", "detail", "gallery", "table"),
+    *("map", "charts", "classes", "border", "theme", "main"),
+)
+"""In this order; each may use what stands before it."""
+REVIEW_SCRIPTS = ("review",)
+
+
+def render_page(
+    *, facts: dict[str, Any], table: str, words: Words, token: str | None = None, **shown: Any
+) -> bytes:
+    """The whole page; `table` is JSON already."""
+    review = facts["mode"] == "review"
+    style = _palette() + _read("style.css")
+    names = [*SCRIPTS[:-1], *(REVIEW_SCRIPTS if review else ()), SCRIPTS[-1]]
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(f"{name}.js") for name in names) + "\n})();\n"
+    looks = {"marks": {name: look.marker for name, look in VERDICTS.items()}, "class_colours": len(CLASSES)}
+    facts = {**facts, **looks}
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            style=style,
+            script=script,
+            policy=_policy(style, script, review=review),
+            facts=facts,
+            facts_json=to_json({**facts, "token": token}),
+            table_json=table,
+            words=words,
+            review=review,
+            **shown,
+        )
+    )
+    # A lone surrogate, as in a file name of stray bytes, becomes an escape that JSON reads.
+    return page.encode("utf-8", "backslashreplace")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        undefined=jinja2.ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = lambda value: f"{value:,}"
+    environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f} %"
+    environment.filters["score"] = lambda value: "–" if value is None else f"{value:.3f}"
+    return environment
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str, *, review: bool) -> str:
+    """Our own style and script and nothing else; no connection, but in review to the server itself."""
+    rules = [
+        "default-src 'none'",
+        f"script-src {_hash(script)}",
+        f"style-src {_hash(style)}",
+        "img-src data:" + (" 'self'" if review else ""),
+        *(["connect-src 'self'"] if review else []),
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+    return "; ".join(rules)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _palette() -> str:
+    """The colours of verdicts and classes as variables of the style, for light and dark."""
+    light = {f"--{name}": look.colour for name, look in VERDICTS.items()} | {"--accent": BLUE}
+    light |= {f"--class-{place}": colour for place, colour in enumerate(CLASSES)}
+    dark = {name: ON_DARK.get(colour, colour) for name, colour in light.items()}
+
+    def rules(colours: dict[str, str]) -> str:
+        return "".join(f"{name}:{colour};" for name, colour in colours.items())
+
+    return (
+        f":root{{{rules(light)}}}\n:root[data-theme=dark]{{{rules(dark)}}}\n"
+        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{rules(dark)}}}}}\n"
+    )

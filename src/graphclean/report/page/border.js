@@ -1,0 +1,56 @@
+// What another ζ would do.
+
+function startBorder(root) {
+  const border = facts.border;
+  const [low, high] = border.edges;
+  const [width, band, gap] = [560, 92, 22];
+  const height = 2 * band + gap;
+  const x = (value) => ((value - low) / Math.max(high - low, 1e-9)) * width;
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${height + 34}`, "aria-hidden": "true" });
+  const bars = [];
+  // Two rows, each as tall as its own tallest bar: there may be few strangers beside many of known classes.
+  for (const [place, [kind, title]] of [["known", "probably of a known class"], ["ood", "probably of no class"]].entries()) {
+    const heights = border.bins[kind];
+    const [foot, most, wide] = [band + place * (band + gap), Math.max(1, ...heights), width / heights.length];
+    heights.forEach((number, bin) => {
+      const tall = (number / most) * (band - 18);
+      if (!tall) return;
+      const bar = draw("rect", { class: kind, x: bin * wide + 0.75, y: foot - tall, width: wide - 1.5, height: tall });
+      bars.push([bar, low + ((bin + 0.5) * (high - low)) / heights.length]);
+      picture.append(bar);
+    });
+    const total = heights.reduce((sum, number) => sum + number, 0);
+    picture.append(draw("line", { class: "foot", x1: 0, x2: width, y1: foot, y2: foot }), draw("text", { x: 0, y: foot - band + 12 }, `${count(total)} ${title}`));
+  }
+  const was = draw("line", { class: "line-was", x1: x(border.zeta), x2: x(border.zeta), y1: 0, y2: height });
+  const line = draw("line", { class: "line-at", y1: 0, y2: height });
+  picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `unlike any class, s = ${low.toFixed(2).replace("-", "−")}`),
+    draw("text", { x: width, y: height + 22, "text-anchor": "end" }, `like a class, s = ${high.toFixed(2)}`));
+  const number = make("span", { class: "big-number" });
+  const said = make("span", { class: "said" });
+  const [good, strange] = [make("b"), make("b")];
+  const slider = make("input", { type: "range", min: 0, max: border.borders.length - 1, step: 1, "aria-label": "Another ζ", on: { input: () => show(Number(slider.value)) } });
+  const back = make("button", { type: "button", class: "button", on: { click: () => show(border.chosen) } }, `Back to ${border.zeta.toFixed(3)}`);
+  const how = make("pre");
+
+  function show(place) {
+    const zeta = border.borders[place];
+    slider.value = String(place);
+    slider.setAttribute("aria-valuetext", `ζ ${zeta.toFixed(3)}, ${count(border.rejected[place])} rejected`);
+    number.textContent = `ζ = ${zeta.toFixed(3).replace("-", "−")}`;
+    said.textContent = `${count(border.rejected[place])} of the ${count(facts.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
+    good.textContent = percent(border.known[place]);
+    strange.textContent = border.strange ? percent(border.caught[place] / border.strange) : "–";
+    for (const end of ["x1", "x2"]) line.setAttribute(end, x(zeta));
+    for (const [bar, middle] of bars) bar.classList.toggle("below", middle < zeta);
+    back.hidden = place === border.chosen;
+    how.hidden = back.hidden || !facts.trained;
+    how.textContent = `--resume --set ood.zeta=${zeta.toFixed(3)}`;
+  }
+  root.append(make("div", { class: "border" },
+    make("div", {}, picture, slider),
+    make("output", {}, number, said,
+      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), make("span", {}, strange, `of the ${count(border.strange)} judged of no class turned away`)),
+      make("span", {}, back), how)));
+  show(border.chosen);
+}

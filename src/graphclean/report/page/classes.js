@@ -1,0 +1,47 @@
+// Which labels are mistaken for which, and how each class fares.
+
+const MOST_CLASSES = 12;
+
+function startClasses(root, galleries) {
+  const moved = new Array(facts.classes.length).fill(0);
+  for (const [from, to, number] of facts.pairs) {
+    if (from !== to) { moved[from] += number; moved[to] += number; }
+  }
+  const all = [...facts.classes.keys()];
+  const chosen = all.length <= MOST_CLASSES ? all : [...all].sort((a, b) => moved[b] - moved[a]).slice(0, MOST_CLASSES).sort((a, b) => a - b);
+
+  const numbers_ = new Map(facts.pairs.map(([from, to, number]) => [`${from} ${to}`, number]));
+  const off = Math.max(1, ...facts.pairs.filter(([from, to]) => from !== to).map((pair) => pair[2]));
+  const same = Math.max(1, ...facts.pairs.filter(([from, to]) => from === to).map((pair) => pair[2]));
+  const heat = (number, most) => ({ "--heat": `${Math.round(14 + 41 * (number / most))}%` });
+  const few = all.length > chosen.length ? ` The ${chosen.length} of ${count(all.length)} classes that move most.` : "";
+  const tall = chosen.some((place) => className(place).length > 3);
+  const head = make("tr", {}, make("td", { class: "corner" }), ...chosen.map((place) => make("th", { scope: "col", title: className(place) }, make("span", {}, className(place)))));
+  const body = chosen.map((from) => make("tr", {},
+    make("th", { scope: "row", title: className(from) }, label(className(from))),
+    ...chosen.map((to) => {
+      const number = numbers_.get(`${from} ${to}`) ?? 0;
+      if (!number) return make("td", {}, make("span", { "aria-label": "none" }, "·"));
+      if (from === to) return make("td", { class: "same", vars: heat(number, same) }, count(number));
+      const words = `${count(number)} given ${className(from)} look like ${className(to)}; show them`;
+      return make("td", {}, make("button", { type: "button", title: words, "aria-label": words, vars: heat(number, off), on: { click: () => {
+        galleries.relabel?.set({ given: String(from), proposed: String(to) });
+        find("mislabels")?.scrollIntoView();
+      } } }, count(number)));
+    })));
+  root.append(make("div", { class: "scroll" }, make("table", { class: chosen.length <= 10 && !tall ? "matrix roomy" : "matrix" },
+    make("caption", {}, `Rows: the label given. Columns: what it looks like.${few}`), make("thead", { class: tall ? "tall" : "" }, head), make("tbody", {}, ...body))));
+
+  const total = (place) => facts.by_class[place].reduce((sum, number) => sum + number, 0);
+  const bad = (place) => (facts.by_class[place][code("relabel")] + facts.by_class[place][code("ood")]) / Math.max(1, total(place));
+  const ranked = all.filter(total).sort((a, b) => bad(b) - bad(a));
+  const list = make("ul", { class: "by-class" });
+  const line = (place) => make("li", {},
+    make("div", { class: "row" }, label(className(place)), make("span", {}, `${percent(bad(place), 0)} of ${count(total(place))} suspect`)),
+    make("div", { class: "bars", role: "img", "aria-label": facts.verdicts.map((name, number) => `${name} ${facts.by_class[place][number]}`).join(", ") },
+      ...facts.verdicts.map((name, number) => [name, facts.by_class[place][number]]).filter(([, number]) => number)
+        .map(([name, number]) => make("span", { title: `${count(number)} ${name}`, vars: { "--c": `var(--${name})`, "flex-grow": number } }))));
+  const more = make("button", { type: "button", class: "button", hidden: ranked.length <= MOST_CLASSES, on: { click: () => { list.append(...ranked.slice(MOST_CLASSES).map(line)); more.hidden = true; } } }, `Show all ${count(ranked.length)}`);
+  list.append(...ranked.slice(0, MOST_CLASSES).map(line));
+  root.append(make("div", {}, list, make("div", { class: "more" }, more)));
+}

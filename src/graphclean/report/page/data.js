@@ -1,0 +1,73 @@
+// What the page knows. Rows are numbers from 0; scores are thousandths, null where there is none.
+
+const facts = JSON.parse(find("facts").textContent);
+const rows = JSON.parse(find("rows").textContent);
+const size = rows.id.length;
+const reviewing = facts.mode === "review";
+const hasPictures = Object.keys(facts.pictures).length > 0;
+
+const className = (code) => (code < 0 ? "no label" : facts.classes[code]);
+const given = (row) => className(rows.given[row]);
+const proposed = (row) => className(rows.proposed[row]);
+const verdict = (row) => facts.verdicts[rows.verdict[row]];
+const score = (thousandths, digits = 2) => (thousandths === null ? "–" : (thousandths / 1000).toFixed(digits));
+// Nothing is ever quite sure.
+const sure = (row) => `${Math.min(99, Math.round(rows.sure[row] / 10))} %`;
+const code = (name) => facts.verdicts.indexOf(name);
+
+/** All rows with a verdict. */
+function rowsWith(name) {
+  const wanted = code(name);
+  const found = [];
+  for (let row = 0; row < size; row++) if (rows.verdict[row] === wanted) found.push(row);
+  return found;
+}
+
+/** The address of a row's picture, or null. */
+function pictureOf(row) {
+  const text = facts.pictures[row];
+  if (text === undefined) return null;
+  return `data:image/${text.startsWith("iVBOR") ? "png" : "jpeg"};base64,${text}`;
+}
+
+/** A picture, crisp where it has few pixels; null where there is none. */
+function picture(row, alt) {
+  const source = pictureOf(row);
+  if (source === null) return null;
+  const image = make("img", { src: source, alt, decoding: "async" });
+  const sharpen = () => image.classList.toggle("small", image.naturalWidth > 0 && image.naturalWidth <= 64);
+  image.addEventListener("load", sharpen);
+  return image;
+}
+
+/** In words, for screen readers and tips. */
+function describe(row) {
+  const label = given(row);
+  return {
+    keep: `label ${label} fits`,
+    relabel: `given ${label}, looks like ${proposed(row)}`,
+    ood: `given ${label}, looks like no class; nearest is ${proposed(row)}`,
+    uncertain: `given ${label}, can’t tell`,
+    unlabelled: `no label, looks like ${proposed(row)}`,
+    unreadable: "no image",
+  }[verdict(row)];
+}
+
+/** What a row looks like: a class, or none. */
+const looks = (row) => (verdict(row) === "ood" ? "no class" : proposed(row));
+
+const label = (text, name = "") => make("span", { class: `label ${name}`.trim() }, text);
+
+/** given → proposed, as the verdict asks. */
+function change(row) {
+  const kind = verdict(row);
+  const line = make("p", { class: "change" });
+  if (kind === "relabel") {
+    line.append(label(given(row), "was"), make("span", { class: "to", "aria-label": "looks like" }, "→"), label(proposed(row)));
+  } else if (kind === "ood") {
+    line.append(label(given(row), "was"), make("span", { class: "to", "aria-label": "looks like" }, "→"), "no class");
+  } else if (kind === "uncertain" && rows.given[row] !== rows.proposed[row]) {
+    line.append(label(given(row)), make("span", { class: "to" }, "or perhaps"), label(proposed(row), "to"));
+  } else line.append(label(rows.given[row] < 0 ? proposed(row) : given(row)));
+  return line;
+}

@@ -1,0 +1,99 @@
+// One sample in full.
+
+const detail = (() => {
+  const dialog = find("detail");
+  dialog.tabIndex = -1;
+  let shown = { list: [], place: 0, back: null };
+
+  /** The neighbours; with a label under each unless one line will say it for all. */
+  function neighbourList(row, captions = true) {
+    const list = make("ul", { class: "near" });
+    for (const near of rows.near[row]) {
+      if (near < 0) continue;
+      const image = picture(near, "");
+      if (image === null) list.classList.add("words");
+      const says = `${rows.id[near]}: ${describe(near)}`;
+      list.append(
+        make("li", { class: looks(near) === looks(row) ? "agrees" : "", title: says },
+          image, captions || image === null ? label(verdict(near) === "ood" ? "none" : proposed(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
+      );
+    }
+    return list.children.length ? list : null;
+  }
+
+  /** How many neighbours say what the verdict says. */
+  function support(row) {
+    const near = rows.near[row].filter((other) => other >= 0);
+    const agree = near.filter((other) => looks(other) === looks(row)).length;
+    return near.length ? `${agree} of ${near.length} look like ${looks(row)}` : "none in this report";
+  }
+
+  function render() {
+    const row = shown.list[shown.place];
+    const name = verdict(row);
+    const facing = make("dl");
+    const say = (term, value) => facing.append(make("div", {}, make("dt", {}, term), make("dd", {}, value)));
+    say("Verdict", verdictMark(name));
+    say("Given label", label(given(row)));
+    say(name === "ood" ? "Nearest class" : "Looks like", label(proposed(row)));
+    if (rows.quality[row] !== null) say("Label quality", score(rows.quality[row], 3));
+    if (rows.ood[row] !== null) say("OOD score", score(rows.ood[row], 3));
+    if (rows.similarity && rows.similarity[row] !== null) say("Likeness s to what is known", score(rows.similarity[row], 3));
+    say("In the clean set", rows.selected[row] ? "yes" : "no");
+    say("Nearest neighbours", support(row));
+    const step = (by, text, key) =>
+      make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
+    const focused = document.activeElement?.dataset.focus;
+    const image = picture(row, `${rows.id[row]}: ${describe(row)}`);
+    if (image && reviewing && facts.large_pictures) image.src = review.largePicture(row);
+    dialog.replaceChildren(
+      make("div", { class: "detail" },
+        make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")),
+        make("div", { class: "text" },
+          make("div", { class: "head" },
+            make("div", {}, make("h2", { id: "detail-title", class: "id" }, rows.id[row]), change(row)),
+            make("button", { type: "button", class: "button", "aria-label": "Close", on: { click: () => dialog.close() } }, "✕")),
+          reviewing ? review.actions(row) : null,
+          facing,
+          neighbourList(row),
+          make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),
+            make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
+    );
+    // What had the focus is gone: keys must still reach the dialog.
+    if (dialog.open) (dialog.querySelector(`[data-focus="${focused}"]:not([disabled])`) ?? dialog).focus();
+  }
+
+  function move(by) {
+    const place = shown.place + by;
+    if (place < 0 || place >= shown.list.length) return;
+    shown.place = place;
+    render();
+  }
+
+  dialog.addEventListener("keydown", (event) => {
+    if (event.target.closest("select, input")) return;
+    if (event.key === "ArrowLeft") move(-1);
+    else if (event.key === "ArrowRight") move(1);
+    else return;
+    event.preventDefault();
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  dialog.addEventListener("close", () => shown.back?.focus());
+
+  return {
+    neighbourList,
+    support,
+    render,
+    move,
+    isOpen: () => dialog.open,
+    row: () => shown.list[shown.place],
+    /** Open at `list[place]`; focus returns to where it was. */
+    open(list, place) {
+      shown = { list, place, back: document.activeElement };
+      render();
+      dialog.showModal();
+    },
+  };
+})();

@@ -1,0 +1,106 @@
+// Suspects as cards, surest first.
+
+const LEAST = 8;
+const MORE = 48;
+const shortNames = facts.classes.every((name) => name.length <= 4);
+
+/** How sure first, but one of each kind (given → proposed) before the second of any: a first look shows all kinds. */
+function varied(list) {
+  const seen = new Map();
+  const turn = new Map();
+  for (const row of list) {
+    const kind = verdict(row) === "relabel" ? `${rows.given[row]} ${rows.proposed[row]}` : rows.proposed[row];
+    turn.set(row, seen.get(kind) ?? 0);
+    seen.set(kind, turn.get(row) + 1);
+  }
+  return list.sort((a, b) => turn.get(a) - turn.get(b));
+}
+
+function makeCard(row, open) {
+  const image = picture(row, "");
+  const captions = shortNames && verdict(row) !== "ood";
+  const words = `${rows.id[row]}: ${describe(row)}, ${sure(row)} sure`;
+  const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
+    image ?? make("span", { class: "blank id" }, rows.id[row]));
+  return make("li", {},
+    make("article", { class: "card", "data-row": row },
+      button,
+      make("div", { class: "body" },
+        change(row),
+        make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.sure[row] / 10}%` } },
+          make("span", { class: "meter" }, make("i")), make("span", {}, `${sure(row)} ${verdict(row) === "uncertain" ? "wrong" : "sure"}`)),
+        detail.neighbourList(row, captions),
+        captions ? null : make("p", { class: "said" }, detail.support(row)),
+        image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
+        reviewing ? review.actions(row) : null)));
+}
+
+function startGallery(root) {
+  const name = root.dataset.gallery;
+  const all = rowsWith(name);
+  const state = { order: "varied", given: "", proposed: "", reviewed: "", shown: 0 };
+  let list = [];
+  const cards = make("ul", { class: "cards" });
+  const said = make("p", { class: "said", role: "status" });
+  const more = make("button", { type: "button", class: "button", on: { click: () => show(state.shown + MORE) } }, "Show more");
+  const held = facts.counts[name] > all.length ? ` (${count(facts.counts[name])} in all; the others are not in this file)` : "";
+
+  const used = (column) => {
+    const there = [...new Set(all.map((row) => rows[column][row]))].sort((a, b) => a - b);
+    return [["", "any"], ...there.map((place) => [String(place), className(place)])];
+  };
+  const order = choice("Order", [["varied", "surest of each kind"], ["sure", "surest first"], ["unsure", "least sure first"], ["place", "as in the data"]], (value) => set({ order: value }));
+  const from = choice("Given", used("given"), (value) => set({ given: value }));
+  const to = choice(name === "ood" ? "Nearest" : "Looks like", used("proposed"), (value) => set({ proposed: value }));
+
+  const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
+
+  function set(change) {
+    Object.assign(state, change);
+    from.select.value = state.given;
+    to.select.value = state.proposed;
+    list = all.filter((row) =>
+      (state.reviewed === "" || review.isDone(row) === (state.reviewed === "yes")) &&
+      (state.given === "" || rows.given[row] === Number(state.given)) &&
+      (state.proposed === "" || rows.proposed[row] === Number(state.proposed)));
+    if (state.order !== "place") {
+      const sign = state.order === "unsure" ? 1 : -1;
+      list.sort((a, b) => sign * (rows.sure[a] - rows.sure[b]) || a - b);
+      if (state.order === "varied") varied(list);
+    }
+    cards.replaceChildren();
+    show(2 * across() < LEAST ? LEAST : 2 * across());
+  }
+
+  const across = () => getComputedStyle(cards).gridTemplateColumns.split(" ").length;
+  function show(wanted) {
+    const from_ = cards.children.length;
+    state.shown = Math.min(wanted, list.length);
+    for (let place = from_; place < state.shown; place++) cards.append(makeCard(list[place], () => detail.open(list, place)));
+    if (from_ === 0) focusable(0);
+    more.hidden = state.shown >= list.length;
+    said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown${held}` : "None of these.";
+  }
+
+  // One card is a tab stop; arrows walk through the others.
+  const buttons = () => [...cards.querySelectorAll(".open")];
+  const focusable = (place) => buttons().forEach((button, number) => button.setAttribute("tabindex", number === place ? "0" : "-1"));
+  cards.addEventListener("focusin", (event) => {
+    const button = event.target.closest("li")?.querySelector(".open");
+    if (button) focusable(buttons().indexOf(button));
+  });
+  cards.addEventListener("keydown", (event) => {
+    if (!event.target.matches(".open")) return;
+    const there = buttons();
+    const place = there.indexOf(event.target);
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across(), ArrowUp: -across(), Home: -place, End: there.length - 1 - place }[event.key];
+    if (step === undefined || !there[place + step]) return;
+    there[place + step].focus();
+    event.preventDefault();
+  });
+
+  root.append(make("div", { class: "controls" }, from.label, to.label, order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said),
+    cards, make("div", { class: "more" }, more));
+  set({});
+  return { set };
+}

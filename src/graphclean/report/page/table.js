@@ -1,0 +1,170 @@
+// All rows, filtered and sorted; only those in view are in the document.
+
+const LINE = 40;
+const EXTRA = 8;
+
+function startTable(root) {
+  const columns = [
+    { name: "picture", title: "", show: hasPictures },
+    { name: "id", title: "Name", compare: byName },
+    { name: "verdict", title: "Verdict", compare: by(rows.verdict) },
+    { name: "given", title: "Given", compare: by(rows.given) },
+    { name: "proposed", title: "Looks like", compare: by(rows.proposed) },
+    { name: "quality", title: "Label quality", compare: by(rows.quality), kind: "bar-cell" },
+    { name: "ood", title: "OOD score", compare: by(rows.ood), kind: "bar-cell" },
+    { name: "similarity", title: "Likeness", compare: by(rows.similarity), kind: "number", show: Boolean(rows.similarity) },
+  ].filter((column) => column.show !== false);
+  const state = { text: "", verdicts: new Set(), label: "", sort: null, down: false };
+  let order = [];
+  let current = 0;
+  let names = null;
+  let places = null;
+
+  function by(values) {
+    // What has no score stands last, whichever way round.
+    return (a, b, sign) => {
+      const [x, y] = [values[a], values[b]];
+      if (x === null || y === null) return (x === null) - (y === null);
+      return sign * (x - y);
+    };
+  }
+  function byName(a, b, sign) {
+    if (places === null) {
+      const collator = new Intl.Collator("en", { numeric: true });
+      const sorted = [...rows.id.keys()].sort((x, y) => collator.compare(rows.id[x], rows.id[y]));
+      places = new Int32Array(size);
+      sorted.forEach((row, place) => { places[row] = place; });
+    }
+    return sign * (places[a] - places[b]);
+  }
+
+  const search = make("input", { type: "search", placeholder: "Name or label", "aria-label": "Filter by name or label", on: { input: settled(() => set({ text: search.value })) } });
+  const chips = facts.verdicts.filter((name) => facts.counts[name]).map((name) =>
+    make("button", { type: "button", class: "button", "aria-pressed": "false", "data-chip": name, on: { click: () => toggle(name) } }, mark(verdictLook(name)), name));
+  const classes = choice("Given", [["", "any"], ...facts.classes.map((name, place) => [String(place), name])], (value) => set({ label: value }));
+  const said = make("p", { class: "said", role: "status" });
+  const save = make("button", { type: "button", class: "button", on: { click: saveRows } }, "Save as CSV");
+  const header = make("div", { class: "line header", role: "row" }, ...columns.map((column) =>
+    make("div", { class: `cell ${column.kind ?? column.name}`, role: "columnheader", "data-column": column.name },
+      column.compare ? make("button", { type: "button", on: { click: () => sortBy(column) } }, column.title) : make("span", { class: "off-screen" }, "Picture"))));
+  const space = make("div", { role: "presentation" });
+  const view = make("div", { class: "rows", tabindex: "-1", role: "rowgroup", on: { scroll: () => requestAnimationFrame(paint) } }, space);
+  const none = make("p", { class: "empty", hidden: true }, "No row is like that.");
+
+  function toggle(name) {
+    const verdicts = new Set(state.verdicts);
+    if (!verdicts.delete(name)) verdicts.add(name);
+    set({ verdicts });
+  }
+  function sortBy(column) {
+    const again = state.sort === column;
+    set({ sort: again && state.down ? null : column, down: again && !state.down });
+  }
+
+  function set(change) {
+    Object.assign(state, change);
+    const wanted = new Set([...state.verdicts].map(code));
+    const text = state.text.trim().toLowerCase();
+    if (text && names === null) names = rows.id.map((id, row) => `${id}\n${given(row)}\n${proposed(row)}`.toLowerCase());
+    order = [];
+    for (let row = 0; row < size; row++) {
+      if (wanted.size && !wanted.has(rows.verdict[row])) continue;
+      if (state.label !== "" && rows.given[row] !== Number(state.label)) continue;
+      if (text && !names[row].includes(text)) continue;
+      order.push(row);
+    }
+    if (state.sort) order.sort((a, b) => state.sort.compare(a, b, state.down ? -1 : 1) || a - b);
+    current = 0;
+    for (const chip of chips) chip.setAttribute("aria-pressed", String(state.verdicts.has(chip.dataset.chip)));
+    for (const [number, column] of columns.entries()) {
+      const head = header.children[number];
+      if (state.sort === column) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+      const button = head.querySelector("button");
+      if (button) button.textContent = column.title + (state.sort === column ? (state.down ? " ↓" : " ↑") : "");
+    }
+    search.value = state.text;
+    classes.select.value = state.label;
+    said.textContent = order.length === size ? `${count(size)} rows` : `${count(order.length)} of ${count(size)} rows`;
+    grid.setAttribute("aria-rowcount", String(order.length + 1));
+    none.hidden = order.length > 0;
+    space.style.height = `${order.length * LINE}px`;
+    view.scrollTop = 0;
+    paint();
+  }
+
+  function cell(row, column) {
+    const box = make("div", { class: `cell ${column.kind ?? column.name}`, role: "gridcell" });
+    const value = rows[column.name]?.[row];
+    if (column.name === "picture") box.append(picture(row, "") ?? "");
+    else if (column.name === "id") fill(box, { title: rows.id[row] }, [rows.id[row]]);
+    else if (column.name === "verdict") box.append(verdictMark(verdict(row)));
+    else if (column.name === "given") box.append(label(given(row)));
+    else if (column.name === "proposed") {
+      if (verdict(row) === "relabel") box.classList.add("moved");
+      box.append(label(looks(row)));
+    } else if (column.kind === "bar-cell" && value !== null) {
+      const colour = column.name === "ood" ? "--ood" : "--keep";
+      box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${colour})`, "--w": `${value / 10}%` } }, make("i")));
+    } else box.append(score(value));
+    return box;
+  }
+
+  function paint() {
+    const first = Math.max(0, Math.floor(view.scrollTop / LINE) - EXTRA);
+    const last = Math.min(order.length, Math.ceil((view.scrollTop + view.clientHeight) / LINE) + EXTRA);
+    const lines = [];
+    for (let place = first; place < last; place++) {
+      const row = order[place];
+      lines.push(make("div", { class: `line${place === current ? " current" : ""}`, id: `row-${row}`, role: "row", "aria-rowindex": place + 2, vars: { top: `${place * LINE}px` },
+        on: { click: () => { current = place; paint(); detail.open(order, place); } } }, ...columns.map((column) => cell(row, column))));
+    }
+    space.replaceChildren(...lines);
+    if (order.length) grid.setAttribute("aria-activedescendant", `row-${order[current]}`);
+    else grid.removeAttribute("aria-activedescendant");
+  }
+
+  function onKey(event) {
+    if (event.target.closest("button")) return;
+    const page = Math.max(1, Math.floor(view.clientHeight / LINE) - 1);
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -current, End: order.length - 1 - current }[event.key];
+    if (event.key === "Enter" && order.length) detail.open(order, current);
+    else if (step === undefined) return;
+    else {
+      current = Math.max(0, Math.min(order.length - 1, current + step));
+      const top = current * LINE;
+      if (top < view.scrollTop) view.scrollTop = top;
+      if (top + LINE > view.scrollTop + view.clientHeight) view.scrollTop = top + LINE - view.clientHeight;
+      paint();
+    }
+    event.preventDefault();
+  }
+
+  // A spreadsheet runs what starts like a formula: such text gets a quote before it, as in verdicts.csv.
+  function csvCell(value) {
+    const text = String(value ?? "");
+    const inert = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
+  }
+  function saveRows() {
+    const lines = ["id,given_label,proposed_label,verdict,label_quality,ood_score"];
+    for (const row of order) {
+      const labels = [rows.given[row], rows.proposed[row]].map((place) => (place < 0 ? "" : facts.classes[place]));
+      const scores = [rows.quality[row], rows.ood[row]].map((value) => (value === null ? "" : value / 1000));
+      lines.push([rows.id[row], ...labels, verdict(row), ...scores].map(csvCell).join(","));
+    }
+    const address = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+    make("a", { href: address, download: "rows.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+
+  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.similarity ? "" : " no-similarity"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
+    make("div", { role: "rowgroup" }, header), view);
+  root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
+  find("table-about").textContent = size < facts.total
+    ? `${count(size)} of ${count(facts.total)} ${facts.things}: the surest suspects, and others at random. verdicts.csv has them all.`
+    : `Every one of the ${count(size)} ${facts.things}. Click a heading to sort; Enter or a click opens a row.`;
+  set({});
+  new ResizeObserver(() => paint()).observe(view);
+  return { set };
+}

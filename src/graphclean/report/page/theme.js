@@ -1,0 +1,13 @@
+// Light or dark: as the system has it until someone says otherwise.
+
+const themeChanged = [];
+function startTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const tell = () => themeChanged.forEach((listen) => listen());
+  find("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    tell();
+  });
+  system.addEventListener("change", tell);
+}

@@ -1,0 +1,162 @@
+"""The samples of a run as the page holds them: columns of whole numbers, as many rows as it can carry."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .safe import count_bytes, to_json
+
+VERDICTS = ("keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable")
+FLAGGED = ("relabel", "ood", "uncertain")
+MOST_ROWS = 100_000
+MOST_BYTES = 13_000_000
+"""Of the table in the page; rows with very long names are fewer."""
+ROW_BYTES = 80
+"""Of a row beside its name, about."""
+SCALE = 1000
+"""Scores are kept as thousandths."""
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The verdicts of all samples, with labels as numbers of classes."""
+
+    ids: list[str]
+    classes: list[str]
+    given: Ints
+    """−1 where there is none."""
+    proposed: Ints
+    verdict: Ints
+    """Places in VERDICTS."""
+    quality: Floats
+    ood: Floats
+    selected: npt.NDArray[np.bool_]
+    near: list[list[int]]
+    """Rows of the neighbours that were named."""
+    similarity: Floats | None
+    """s(x) of Eq. 9; NaN where a sample has none."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def where(self, *verdicts: str) -> npt.NDArray[np.bool_]:
+        """Which samples have one of these verdicts."""
+        return np.isin(self.verdict, [VERDICTS.index(name) for name in verdicts])
+
+    @property
+    def sureness(self) -> Floats:
+        """P(relabel), P(ood) or P(keep), as the verdict is; of `uncertain`, that the label is wrong."""
+        keep = self.quality * (1 - self.ood)
+        sure = np.where(self.where("relabel"), 1 - self.ood - keep, keep)
+        sure = np.where(self.where("uncertain"), 1 - keep, sure)
+        sure = np.where(self.where("ood"), self.ood, sure)
+        return np.nan_to_num(np.where(self.where("unlabelled"), 1 - self.ood, sure)).clip(0, 1)
+
+
+def read_samples(verdicts: pd.DataFrame, classes: list[Any], similarity: Floats | None) -> Samples:
+    """From a run's verdicts; `similarity` is of those that could be read."""
+    ids = [str(name) for name in verdicts["id"]]
+    names = [str(name) for name in classes]
+    for column in ("given_label", "proposed_label"):
+        there = verdicts[column].dropna().map(str).unique()
+        names += sorted(set(there) - set(names))
+    code = {name: place for place, name in enumerate(names)}
+    order = {name: place for place, name in enumerate(VERDICTS)}
+    wide = None
+    readable = (verdicts["verdict"] != "unreadable").to_numpy()
+    if similarity is not None and int(readable.sum()) == len(similarity):
+        wide = np.full(len(verdicts), np.nan)
+        wide[readable] = similarity
+    return Samples(
+        ids=ids,
+        classes=names,
+        given=_codes(verdicts["given_label"], code),
+        proposed=_codes(verdicts["proposed_label"], code),
+        verdict=np.array([order[str(name)] for name in verdicts["verdict"]], dtype=np.int64),
+        quality=verdicts["label_quality"].to_numpy(dtype=np.float64, na_value=np.nan),
+        ood=verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan),
+        selected=verdicts["selected"].to_numpy(dtype=bool),
+        near=_find_rows(ids, verdicts["neighbours"].tolist()),
+        similarity=wide,
+    )
+
+
+def _codes(labels: "pd.Series[Any]", code: dict[str, int]) -> Ints:
+    return np.array([-1 if pd.isna(label) else code[str(label)] for label in labels], dtype=np.int64)
+
+
+def _find_rows(ids: list[str], named: list[list[str]]) -> list[list[int]]:
+    """The first row of each id."""
+    first: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        first.setdefault(name, row)
+    return [[first[name] for name in names if name in first] for names in named]
+
+
+def rank(samples: Samples, verdict: str) -> Ints:
+    """The rows with a verdict, surest first."""
+    rows = np.flatnonzero(samples.where(verdict))
+    return np.asarray(rows[np.argsort(-samples.sureness[rows], kind="stable")])
+
+
+def choose_rows(samples: Samples, wanted: Ints) -> Ints:
+    """The rows of the page in rising order: all, or first those that are `wanted`, then flagged ones by how
+    sure they are, then others at random.
+    """
+    size = count_bytes(to_json(samples.ids)) / len(samples) + ROW_BYTES
+    most = max(1, min(MOST_ROWS, int(MOST_BYTES / size)))
+    if len(samples) <= most:
+        return np.arange(len(samples))
+    others = np.random.default_rng(0).permutation(len(samples))
+    by_need = np.concatenate([wanted, *(rank(samples, name)[: most // 4] for name in FLAGGED), others])
+    _, first = np.unique(by_need, return_index=True)
+    return np.sort(by_need[np.sort(first)[:most]])
+
+
+def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
+    """The rows of the page, column by column; neighbours are places among them, −1 where left out."""
+    place = np.full(len(samples), -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    columns = {
+        "id": [samples.ids[row] for row in rows],
+        "given": samples.given[rows].tolist(),
+        "proposed": samples.proposed[rows].tolist(),
+        "verdict": samples.verdict[rows].tolist(),
+        "quality": _thousandths(samples.quality[rows]),
+        "ood": _thousandths(samples.ood[rows]),
+        "sure": _thousandths(samples.sureness[rows]),
+        "selected": samples.selected[rows].astype(int).tolist(),
+        "near": [place[samples.near[row]].tolist() for row in rows],
+    }
+    if len(rows) < len(samples):
+        columns["row"] = rows.tolist()
+    if samples.similarity is not None:
+        columns["similarity"] = _thousandths(samples.similarity[rows])
+    return columns
+
+
+def _thousandths(values: Floats) -> list[int | None]:
+    return [None if np.isnan(value) else round(SCALE * value) for value in values.tolist()]
+
+
+def count_pairs(samples: Samples) -> list[list[int]]:
+    """(given, proposed, samples) of what is kept or relabelled."""
+    rows = samples.where("keep", "relabel") & (samples.given >= 0)
+    pairs, counts = np.unique(
+        np.column_stack([samples.given[rows], samples.proposed[rows]]), axis=0, return_counts=True
+    )
+    return [[int(from_), int(to), int(count)] for (from_, to), count in zip(pairs, counts, strict=True)]
+
+
+def count_classes(samples: Samples) -> list[list[int]]:
+    """Of each class by its given label: samples by verdict, in the order of VERDICTS."""
+    table = np.zeros((len(samples.classes), len(VERDICTS)), dtype=np.int64)
+    labelled = samples.given >= 0
+    np.add.at(table, (samples.given[labelled], samples.verdict[labelled]), 1)
+    return [[int(count) for count in row] for row in table]

@@ -1,0 +1,123 @@
+"""What a run found and what to do next, in plain words."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .samples import Samples
+
+MEANING = {
+    "keep": "The label fits",
+    "relabel": "Another class fits",
+    "ood": "No class fits",
+    "uncertain": "Can’t tell",
+    "unlabelled": "Had no label",
+    "unreadable": "No image",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do, and the command that does it."""
+
+    text: str
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """The summary at the top of the page."""
+
+    headline: list[tuple[str, str]]
+    """Pieces of text, each with the verdict that it speaks of, or ""."""
+    lead: str
+    steps: list[Step]
+
+
+def describe_things(kind: str, count: int) -> str:
+    """What a sample is called, by the kind of source."""
+    name = {"photos": "photo", "images": "image"}.get(kind, "sample")
+    return name if count == 1 else f"{name}s"
+
+
+def sum_up(run: Path, config: dict[str, Any], summary: dict[str, Any], samples: Samples) -> Words:
+    """The summary of a run."""
+    kind = str(config.get("source", {}).get("kind", "features"))
+    counts = {name: int(samples.where(name).sum()) for name in MEANING}
+    return Words(
+        _headline(counts, kind, len(samples)), _lead(summary, kind), _steps(run, config, counts, kind)
+    )
+
+
+def _headline(counts: dict[str, int], kind: str, total: int) -> list[tuple[str, str]]:
+    wrong, ood = counts["relabel"], counts["ood"]
+    judged = total - counts["unlabelled"] - counts["unreadable"]
+    if judged and counts["uncertain"] == judged:
+        return [("These features can’t tell right labels from wrong ones.", "")]
+    if wrong == 0 and ood == 0:
+        return [(f"None of {judged:,} labels looks wrong.", "")]
+    look = "looks" if wrong == 1 else "look"
+    first = [(f"{wrong:,}", "relabel"), (f" of {judged:,} labels {look} wrong. ", "")]
+    if ood == 0:
+        return [*first, (f"All {describe_things(kind, 2)} belong to a class.", "")]
+    belong = "belongs" if ood == 1 else "belong"
+    return [*first, (f"{ood:,}", "ood"), (f" {describe_things(kind, ood)} {belong} to no class.", "")]
+
+
+def _lead(summary: dict[str, Any], kind: str) -> str:
+    things = describe_things(kind, 2)
+    text = f"Every label was weighed against what the nearest {things} say of it."
+    noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
+    if noise is None or ood is None:
+        return f"{text} They say no more than chance would, so no verdict was given."
+    return (
+        f"{text} By its own estimate {100 * noise:.1f} % of the labels of known classes are wrong, and "
+        f"{100 * ood:.1f} % of all {things} belong to none of the classes."
+    )
+
+
+def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str) -> list[Step]:
+    place = shlex.quote(str(run))
+    data = shlex.quote(str(config.get("source", {}).get("data")))
+    flagged = counts["relabel"] + counts["ood"]
+    judged = sum(counts.values()) - counts["unreadable"] - counts["unlabelled"]
+    if judged and counts["uncertain"] == judged:
+        return [
+            Step("Take features that know the subject: another embedder, or a network trained on such data."),
+            Step("Look at the samples by hand where that can’t be had."),
+        ]
+    steps = []
+    if flagged:
+        steps.append(
+            Step(
+                "Check the surest cases below, then go through them one by one: accept, reject, or name "
+                "another label.",
+                f"graphclean review {place}",
+            )
+        )
+        removed = counts["ood"] + counts["unreadable"]
+        steps.append(
+            Step(
+                f"Carry it out: {counts['relabel']:,} relabelled, {removed:,} left out, the rest kept. Your "
+                "own files are never touched.",
+                f"graphclean apply {place}",
+            )
+        )
+    if counts["uncertain"]:
+        many = f"{counts['uncertain']:,} {describe_things(kind, counts['uncertain'])}"
+        steps.append(Step(f"Look at the {many} that can’t be told either way; as things are, labels stay."))
+    if config.get("kind") == "train":
+        steps.append(
+            Step(
+                "Use the classifier; it rejects what is of no known class.", f"graphclean predict {place} NEW"
+            )
+        )
+    else:
+        steps.append(
+            Step(
+                "Judge new data by what was found here, or train a classifier of its own on it.",
+                f"graphclean predict {place} NEW\ngraphclean train {data}",
+            )
+        )
+    return steps

@@ -1,0 +1,258 @@
+"""The report in a real browser."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphclean.report import write_report
+
+from ..report.builders import IMAGE, SCRIPT, make_run
+from .conftest import Watched
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(make_run(folder / "run", photos=folder / "photos")).out
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    classes = [f"class {number}" for number in range(30)]
+    return write_report(make_run(tmp_path_factory.mktemp("large") / "run", 100_000, classes=classes)).out
+
+
+def rows_of(page: Any) -> list[list[str]]:
+    """The cells of the table that are in view."""
+    found: list[list[str]] = page.locator(".rows .line").evaluate_all(
+        "lines => lines.map(line => [...line.querySelectorAll('.cell')].map(cell => cell.textContent.trim()))"
+    )
+    return found
+
+
+def test_it_opens_and_asks_for_nothing_but_itself(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    assert watched.asked == [report.absolute().as_uri()]
+    assert page.locator("h1").inner_text() == "15 of 60 labels look wrong. 12 photos belong to no class."
+    assert page.locator("[data-gallery=relabel] .card").count() == 10
+    assert page.locator("#table-body .said").inner_text() == "60 rows"
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth)")
+
+
+def test_hostile_labels_and_names_are_text(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    page.locator("[data-gallery=relabel] .more button").click()
+    page.locator("[data-gallery=relabel] .open").first.click()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    assert page.evaluate("window.stolen") is None
+    assert page.locator("script").count() == 3
+    assert page.locator("img[onerror]").count() == 0
+    labels = page.locator("[data-gallery=relabel] .change .label").all_inner_texts()
+    assert {SCRIPT, IMAGE} <= set(labels)
+    names = page.locator("[data-gallery=relabel] .card p.id").all_inner_texts()
+    assert "=cmd().png" in names
+
+
+def test_a_script_that_gets_in_all_the_same_is_not_run(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    page.evaluate(
+        """() => { const script = document.createElementNS("http://www.w3.org/1999/xhtml", "script");
+        try { script.textContent = "window.stolen = 4"; } catch { return; }
+        document.body.append(script); }"""
+    )
+    assert page.evaluate("window.stolen") is None
+    assert page.evaluate("fetch('https://example.org').then(() => 'sent', () => 'refused')") == "refused"
+    assert watched.complaints
+    assert all("Content Security Policy" in line or "TrustedScript" in line for line in watched.complaints)
+    watched.complaints.clear()
+
+
+def test_the_table_filters_by_text_verdict_and_class(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    said = page.locator("#table-body .said")
+    page.locator("[data-chip=ood]").click()
+    assert said.inner_text() == "12 of 60 rows"
+    assert {row[2] for row in rows_of(page)} == {"ood"}
+    page.locator("[data-chip=relabel]").click()
+    assert said.inner_text() == "27 of 60 rows"
+    page.locator("#table-body input[type=search]").fill("=CMD")
+    page.wait_for_selector("#table-body .said:text-is('1 of 60 rows')")
+    assert rows_of(page)[0][1] == "=cmd().png"
+    page.locator("#table-body input[type=search]").fill("no such row")
+    page.wait_for_selector("#table-body .empty:not([hidden])")
+    page.locator("button[data-verdict=uncertain]").click()
+    assert said.inner_text() == "3 of 60 rows"
+    page.locator("#table-body select").select_option(label=SCRIPT)
+    assert [row[3] for row in rows_of(page)] == [SCRIPT]
+
+
+def test_the_table_sorts_both_ways_and_back(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    head = page.locator("[data-column=ood]")
+    before = rows_of(page)
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    scores = [float(row[6]) for row in rows_of(page)]
+    assert scores == sorted(scores)
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    scores = [float(row[6]) for row in rows_of(page)]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > 0.9
+    head.locator("button").click()
+    assert rows_of(page) == before
+
+
+def test_the_table_goes_by_keyboard(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    view = page.locator(".grid")
+    view.focus()
+    for key in ("End", "ArrowUp", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    assert page.locator("#detail-title").inner_text() == "p00057.png"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#detail-title").inner_text() == "p00055.png"
+    page.keyboard.press("Escape")
+    assert view.evaluate("view => view === document.activeElement")
+
+
+def test_rows_are_saved_as_csv_without_formulas(watched: Watched, report: Path, tmp_path: Path) -> None:
+    page = watched.open(report)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    download.value.save_as(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    assert "'=cmd().png" in {row["id"] for row in rows}
+    assert SCRIPT in {row["given_label"] for row in rows}
+    assert not any(value[:1] in "=+-@\t\r" for row in rows for value in row.values() if value)
+
+
+def test_galleries_filter_order_and_go_by_arrows(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    gallery = page.locator("[data-gallery=relabel]")
+    gallery.locator("select").nth(2).select_option("sure")
+    meters = [int(text.split()[0]) for text in gallery.locator(".sure span:last-child").all_inner_texts()]
+    assert meters == sorted(meters, reverse=True)
+    gallery.locator("select").first.select_option(label="cat")
+    assert {text.split("→")[0].strip() for text in gallery.locator(".change").all_inner_texts()} == {"cat"}
+    first = gallery.locator(".open").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    assert gallery.locator(".open").nth(1).evaluate("card => card === document.activeElement")
+    assert gallery.locator(".open[tabindex='0']").count() == 1
+
+
+def test_a_pair_of_the_confusion_opens_its_mislabels(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    cell = page.locator(".matrix td button").first
+    number = int(cell.inner_text())
+    cell.click()
+    shown = page.locator("[data-gallery=relabel] .said[role=status]").inner_text()
+    assert shown == f"{number} of {number} shown"
+
+
+def test_the_map_shows_a_picture_under_the_pointer_and_by_keyboard(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    canvas = page.locator("#map canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    tip = page.locator("#tip")
+    assert tip.is_hidden()
+    spots = [(x, y) for y in range(10, int(box["height"]), 14) for x in range(10, int(box["width"]), 14)]
+    for x, y in spots:
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        if tip.is_visible():
+            break
+    assert tip.locator("img").is_visible()
+    page.mouse.move(5, 5)
+    assert tip.is_hidden()
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    first = tip.locator(".id").inner_text()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    assert tip.is_visible()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog[open]").count() == 1
+    assert first
+
+
+def test_the_slider_tells_what_another_zeta_would_do(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    output = page.locator(".border output")
+    assert "ζ = 0.500" in output.inner_text()
+    assert "12 of the 60 photos would be rejected; this is where the line is" in output.inner_text()
+    slider = page.locator(".border input[type=range]")
+    slider.focus()
+    page.keyboard.press("End")
+    assert "59 of the 60 photos would be rejected." in output.inner_text()
+    page.keyboard.press("Home")
+    assert "0 of the 60" in output.inner_text()
+    output.get_by_role("button").click()
+    assert "ζ = 0.500" in output.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_system_and_can_be_told_otherwise(browser: Any, report: Path, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme)
+    page = Watched(context.new_page()).open(report)
+    bright = "() => Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]) > 128"
+    assert page.evaluate(bright) == (scheme == "light")
+    page.locator("#theme").click()
+    assert page.evaluate(bright) == (scheme == "dark")
+    context.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_nothing_is_wider_than_the_window(browser: Any, report: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = Watched(context.new_page()).open(report)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+def test_everything_that_can_be_pressed_has_a_name(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, select, input, canvas, [role=img]")]
+        .filter(item => {
+        const words = [item.getAttribute("aria-label"), item.textContent, item.labels?.[0]?.textContent];
+        return !words.some(text => text && text.trim());
+        }).map(item => item.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+    assert page.evaluate("[...document.images].every(image => image.hasAttribute('alt'))")
+
+
+def test_a_hundred_thousand_rows_are_quick_to_filter_and_few_in_the_document(
+    watched: Watched, large: Path
+) -> None:
+    page = watched.open(large)
+    assert page.locator("#table-body .said").inner_text() == "100,000 rows"
+    assert page.locator(".rows .line").count() < 60
+    page.locator("[data-column=quality] button").click()
+    page.locator("#table-body input[type=search]").fill("p0999")
+    page.wait_for_selector("#table-body .said:text-is('10 of 100,000 rows')")
+    page.locator("#table-body input[type=search]").fill("")
+    page.wait_for_selector("#table-body .said:text-is('100,000 rows')")
+    page.locator(".grid").focus()
+    page.keyboard.press("End")
+    assert rows_of(page)[-1][0]
+    assert page.locator(".rows .line").count() < 60
+    assert "12 of 30 classes" in page.locator(".matrix caption").inner_text()
+
+
+def test_without_scripts_the_summary_is_there(browser: Any, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.absolute().as_uri())
+    assert "15 of 60 labels look wrong" in page.locator("h1").inner_text()
+    assert page.locator("noscript").count() == 1
+    context.close()

@@ -1,0 +1,183 @@
+"""A review in a real browser."""
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphclean.decisions import DecisionLog, read_decisions, settle
+from graphclean.review import ReviewServer, open_review
+
+from ..report.builders import SCRIPT, make_run
+from .conftest import Watched
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ReviewServer]:
+    run = make_run(tmp_path / "run", photos=tmp_path / "photos")
+    with DecisionLog(run) as log, open_review(run, log) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def held(server: ReviewServer) -> dict[int, tuple[str, str | None]]:
+    """Kind and label of what holds, by row, from the disk."""
+    found = settle(read_decisions(server.log.path))
+    return {row: (decision.kind, decision.label) for row, decision in found.items()}
+
+
+def wait_for(page: Any, done: int) -> None:
+    page.wait_for_selector(f".review-bar [role=status]:text-is('{done} of 30 suspects reviewed')")
+
+
+def test_decisions_by_mouse(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    cards = page.locator("[data-gallery=relabel] .card")
+    rows = [int(cards.nth(place).get_attribute("data-row")) for place in range(4)]
+    cards.nth(0).locator("[data-kind=accept]").click()
+    wait_for(page, 1)
+    cards.nth(1).locator("[data-kind=reject]").click()
+    wait_for(page, 2)
+    cards.nth(2).locator("select").select_option(label=SCRIPT)
+    wait_for(page, 3)
+    cards.nth(3).locator("select").select_option("none")
+    wait_for(page, 4)
+    samples = server.log.samples
+    assert held(server) == {
+        rows[0]: ("accept", samples.proposed[rows[0]]),
+        rows[1]: ("reject", samples.given[rows[1]]),
+        rows[2]: ("label", SCRIPT),
+        rows[3]: ("remove", None),
+    }
+    assert SCRIPT in cards.nth(2).locator(".outcome").inner_text()
+    cards.nth(1).locator("[data-kind=undo]").click()
+    wait_for(page, 3)
+    assert rows[1] not in held(server)
+    assert {url.split("?")[0].removeprefix(server.address.split("?")[0]) for url in watched.asked} == {
+        *("", "decisions", "decide")
+    }
+
+
+def test_decisions_by_keyboard(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    buttons = page.locator("[data-gallery=relabel] .open")
+    rows = [int(buttons.nth(place).get_attribute("data-row")) for place in range(4)]
+    buttons.first.focus()
+    for done, key in enumerate("arx", 1):
+        page.keyboard.press(key)
+        wait_for(page, done)
+    assert [held(server)[row][0] for row in rows[:3]] == ["accept", "reject", "remove"]
+    page.wait_for_selector(f".open[data-row='{rows[3]}']:focus")
+    page.keyboard.press("u")
+    wait_for(page, 2)
+    assert rows[2] not in held(server)
+    page.keyboard.press("l")
+    assert page.evaluate("document.activeElement.dataset.kind") == "label"
+
+
+def test_decisions_in_the_dialog_go_on_to_the_next(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    page.locator("[data-gallery=ood] .open").first.click()
+    title = page.locator("#detail-title")
+    first = title.inner_text()
+    image = page.locator("dialog .big img")
+    assert "/picture/" in image.get_attribute("src")
+    page.keyboard.press("a")
+    wait_for(page, 1)
+    assert title.inner_text() != first
+    page.keyboard.press("ArrowLeft")
+    assert title.inner_text() == first
+    assert "no class" in page.locator("dialog .outcome").inner_text()
+
+
+def test_a_reload_shows_what_was_decided(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    card = page.locator("[data-gallery=uncertain] .card").first
+    card.locator("[data-kind=accept]").click()
+    wait_for(page, 1)
+    watched.open(server.address)
+    wait_for(page, 1)
+    assert page.locator("[data-gallery=uncertain] .card.done").count() == 1
+    page.locator("[data-gallery=uncertain] .controls select").last.select_option("no")
+    assert page.locator("[data-gallery=uncertain] .card").count() == 2
+    page.get_by_role("button", name="Undo last").click()
+    wait_for(page, 0)
+
+
+def test_it_says_when_a_decision_was_not_saved(
+    watched: Watched, server: ReviewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = watched.open(server.address)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    page.locator("[data-gallery=relabel] [data-kind=accept]").first.click()
+    page.wait_for_selector(".review-bar [role=alert]:has-text('No space left on device')")
+    assert page.locator(".card.done").count() == 0
+    watched.complaints.clear()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A page of another origin."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<link rel=icon href=data:,>another page")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mode", "headers"),
+    [
+        ("no-cors", {"Content-Type": "text/plain"}),
+        ("cors", {"Content-Type": "text/plain"}),
+        ("cors", {"Content-Type": "application/json", "X-Token": "token"}),
+    ],
+)
+def test_a_page_of_another_origin_can_not_decide(
+    watched: Watched, server: ReviewServer, mode: str, headers: dict[str, str]
+) -> None:
+    """Even where it has found out the token."""
+    sent = {name: value.replace("token", server.token) for name, value in headers.items()}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as other:
+        threading.Thread(target=other.serve_forever).start()
+        watched.page.goto(f"http://127.0.0.1:{other.server_address[1]}/")
+        answer = watched.page.evaluate(
+            """([address, mode, headers]) => fetch(address + "decide", { method: "POST", mode, headers,
+            body: JSON.stringify({ row: 33, kind: "accept" }) })
+            .then(answer => answer.type, () => "refused")""",
+            [server.address.split("?")[0], mode, sent],
+        )
+        framed = watched.page.evaluate(
+            """address => new Promise(done => { const frame = document.createElement("iframe");
+            frame.onload = () => done(frame.contentDocument === null || !frame.contentDocument.title);
+            frame.src = address; document.body.append(frame); })""",
+            server.address,
+        )
+        other.shutdown()
+    assert answer == "refused"
+    assert framed
+    assert held(server) == {}
+    watched.complaints.clear()
+
+
+def test_nothing_is_wider_than_a_phone(browser: Any, server: ReviewServer) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = Watched(context.new_page()).open(server.address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.locator(".review-bar").bounding_box()["height"] < 70
+    assert page.get_by_role("button", name="Undo last").bounding_box()["x"] < 300
+    context.close()

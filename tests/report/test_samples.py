@@ -1,0 +1,90 @@
+"""Samples as the page holds them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphclean.report import samples as room
+from graphclean.report.samples import (
+    as_columns,
+    choose_rows,
+    count_classes,
+    count_pairs,
+    rank,
+    read_samples,
+)
+
+TABLE = pd.DataFrame(
+    {
+        "id": ["a", "b", "c", "d", "e", "f"],
+        "given_label": ["cat", "cat", "dog", "dog", None, "emu"],
+        "proposed_label": ["cat", "dog", "dog", "cat", "cat", None],
+        "verdict": ["keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable"],
+        "label_quality": [0.9, 0.1, 0.5, 0.5, np.nan, np.nan],
+        "ood_score": [0.1, 0.2, 0.8, 0.2, 0.3, np.nan],
+        "selected": [True, True, False, False, True, False],
+        "neighbours": [["b", "c"], ["a"], [], ["zz", "e"], [], []],
+    }
+)
+SIMILARITY = np.array([0.9, 0.8, 0.1, 0.5, 0.6])
+
+
+def test_labels_become_codes_and_an_unknown_label_a_class_of_its_own() -> None:
+    samples = read_samples(TABLE, ["cat", "dog"], SIMILARITY)
+    assert samples.classes == ["cat", "dog", "emu"]
+    assert samples.given.tolist() == [0, 0, 1, 1, -1, 2]
+    assert samples.proposed.tolist() == [0, 1, 1, 0, 0, -1]
+    assert samples.near == [[1, 2], [0], [], [4], [], []]
+
+
+def test_likeness_skips_what_could_not_be_read_and_is_left_out_where_it_does_not_fit() -> None:
+    found = read_samples(TABLE, ["cat", "dog"], SIMILARITY).similarity
+    assert found is not None
+    assert found[:5].tolist() == SIMILARITY.tolist()
+    assert np.isnan(found[5])
+    assert read_samples(TABLE, ["cat", "dog"], SIMILARITY[:3]).similarity is None
+
+
+def test_numbers_as_labels_are_the_classes_of_the_summary() -> None:
+    table = TABLE.iloc[:2].assign(given_label=[3, 7], proposed_label=[3, 3])
+    samples = read_samples(table, [3, 7], None)
+    assert (samples.classes, samples.given.tolist()) == (["3", "7"], [0, 1])
+
+
+def test_how_sure_a_verdict_is_by_hand() -> None:
+    sure = read_samples(TABLE, ["cat", "dog"], None).sureness
+    np.testing.assert_allclose(sure, [0.81, 0.72, 0.8, 0.6, 0.7, 0], atol=1e-12)
+
+
+def test_columns_are_thousandths_and_places_among_the_rows_chosen() -> None:
+    columns = as_columns(read_samples(TABLE, ["cat", "dog"], SIMILARITY), np.array([0, 1, 5]))
+    assert columns["id"] == ["a", "b", "f"]
+    assert columns["quality"] == [900, 100, None]
+    assert columns["similarity"] == [900, 800, None]
+    assert columns["near"] == [[1, -1], [0], []]
+
+
+def test_pairs_and_classes_are_counted_over_all() -> None:
+    samples = read_samples(TABLE, ["cat", "dog"], None)
+    assert count_pairs(samples) == [[0, 0, 1], [0, 1, 1]]
+    assert count_classes(samples)[:2] == [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]
+
+
+def test_too_many_rows_are_sampled_suspects_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = pd.concat([TABLE.iloc[[0]]] * 90 + [TABLE.iloc[[1]]] * 10, ignore_index=True)
+    many["label_quality"] = np.linspace(0.9, 0.1, 100)
+    samples = read_samples(many.assign(id=[f"n{i}" for i in range(100)]), ["cat", "dog"], None)
+    assert choose_rows(samples, np.array([5])).tolist() == list(range(100))
+    monkeypatch.setattr(room, "MOST_ROWS", 20)
+    rows = choose_rows(samples, np.array([5]))
+    assert len(rows) == 20
+    assert sorted(set(rows.tolist())) == rows.tolist()
+    # The row that was asked for, and the surest quarter of the suspects.
+    assert {5, *rank(samples, "relabel")[:5].tolist()} <= set(rows.tolist())
+
+
+def test_rows_with_long_names_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_BYTES", 1000)
+    for letters, most in (("abcdef", 2), ("<>&<>&", 1)):  # an escape takes six bytes
+        samples = read_samples(TABLE.assign(id=[letter * 400 for letter in letters]), ["cat", "dog"], None)
+        assert len(choose_rows(samples, np.zeros(0, dtype=np.int64))) == most

@@ -1,0 +1,64 @@
+"""The summary in plain words."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from graphclean.report.samples import read_samples
+from graphclean.report.words import Words, sum_up
+
+
+def words(counts: dict[str, int], kind: str = "photos", run: str = "runs/x", **summary: Any) -> Words:
+    verdicts = [name for name, count in counts.items() for _ in range(count)]
+    table = pd.DataFrame(
+        {
+            "id": [str(row) for row in range(len(verdicts))],
+            "given_label": "cat",
+            "proposed_label": "dog",
+            "verdict": verdicts,
+            "label_quality": 0.5,
+            "ood_score": 0.5,
+            "selected": False,
+            "neighbours": [[] for _ in verdicts],
+        }
+    )
+    samples = read_samples(table, ["cat", "dog"], None)
+    config = {"kind": "clean", "source": {"kind": kind, "data": "my photos"}}
+    return sum_up(Path(run), config, {"noise_rate": 0.1, "ood_rate": 0.2, **summary}, samples)
+
+
+@pytest.mark.parametrize(
+    ("counts", "headline"),
+    [
+        ({"keep": 7, "relabel": 2, "ood": 1}, "2 of 10 labels look wrong. 1 photo belongs to no class."),
+        ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos belong to a class."),
+        (
+            {"keep": 5, "ood": 2, "unlabelled": 3, "unreadable": 1},
+            "0 of 7 labels look wrong. 2 photos belong to no class.",
+        ),
+        ({"keep": 10}, "None of 10 labels looks wrong."),
+        ({"uncertain": 10}, "These features can’t tell right labels from wrong ones."),
+    ],
+)
+def test_headline(counts: dict[str, int], headline: str) -> None:
+    assert "".join(text for text, _ in words(counts).headline) == headline
+
+
+def test_lead_tells_the_estimates_or_that_there_are_none() -> None:
+    assert "10.0 % of the labels of known classes are wrong" in words({"keep": 3}).lead
+    assert "no verdict" in words({"uncertain": 3}, noise_rate=None, ood_rate=None).lead
+
+
+def test_steps_name_commands_that_can_be_pasted() -> None:
+    steps = words({"keep": 3, "relabel": 2, "ood": 1, "uncertain": 1}, run="runs/my run").steps
+    commands = [step.command for step in steps]
+    assert commands[:2] == ["graphclean review 'runs/my run'", "graphclean apply 'runs/my run'"]
+    assert "2 relabelled, 1 left out" in steps[1].text
+    assert "graphclean train 'my photos'" in str(commands[-1])
+
+
+def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:
+    assert not any("apply" in str(step.command) for step in words({"keep": 3}).steps)
+    assert all(step.command is None for step in words({"uncertain": 3}).steps)

@@ -1,0 +1,67 @@
+"""What a run keeps of its samples for the report."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphclean.config import Config
+from graphclean.data.digits import noisy_digits
+from graphclean.run import clean, train
+from graphclean.run import points as room
+from graphclean.run.points import gather_points
+from graphclean.runfolder import read_tensors
+
+from .tiny import SETTINGS, N
+
+
+def test_likeness_of_clean_is_the_largest_cosine_with_a_prototype(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    z = 3 * np.eye(3, 6)[labels] + rng.normal(size=(300, 6))
+    np.savez(tmp_path / "z.npz", z=z, y=labels)
+    clean(tmp_path / "z.npz", tmp_path / "run", Config())
+    points, _ = read_tensors(tmp_path / "run/points.safetensors")
+    prototypes, border = read_tensors(tmp_path / "run/prototypes.safetensors")
+    unit = (z - z.mean(0)) / z.std(0)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    expected = (unit @ prototypes["prototypes"].numpy().T).max(1)
+    np.testing.assert_allclose(points["similarity"], expected, atol=1e-5)
+    assert expected.min() <= border["zeta"] <= expected.max()
+
+
+@pytest.mark.parametrize("kind", ["images", "features"])
+def test_likeness_of_training_is_what_the_detector_counted(tmp_path: Path, kind: str) -> None:
+    """The share of known samples below ζ is the one that the run recorded, by prototypes and by a panel."""
+    digits = noisy_digits(noise=0.3)
+    data = digits.images if kind == "images" else digits.pixels
+    np.savez(tmp_path / "d.npz", **{kind: data[:N], "labels": digits.labels[:N]})
+    settings = SETTINGS if kind == "images" else ["learn.epochs=2", "audit.k=10,20"]
+    preset = "demo" if kind == "images" else "embeddings"
+    done = train(tmp_path / "d.npz", tmp_path / "run", preset=preset, settings=settings, device="cpu")
+    assert (done.result.model.panel is not None) == (kind == "features")
+    points, _ = read_tensors(tmp_path / "run/points.safetensors")
+    known = 1 - done.audit.verdicts["ood_score"].to_numpy()
+    border = done.result.model.threshold
+    share = np.average(points["similarity"].numpy() < border.zeta, weights=known)
+    assert share == pytest.approx(border.rejected_known, abs=1e-4)
+
+
+def test_few_dimensions_keep_the_distances_of_what_has_few() -> None:
+    rng = np.random.default_rng(0)
+    z = torch.nn.functional.normalize(
+        torch.as_tensor(rng.normal(size=(80, 5)) @ rng.normal(size=(5, 90))), dim=1
+    )
+    points = gather_points(z, None)
+    assert points["z"].shape == (80, 50)
+    np.testing.assert_allclose(torch.cdist(points["z"], points["z"]), torch.cdist(z, z), atol=1e-3)
+
+
+def test_many_are_sampled_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAPPED", 20)
+    z = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    first, second = gather_points(z, None), gather_points(z, None)
+    assert len(first["rows"].unique()) == 20
+    assert torch.equal(first["rows"], second["rows"])
+    assert torch.equal(first["rows"], first["rows"].sort().values)

@@ -1,0 +1,192 @@
+"""What people decided: written line by line, read back whatever happened, merged."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphclean.decisions import Decision, DecisionLog, Samples, merge_decisions, read_decisions, settle
+from graphclean.errors import InputError
+
+from .report.builders import CLASSES, make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run")
+
+
+def make(row: int, kind: str = "accept", label: str | None = "cat", time: str = "2026-01-01") -> Decision:
+    return Decision(row, f"p{row:05d}.png", kind, label, time)
+
+
+def write(path: Path, *decisions: Decision) -> Path:
+    path.write_text("".join(json.dumps(vars(decision)) + "\n" for decision in decisions))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "label", "outcome"),
+    [
+        (33, "accept", None, CLASSES[2]),  # relabel: given class 1, proposed class 2
+        (33, "reject", None, CLASSES[1]),
+        (33, "label", CLASSES[3], CLASSES[3]),
+        (33, "remove", None, None),
+        (46, "accept", None, None),  # ood
+        (46, "reject", None, CLASSES[2]),
+        (59, "accept", None, CLASSES[3]),  # uncertain: the label stays
+        (0, "accept", None, CLASSES[0]),  # keep
+    ],
+)
+def test_a_decision_says_what_the_sample_is_from_now_on(
+    run: Path, row: int, kind: str, label: str | None, outcome: str | None
+) -> None:
+    decision = Samples.read(run).decide(row, kind, label, "Ada")
+    assert (decision.row, decision.kind, decision.label, decision.by) == (row, kind, outcome, "Ada")
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "label"),
+    [
+        *((60, "accept", None), (-1, "accept", None), ("0", "accept", None), (True, "accept", None)),
+        *((0, "delete", None), (0, ["accept"], None), (0, "label", None), (0, "label", "no such class")),
+    ],
+)
+def test_a_decision_that_makes_no_sense_is_refused(
+    run: Path, row: object, kind: object, label: object
+) -> None:
+    with pytest.raises(InputError):
+        Samples.read(run).decide(row, kind, label)
+
+
+def test_the_last_decision_holds_and_an_undo_brings_back_the_one_before() -> None:
+    first, second, undo = make(1), make(1, "reject", "dog"), make(1, "undo", None)
+    assert settle([first, second]) == {1: second}
+    assert settle([first, second, undo]) == {1: first}
+    assert settle([first, second, undo, undo]) == {}
+    assert settle([undo, first]) == {1: first}
+    assert list(settle([make(1), make(2), make(1)])) == [2, 1]
+
+
+def test_decisions_are_added_to_those_of_an_earlier_review(run: Path) -> None:
+    with DecisionLog(run) as log:
+        log.add(make(1))
+    with DecisionLog(run) as log:
+        log.add(make(2))
+        assert log.decisions == [make(1), make(2)]
+    assert read_decisions(run / "decisions.jsonl") == [make(1), make(2)]
+
+
+def test_a_torn_last_line_is_survived_and_does_not_spoil_the_next(run: Path) -> None:
+    path = write(run / "decisions.jsonl", make(1))
+    with path.open("a") as file:
+        file.write('{"row": 2, "id": "p00')
+    assert read_decisions(path) == [make(1)]
+    with DecisionLog(run) as log:
+        log.add(make(3))
+    assert read_decisions(path) == [make(1), make(3)]
+
+
+@pytest.mark.parametrize("line", ["no json", "[]", '{"row": 1}', '{"row": "1", "id": 2}', "null"])
+def test_a_damaged_line_is_named(run: Path, line: str) -> None:
+    path = write(run / "decisions.jsonl", make(1))
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_decisions(path)
+
+
+def test_decisions_on_other_samples_or_labels_are_refused(run: Path) -> None:
+    other = Decision(1, "another.png", "accept", "cat", "")
+    for wrong in (other, make(1000), make(1, label="emu"), make(1, kind="delete")):
+        write(run / "decisions.jsonl", wrong)
+        with pytest.raises(InputError, match="decision 1"):
+            DecisionLog(run)
+
+
+def test_a_review_without_a_decision_leaves_no_file(run: Path) -> None:
+    with DecisionLog(run):
+        pass
+    assert not (run / "decisions.jsonl").exists()
+
+
+def test_two_reviews_of_one_run_at_once_are_refused(run: Path) -> None:
+    with DecisionLog(run) as log:
+        log.add(make(1))
+        with pytest.raises(InputError, match="another review"):
+            DecisionLog(run)
+    with DecisionLog(run):
+        pass
+
+
+def test_what_was_added_is_there_after_a_kill(run: Path) -> None:
+    code = (
+        "import os, sys, pathlib, graphclean.decisions as d\n"
+        "log = d.DecisionLog(pathlib.Path(sys.argv[1]))\n"
+        "log.add(log.samples.decide(1, 'accept'))\n"
+        f"os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [decision.row for decision in read_decisions(run / "decisions.jsonl")] == [1]
+
+
+def test_a_full_disk_is_said_and_leaves_whole_lines(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with DecisionLog(run) as log:
+        log.add(make(1))
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match="No space left"):
+            log.add(make(2))
+        monkeypatch.undo()
+        log.add(make(3))
+    assert read_decisions(run / "decisions.jsonl") == [make(1), make(3)]
+
+
+def test_merging_takes_over_the_later_and_lists_where_they_differ(run: Path, tmp_path: Path) -> None:
+    late, early = make(2, label=CLASSES[1], time="2026-03-01"), make(3, label=None, time="2025")
+    write(run / "decisions.jsonl", make(1), make(2), make(3))
+    other = write(tmp_path / "theirs.jsonl", make(1), late, early, make(4), make(6), make(6, "undo", None))
+    merged = merge_decisions(run, other)
+    assert (merged.added, merged.agreed) == (1, 1)
+    assert merged.conflicts == [
+        {"id": "p00002.png", "ours": "cat", "theirs": CLASSES[1], "taken": "theirs"},
+        {"id": "p00003.png", "ours": "cat", "theirs": None, "taken": "ours"},
+    ]
+    held = settle(read_decisions(run / "decisions.jsonl"))
+    assert {row: decision.label for row, decision in held.items()} == {
+        1: "cat", 2: CLASSES[1], 3: "cat", 4: "cat"
+    }  # fmt: skip
+    assert merge_decisions(run, other).added == 0
+
+
+def test_merging_what_is_not_of_this_run_changes_nothing(run: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "theirs.jsonl", make(1), Decision(2, "another.png", "accept", "cat", ""))
+    for path in (other, tmp_path / "nowhere", write(tmp_path / "empty.jsonl")):
+        with pytest.raises(InputError):
+            merge_decisions(run, path)
+    assert not (run / "decisions.jsonl").exists()
+
+
+def test_the_command_line_merges(run: Path, tmp_path: Path, cli: Callable[..., object]) -> None:
+    write(run / "decisions.jsonl", make(2))
+    other = write(tmp_path / "theirs.jsonl", make(1), make(2, label=None, time="2027"))
+    done = cli("review", str(run), "--merge", str(other))
+    assert "1 decisions taken over, 0 the same, 1 different." in done.out
+    assert "no class" in done.out
+    done = cli("review", str(run), "--merge", str(other), "--json")
+    assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": []}
+
+
+def test_a_run_with_decisions_is_not_overwritten(run: Path, cli: Callable[..., object]) -> None:
+    write(run / "decisions.jsonl", make(1))
+    done = cli("clean", "data.npz", "--out", str(run), "--overwrite")
+    assert done.code == 2
+    assert "decisions of a review" in done.err
+    assert (run / "decisions.jsonl").is_file()
