@@ -36,8 +36,9 @@ def test_plain_lines_at_first_every_tenth_and_last() -> None:
             progress.epoch(line(epoch), 40)
     lines = text.getvalue().splitlines()
     assert [int(row.split()[1]) for row in lines] == [3, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
-    assert lines[0] == "epoch 3 of 40, 37 s left, loss 2.000, 1,234 of 2,000 selected, 38.1 % wrong labels"
-    assert lines[-1].endswith("wrong labels")
+    first = "epoch 3 of 40, 37 s left, loss 2.000, 1,234 of 2,000 selected, 38.1 % of labels not trusted"
+    assert lines[0] == first
+    assert lines[-1].endswith("not trusted")
 
 
 def test_a_live_line_on_a_terminal() -> None:

@@ -102,7 +102,7 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
     parts += [
         f"loss {metrics['loss']:.3f}",
         f"{metrics['selected']:,} of {metrics['samples']:,} selected",
-        f"{100 * metrics['estimated_noise']:.1f} % wrong labels",
+        f"{100 * metrics['estimated_noise']:.1f} % of labels not trusted",
     ]
     if metrics["empty_classes"]:
         parts.append(f"nothing selected of {metrics['empty_classes']} classes")
