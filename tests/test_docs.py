@@ -1,6 +1,7 @@
 """The docs say what was measured."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,10 @@ def test_readme_names_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
     assert "make test" in readme
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
+def test_links_of_the_readme_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
