@@ -116,6 +116,15 @@ def test_formulas_are_made_inert_in_csv() -> None:
     assert table.id.tolist() == hostile
 
 
+def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "first")
+    (tmp_path / "run").chmod(0o555)
+    with pytest.raises(InputError, match="read-only"):
+        make_run(tmp_path / "run", "second", overwrite=True)
+    (tmp_path / "run").chmod(0o755)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
 def verdicts(**changed: object) -> pd.DataFrame:
     row = {"id": "a", "given_label": "x", "proposed_label": "x", "verdict": "keep", "label_quality": 0.9}
     return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbours": ["b"], **changed}])

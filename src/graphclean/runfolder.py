@@ -71,6 +71,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise InputError(
             f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
         )
+    if not os.access(out, os.W_OK | os.X_OK) or not out.stat().st_mode & 0o222:
+        raise InputError(f"{out}: the folder is read-only, and can't be replaced; choose another --out")
     if (out / DECISIONS).is_file():
         raise InputError(
             f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
