@@ -127,7 +127,8 @@ def build_page(
             f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
             "random. All numbers above and below are of all of them."
         )
-    if pictures is not None and len(shown) < len(rows):
+    readable = int((~samples.where("unreadable"))[rows].sum())
+    if pictures is not None and len(shown) < readable:
         notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
     if plan is not None:
         plan = _within(plan, place)
