@@ -143,7 +143,7 @@ def test_refused_files(tmp_path: Path) -> None:
             "can't be read: it holds pickled objects, which are never loaded",
         ),
         (write(tmp_path / "h.csv", b"a,label\n"), "the table has no rows"),
-        (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "can't be read"),
+        (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "not text in UTF-8; save it as such"),
         (
             write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
             "no column 'label' in it; did you mean 'lable'.*--label-column",
