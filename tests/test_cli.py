@@ -178,6 +178,18 @@ def test_hostile_names_are_only_names(cli, tmp_path: Path) -> None:  # type: ign
     assert pd.read_csv(tmp_path / "runs/t-clean/verdicts.csv").id[0] == "'=1+1"
 
 
+def test_names_do_not_command_the_terminal(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([80, 80], noise=0.3)
+    names = np.array(["\x1b]0;title\x07", "two\nlines"])[labels]
+    np.savez(tmp_path / "t.npz", z=z, y=names)
+    done = cli("clean", "t.npz", "--out", "a run")
+    assert "\\x1b]0;title\\x07" in done.out
+    assert "two\\nlines" in done.out
+    assert "graphclean report 'a run'" in done.out
+    for told in (done.out, done.err, cli("clean", "\x1b[31m.npz").err):
+        assert "\x1b" not in told
+
+
 def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     """Name -> arguments, and what the one line must say."""
     z, labels, _ = blobs([30, 30])

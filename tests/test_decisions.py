@@ -92,7 +92,9 @@ def test_a_torn_last_line_is_survived_and_does_not_spoil_the_next(run: Path) -> 
     assert read_decisions(path) == [make(1), make(3)]
 
 
-@pytest.mark.parametrize("line", ["no json", "[]", '{"row": 1}', '{"row": "1", "id": 2}', "null"])
+@pytest.mark.parametrize(
+    "line", ["no json", "[]", '{"row": 1}', '{"row": "1", "id": 2}', "null", "[" * 100_000]
+)
 def test_a_damaged_line_is_named(run: Path, line: str) -> None:
     path = write(run / "decisions.jsonl", make(1))
     path.write_text(path.read_text() + line + "\n")

@@ -11,6 +11,7 @@ from graphclean.runfolder import (
     new_run,
     read_config,
     read_tensors,
+    read_verdicts,
     safe_csv,
     write_config,
     write_env,
@@ -113,3 +114,46 @@ def test_formulas_are_made_inert_in_csv() -> None:
     assert json.loads(safe.neighbours[0]) == ["=a", 'b"']
     assert safe.n.tolist() == list(range(7))
     assert table.id.tolist() == hostile
+
+
+def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "first")
+    (tmp_path / "run").chmod(0o555)
+    with pytest.raises(InputError, match="read-only"):
+        make_run(tmp_path / "run", "second", overwrite=True)
+    (tmp_path / "run").chmod(0o755)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def verdicts(**changed: object) -> pd.DataFrame:
+    row = {"id": "a", "given_label": "x", "proposed_label": "x", "verdict": "keep", "label_quality": 0.9}
+    return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbours": ["b"], **changed}])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"verdict": "maybe"}, "damaged: there is no verdict maybe"),
+        ({"ood_score": "high"}, "damaged: could not convert"),
+        ({"neighbours": None}, "damaged: .*not iterable"),
+    ],
+)
+def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+    verdicts().to_parquet(tmp_path / "verdicts.parquet")
+    assert read_verdicts(tmp_path).neighbours.tolist() == [["b"]]
+    verdicts(**changed).to_parquet(tmp_path / "verdicts.parquet")
+    with pytest.raises(InputError, match=message):
+        read_verdicts(tmp_path)
+
+
+@pytest.mark.parametrize("source", [None, [], "photos"])
+def test_a_config_that_names_no_source_is_refused(tmp_path: Path, source: object) -> None:
+    write_json(tmp_path / "config.json", {"graphclean": "0", "format": 2, "source": source})
+    with pytest.raises(InputError, match="does not say what the run was made from"):
+        read_config(tmp_path)
+
+
+def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="damaged"):
+        read_config(tmp_path)

@@ -424,7 +424,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    one_line = " ".join(message.split())
+    one_line = screen.printable(" ".join(message.split()))
     typer.echo(f"graphclean: {one_line}", err=True)
     sys.exit(code)
 

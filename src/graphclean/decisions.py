@@ -85,8 +85,10 @@ class Samples:
         classes = self.classes
         for number, decision in enumerate(decisions, 1):
             here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
-            if not here or decision.kind not in KINDS:
+            if not here:
                 raise InputError(f"{path}, decision {number}: {decision.id} is not a sample of this run")
+            if decision.kind not in KINDS:
+                raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
                 raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
 
@@ -102,7 +104,7 @@ def read_decisions(path: Path) -> list[Decision]:
     for number, line in enumerate(lines, 1):
         try:
             decisions.append(_parse(json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path}, line {number}: not a decision") from error
     return decisions
 

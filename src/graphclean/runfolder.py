@@ -40,6 +40,7 @@ VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *("label_quality", "ood_score", "selected", "neighbours"),
 }
+VERDICT_NAMES = ("keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable")
 FORMAT = 2
 """Rises when an older version could no longer read what this one writes."""
 
@@ -70,6 +71,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise InputError(
             f"{out}: the folder holds another run; use --overwrite to replace it, or another --out"
         )
+    if not os.access(out, os.W_OK | os.X_OK) or not out.stat().st_mode & 0o222:
+        raise InputError(f"{out}: the folder is read-only, and can't be replaced; choose another --out")
     if (out / DECISIONS).is_file():
         raise InputError(
             f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
@@ -298,6 +301,8 @@ def read_config(run: Path) -> dict[str, Any]:
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
         )
+    if not isinstance(config.get("source", {}), dict):
+        raise InputError(f"{run / 'config.json'}: damaged: it does not say what the run was made from")
     return config
 
 
@@ -322,8 +327,16 @@ def read_verdicts(run: Path) -> pd.DataFrame:
     missing = sorted(VERDICT_COLUMNS - set(table.columns))
     if missing:
         raise InputError(f"{path}: damaged: no column {missing[0]}")
-    # Lists come back as arrays.
-    return pd.DataFrame(table.assign(neighbours=[list(near) for near in table["neighbours"]]))
+    unknown = sorted(set(table["verdict"].map(str)) - set(VERDICT_NAMES))
+    if unknown:
+        raise InputError(f"{path}: damaged: there is no verdict {unknown[0]}")
+    try:
+        # Lists come back as arrays.
+        near = [list(near) for near in table["neighbours"]]
+        scores = {name: table[name].astype("float64") for name in ("label_quality", "ood_score")}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged: {error}") from error
+    return pd.DataFrame(table.assign(neighbours=near, **scores))
 
 
 def _require(path: Path) -> None:
@@ -336,5 +349,5 @@ def read_json(path: Path) -> dict[str, Any]:
     _require(path)
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: damaged: {error}") from error

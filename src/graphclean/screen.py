@@ -1,11 +1,13 @@
 """What a person sees on the terminal."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from .audit import Summary
@@ -21,6 +23,17 @@ MEANING = {
 }
 CONFUSED_SHOWN = 5
 FIRST_SHOWN = 3
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Text in which nothing is a command to the terminal: `\\x1b` where there was an escape character."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escape(text: str) -> str:
+    """Names as they are: neither markup nor commands."""
+    return markup.escape(printable(text))
 
 
 def show_audit(summary: Summary, source: str, out: Path) -> None:
@@ -30,7 +43,7 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
-    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
+    console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
     _show_warnings(summary.warnings)
 
 
@@ -43,8 +56,8 @@ def show_training(summary: Summary, trained: dict[str, Any], source: str, out: P
     _show_findings(console, summary)
     _show_trained(console, trained)
     _show_places(console, out)
-    console.print(f"See them: graphclean report {escape(str(out))}", soft_wrap=True)
-    console.print(f"New data: graphclean predict {escape(str(out))} NEW", soft_wrap=True)
+    console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
+    console.print(f"New data: graphclean predict {_argument(out)} NEW", soft_wrap=True)
     _show_warnings(trained["warnings"])
 
 
@@ -135,7 +148,7 @@ def show_reviewed(count: int, run: Path) -> None:
     """How many decisions there are, and what to do with them."""
     console = _console()
     console.print(
-        f"\n{count:,} samples decided. Carry it out: graphclean apply {escape(str(run))}", soft_wrap=True
+        f"\n{count:,} samples decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
     )
 
 
@@ -282,6 +295,11 @@ def plain_table(*columns: str) -> Table:
     for name in columns:
         table.add_column(name, justify="right" if name in ("samples", "seconds") else "left")
     return table
+
+
+def _argument(path: Path) -> str:
+    """A path as it is typed in a shell."""
+    return escape(shlex.quote(str(path)))
 
 
 def _percent(value: float) -> str:

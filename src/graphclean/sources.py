@@ -114,7 +114,7 @@ def read_like(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused."""
-    kind = _kind(described)
+    kind = _kind(described, run)
     if are_photos(data, names, None):
         reading = recorded_reading(described, run)
         found_photos = find_photos(data, names, labelled=labelled)
@@ -180,7 +180,7 @@ def embedding(embedder: str | None) -> Embedding:
 
 def recorded_reading(described: dict[str, Any], run: Path) -> Reading:
     """How the photos of a run were read, as its config.json has it; refused where it had none."""
-    kind = _kind(described)
+    kind = _kind(described, run)
     if kind != "photos":
         raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
     if isinstance(described.get("embedder"), str):
@@ -196,8 +196,10 @@ def source_name(data: Path) -> str:
     return "-".join(place.stem.removeprefix("hf:").split(":") + ([split] if split is not None else []))
 
 
-def _kind(described: dict[str, Any]) -> Kind:
+def _kind(described: dict[str, Any], run: Path) -> Kind:
     kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+    if kind not in NAMED:
+        raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")
     return kind
 
 

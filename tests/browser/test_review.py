@@ -97,6 +97,21 @@ def test_decisions_in_the_dialog_go_on_to_the_next(watched: Watched, server: Rev
     assert "no class" in page.locator("dialog .outcome").inner_text()
 
 
+def test_a_key_pressed_twice_is_one_decision(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    held_back: list[Any] = []
+    page.route("**/decide", lambda route: held_back.append(route))
+    page.locator("[data-gallery=ood] .open").first.click()
+    page.keyboard.press("a")
+    page.keyboard.press("a")
+    page.wait_for_timeout(100)
+    for route in held_back:
+        route.continue_()
+    wait_for(page, 1)
+    page.wait_for_selector("dialog .said:text-matches('^2 of')")
+    assert len(read_decisions(server.log.path)) == 1
+
+
 def test_a_reload_shows_what_was_decided(watched: Watched, server: ReviewServer) -> None:
     page = watched.open(server.address)
     card = page.locator("[data-gallery=uncertain] .card").first
@@ -123,6 +138,15 @@ def test_it_says_when_a_decision_was_not_saved(
     page.locator("[data-gallery=relabel] [data-kind=accept]").first.click()
     page.wait_for_selector(".review-bar [role=alert]:has-text('No space left on device')")
     assert page.locator(".card.done").count() == 0
+    page.locator("[data-gallery=relabel] .open").first.click()
+    for _ in range(2):
+        page.keyboard.press("a")
+        page.wait_for_selector("dialog [role=alert]:has-text('No space left on device')")
+    assert page.locator("dialog [role=alert]").count() == 1
+    monkeypatch.undo()
+    page.keyboard.press("a")
+    wait_for(page, 1)
+    assert page.locator("[role=alert]:visible").count() == 0
     watched.complaints.clear()
 
 

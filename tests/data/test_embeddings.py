@@ -65,6 +65,19 @@ def test_one_column_of_labels_needs_no_name(tmp_path: Path) -> None:
     assert list(read_labels(tmp_path / "y.csv")) == ["b", "a"]
 
 
+def test_row_numbers_without_a_name_are_no_feature(tmp_path: Path) -> None:
+    table(label=Y).to_csv(tmp_path / "t.csv")
+    found = read_embeddings(tmp_path / "t.csv")
+    assert found.columns == ["f0", "f1", "f2"]
+    np.testing.assert_allclose(found.features, Z, rtol=1e-6)
+
+
+def test_a_stray_word_does_not_cost_a_feature(tmp_path: Path) -> None:
+    table(g=["1", "2", "NA", "4"], label=Y).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="column 'g' holds numbers, but 'NA' in row 2"):
+        read_embeddings(tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_tables_with_number_columns(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
@@ -130,7 +143,7 @@ def test_refused_files(tmp_path: Path) -> None:
             "can't be read: it holds pickled objects, which are never loaded",
         ),
         (write(tmp_path / "h.csv", b"a,label\n"), "the table has no rows"),
-        (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "can't be read"),
+        (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "not text in UTF-8; save it as such"),
         (
             write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
             "no column 'label' in it; did you mean 'lable'.*--label-column",

@@ -56,6 +56,17 @@ def test_photos_come_sorted_with_the_first_folder_as_label(tmp_path: Path) -> No
     assert (flat.ids, flat.labels) == (["a.png", "b.JPG"], None)
 
 
+def test_photos_of_telephones_and_browsers_are_not_passed_over(tmp_path: Path) -> None:
+    for name in ("cat/a.png", "dog/b.jpg"):
+        save(tmp_path / name)
+    (tmp_path / "dog/b.jpg").rename(tmp_path / "dog/b.JFIF")
+    (tmp_path / "cat/c.HEIC").write_bytes(b"ftypheic")
+    images = read_image_folder(tmp_path)
+    assert images.ids == ["cat/a.png", "cat/c.HEIC", "dog/b.JFIF"]
+    assert images.problems == {1: ".heic is not read; convert it to .jpg or .png"}
+    assert images.paths[1] is None
+
+
 def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
     (folder / "cat" / "in.png").symlink_to(folder / "dog" / "2.png")
     (folder / "cat" / "out.png").symlink_to(folder.parent / "secret.png")
@@ -178,10 +189,10 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
     assert (images.ids, images.labels) == (["k1", "k2"], ["a", "b"])
     assert images.paths[0] == images.root / "dog" / "2.png"
     for columns, message in (
-        ({}, r"more than one column could hold the path \(path, image\); say which$"),
+        ({}, r"more than one column could hold the path \(path, image\); say which with --path-column$"),
         (
             {"path_column": "path"},
-            "say which column holds the label; there are: path, image, labels, kind",
+            "say which column holds the label, with --label-column; there are: path, image, labels, kind",
         ),
         ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
         ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
@@ -196,7 +207,7 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "say which column holds the path; there are: none$"),
+        (b"", "say which column holds the path, with --path-column; there are: none$"),
         (b"path,label\n", "m.csv has no rows$"),
         (b"path,label\na.png,x\nb.png,y,z\n", "m.csv, line 3: 3 cells, the header has 2$"),
         (b'path,label\n"a"b.png,x\n', "m.csv, line 2: "),

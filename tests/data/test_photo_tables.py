@@ -152,7 +152,11 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
             r"more than one column holds images \(a, b\)",
         ),
         ({"a": [photo], "label": ["x"]}, Names(path_column="b"), "no column 'b' with images; there are: a$"),
-        ({"a": [photo], "kind": ["x"]}, Names(), "say which column holds the label; there are: a, kind$"),
+        (
+            {"a": [photo], "kind": ["x"]},
+            Names(),
+            "say which column holds the label, with --label-column; there are: a, kind$",
+        ),
         ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), 'did you mean "label"'),
         ({"a": [photo, photo], "label": ["x", "x"]}, Names(), r"one class \(x\) in"),
         (

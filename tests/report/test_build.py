@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphclean.decisions import DecisionLog
@@ -35,6 +36,17 @@ def test_photos_are_in_the_page(tmp_path: Path) -> None:
     assert facts["counts"] == {
         "keep": 30, "relabel": 15, "ood": 12, "uncertain": 3, "unlabelled": 0, "unreadable": 0
     }  # fmt: skip
+
+
+def test_photos_without_an_image_are_not_missed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", photos=tmp_path / "photos")
+    table = pd.read_parquet(run / "verdicts.parquet")
+    table.loc[3, ["verdict", "label_quality", "ood_score"]] = ["unreadable", np.nan, np.nan]
+    table.to_parquet(run / "verdicts.parquet")
+    (tmp_path / "photos" / table.id[3]).write_bytes(b"")
+    page, notes = build_page(run)
+    assert len(read_data(page)[0]["pictures"]) == 59
+    assert notes == []
 
 
 def test_photos_that_have_gone_are_said_and_found_again_with_data(tmp_path: Path, cli: Any) -> None:

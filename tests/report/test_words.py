@@ -20,12 +20,15 @@ def words(counts: dict[str, int], kind: str = "photos", run: str = "runs/x", **s
             "verdict": verdicts,
             "label_quality": 0.5,
             "ood_score": 0.5,
-            "selected": False,
+            "selected": [row % 3 == 0 for row in range(len(verdicts))],
             "neighbours": [[] for _ in verdicts],
         }
     )
     samples = read_samples(table, ["cat", "dog"], None)
-    config = {"kind": "clean", "source": {"kind": kind, "data": "my photos"}}
+    config = {
+        "kind": "clean",
+        "source": {"kind": kind, "data": "my photos", "labels": None, "label_column": "is it"},
+    }
     return sum_up(Path(run), config, {"noise_rate": 0.1, "ood_rate": 0.2, **summary}, samples)
 
 
@@ -56,7 +59,12 @@ def test_steps_name_commands_that_can_be_pasted() -> None:
     commands = [step.command for step in steps]
     assert commands[:2] == ["graphclean review 'runs/my run'", "graphclean apply 'runs/my run'"]
     assert "2 relabelled, 1 left out" in steps[1].text
-    assert "graphclean train 'my photos'" in str(commands[-1])
+    assert str(commands[-1]).endswith("graphclean train 'my photos' --label-column 'is it'")
+
+
+def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:
+    steps = words({"relabel": 3, "unlabelled": 4, "ood": 1, "unreadable": 1}).steps
+    assert "5 relabelled, 4 left out" in steps[1].text
 
 
 def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:

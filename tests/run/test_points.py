@@ -65,3 +65,9 @@ def test_many_are_sampled_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(first["rows"].unique()) == 20
     assert torch.equal(first["rows"], second["rows"])
     assert torch.equal(first["rows"], first["rows"].sort().values)
+
+
+def test_samples_that_are_all_alike_are_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    points = gather_points(torch.ones(20, 4), None)
+    assert not recwarn.list
+    assert torch.equal(points["z"], torch.zeros(20, 4))

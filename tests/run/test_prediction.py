@@ -104,6 +104,9 @@ def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # typ
     model.write_bytes(whole)
     (folder / "other" / "config.json").write_text(json.dumps(config))
     assert "does not say how pixels are scaled" in cli("predict", "other", "new.npz").err
+    config["source"]["kind"] = "sounds"
+    (folder / "other" / "config.json").write_text(json.dumps(config))
+    assert "does not say what kind of data" in cli("predict", "other", "new.npz").err
 
 
 def test_the_model_can_be_loaded_from_python(trained: Path) -> None:

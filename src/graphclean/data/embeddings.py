@@ -1,6 +1,7 @@
 """Embeddings and labels from files: .npz, .npy, .csv and .parquet. Nothing pickled is ever loaded."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from .files import (
 )
 
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".parquet")
+UNNAMED = re.compile(r"Unnamed: \d+")
+"""What pandas calls a column without a name: row numbers, as its own `to_csv` writes them."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ def _read_table(
         if missing:
             raise InputError(f"{path}: no column {missing[0]!r} in it, which the run was made with")
         rest = list(columns)
+    else:
+        rest = [name for name in rest if not UNNAMED.fullmatch(name)]
     features, used, ignored = _feature_columns(path, table, rest)
     notes = [f"columns that hold no numbers were ignored: {', '.join(ignored[:5])}"] if ignored else []
     given = table[label] if labelled and label is not None else None
@@ -130,7 +135,7 @@ def _feature_columns(
             numeric[name] = values.to_numpy(dtype=np.float64, na_value=np.nan)
         elif _looks_like_list(values.iloc[0]):
             lists.append(name)
-        elif (parsed := _as_numbers(values)) is not None:
+        elif (parsed := _as_numbers(path, values)) is not None:
             numeric[name] = parsed
         else:
             ignored.append(name)
@@ -151,12 +156,25 @@ def _looks_like_list(value: Any) -> bool:
     return isinstance(value, list | np.ndarray) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 
-def _as_numbers(values: pd.Series) -> Numbers | None:
-    """A text column as numbers, NaN for empty cells; None if any other cell is not a number."""
+def _as_numbers(path: Path, values: pd.Series) -> Numbers | None:
+    """A text column as numbers, NaN for empty cells; None if it is no such column.
+
+    Where most cells are numbers but not all, it is refused: to ignore it would lose a feature.
+    """
     text = values.astype(str).str.strip()
     numbers = pd.to_numeric(text.mask(text == ""), errors="coerce")
-    stray = numbers.isna() & (text != "") & (text.str.lower() != "nan")
-    return None if bool(stray.any()) or bool(numbers.isna().all()) else numbers.to_numpy(dtype=np.float64)
+    if bool(numbers.isna().all()):
+        return None
+    stray = (numbers.isna() & (text != "") & (text.str.lower() != "nan")).to_numpy()
+    if stray.sum() > numbers.notna().sum():
+        return None
+    if stray.any():
+        row = int(stray.argmax())
+        raise InputError(
+            f"{path}: column {values.name!r} holds numbers, but {text.iloc[row]!r} in row {row} "
+            "(counted from 0); mend it, or drop the column"
+        )
+    return numbers.to_numpy(dtype=np.float64)
 
 
 def _stack_lists(path: Path, values: pd.Series, name: str) -> Numbers:

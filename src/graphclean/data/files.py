@@ -64,6 +64,8 @@ def guard(path: Path, read: Callable[[], T]) -> T:
         raise
     except MemoryError as error:
         raise InputError(f"{path}: too large for this machine's memory") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not text in UTF-8; save it as such") from error
     except READING as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "pickle" in reason.lower():

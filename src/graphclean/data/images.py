@@ -21,7 +21,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+UNREAD = {".heic", ".heif", ".avif"}
+"""Photos that are listed, but can't be read: to pass over them in silence would hide what telephones take."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
@@ -136,6 +138,8 @@ def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
                 folders.append(path)
             elif path.suffix.lower() in SUFFIXES:
                 yield path, _check_place(path, root)
+            elif path.suffix.lower() in UNREAD:
+                yield path, f"{path.suffix.lower()} is not read; convert it to .jpg or .png"
 
 
 def _check_link(link: Path, root: Path) -> str | None:
@@ -252,10 +256,14 @@ def find_column(path: Path, header: list[str], asked: str | None, usual: set[str
         return found[0]
     if found:
         which = ", ".join(header[place] for place in found)
-        raise InputError(f"{path}: more than one column could hold the {what} ({which}); say which")
+        raise InputError(
+            f"{path}: more than one column could hold the {what} ({which}); say which with --{what}-column"
+        )
     there = ", ".join(header) or "none"
     if asked is None:
-        raise InputError(f"{path}: say which column holds the {what}; there are: {there}")
+        raise InputError(
+            f"{path}: say which column holds the {what}, with --{what}-column; there are: {there}"
+        )
     near = difflib.get_close_matches(asked, header, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     raise InputError(f'{path} has no column "{asked}"; {hint}there are: {there}')

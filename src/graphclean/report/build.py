@@ -17,6 +17,7 @@ from ..runfolder import (
     POINTS,
     PROTOTYPES,
     SCORES,
+    VERDICT_NAMES,
     read_config,
     read_env,
     read_json,
@@ -33,7 +34,6 @@ from .page import render_page
 from .safe import count_bytes, to_json
 from .samples import (
     FLAGGED,
-    VERDICTS,
     Ints,
     Samples,
     as_columns,
@@ -127,7 +127,8 @@ def build_page(
             f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
             "random. All numbers above and below are of all of them."
         )
-    if pictures is not None and len(shown) < len(rows):
+    readable = int((~samples.where("unreadable"))[rows].sum())
+    if pictures is not None and len(shown) < readable:
         notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
     if plan is not None:
         plan = _within(plan, place)
@@ -142,9 +143,9 @@ def build_page(
         "run": str(run),
         "things": things,
         "classes": samples.classes,
-        "verdicts": VERDICTS,
+        "verdicts": VERDICT_NAMES,
         "meaning": MEANING,
-        "counts": {name: int(samples.where(name).sum()) for name in VERDICTS},
+        "counts": {name: int(samples.where(name).sum()) for name in VERDICT_NAMES},
         "right": summary.get("expected_right", {}),
         "total": len(samples),
         "map": plan,

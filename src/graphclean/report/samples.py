@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..runfolder import VERDICT_NAMES
 from .safe import count_bytes, to_json
 
-VERDICTS = ("keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable")
 FLAGGED = ("relabel", "ood", "uncertain")
 MOST_ROWS = 100_000
 MOST_BYTES = 13_000_000
@@ -33,7 +33,7 @@ class Samples:
     """−1 where there is none."""
     proposed: Ints
     verdict: Ints
-    """Places in VERDICTS."""
+    """Places in VERDICT_NAMES."""
     quality: Floats
     ood: Floats
     selected: npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ class Samples:
 
     def where(self, *verdicts: str) -> npt.NDArray[np.bool_]:
         """Which samples have one of these verdicts."""
-        return np.isin(self.verdict, [VERDICTS.index(name) for name in verdicts])
+        return np.isin(self.verdict, [VERDICT_NAMES.index(name) for name in verdicts])
 
     @property
     def sureness(self) -> Floats:
@@ -67,7 +67,7 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], similarity: Floats 
         there = verdicts[column].dropna().map(str).unique()
         names += sorted(set(there) - set(names))
     code = {name: place for place, name in enumerate(names)}
-    order = {name: place for place, name in enumerate(VERDICTS)}
+    order = {name: place for place, name in enumerate(VERDICT_NAMES)}
     wide = None
     readable = (verdicts["verdict"] != "unreadable").to_numpy()
     if similarity is not None and int(readable.sum()) == len(similarity):
@@ -155,8 +155,8 @@ def count_pairs(samples: Samples) -> list[list[int]]:
 
 
 def count_classes(samples: Samples) -> list[list[int]]:
-    """Of each class by its given label: samples by verdict, in the order of VERDICTS."""
-    table = np.zeros((len(samples.classes), len(VERDICTS)), dtype=np.int64)
+    """Of each class by its given label: samples by verdict, in the order of VERDICT_NAMES."""
+    table = np.zeros((len(samples.classes), len(VERDICT_NAMES)), dtype=np.int64)
     labelled = samples.given >= 0
     np.add.at(table, (samples.given[labelled], samples.verdict[labelled]), 1)
     return [[int(count) for count in row] for row in table]

@@ -16,6 +16,9 @@ MEANING = {
     "unreadable": "No image",
 }
 
+READ_BY = ("labels", "features_key", "labels_key", "label_column", "id_column", "path_column")
+"""What else a run may have been told of its data."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -45,8 +48,9 @@ def sum_up(run: Path, config: dict[str, Any], summary: dict[str, Any], samples: 
     """The summary of a run."""
     kind = str(config.get("source", {}).get("kind", "features"))
     counts = {name: int(samples.where(name).sum()) for name in MEANING}
+    named = int((samples.where("unlabelled") & samples.selected).sum())
     return Words(
-        _headline(counts, kind, len(samples)), _lead(summary, kind), _steps(run, config, counts, kind)
+        _headline(counts, kind, len(samples)), _lead(summary, kind), _steps(run, config, counts, kind, named)
     )
 
 
@@ -77,9 +81,9 @@ def _lead(summary: dict[str, Any], kind: str) -> str:
     )
 
 
-def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str) -> list[Step]:
+def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str, named: int) -> list[Step]:
+    """Of the unlabelled, `named` ones get a label when verdicts are carried out."""
     place = shlex.quote(str(run))
-    data = shlex.quote(str(config.get("source", {}).get("data")))
     flagged = counts["relabel"] + counts["ood"]
     judged = sum(counts.values()) - counts["unreadable"] - counts["unlabelled"]
     if judged and counts["uncertain"] == judged:
@@ -96,11 +100,12 @@ def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str)
                 f"graphclean review {place}",
             )
         )
-        removed = counts["ood"] + counts["unreadable"]
+        relabelled = counts["relabel"] + named
+        removed = counts["ood"] + counts["unreadable"] + counts["unlabelled"] - named
         steps.append(
             Step(
-                f"Carry it out: {counts['relabel']:,} relabelled, {removed:,} left out, the rest kept. Your "
-                "own files are never touched.",
+                f"Carry it out: {relabelled:,} relabelled, {removed:,} left out, the rest kept. "
+                "Your own files are never touched.",
                 f"graphclean apply {place}",
             )
         )
@@ -117,7 +122,15 @@ def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str)
         steps.append(
             Step(
                 "Judge new data by what was found here, or train a classifier of its own on it.",
-                f"graphclean predict {place} NEW\ngraphclean train {data}",
+                f"graphclean predict {place} NEW\ngraphclean train {_arguments(config)}",
             )
         )
     return steps
+
+
+def _arguments(config: dict[str, Any]) -> str:
+    """The data of a run and how it was read, as typed in a shell."""
+    source = config.get("source", {})
+    asked = [(f"--{name.replace('_', '-')}", source.get(name)) for name in READ_BY]
+    options = [word for option, value in asked if value is not None for word in (option, str(value))]
+    return shlex.join([str(source.get("data")), *options])

@@ -169,9 +169,7 @@ def _decide(
         return proposed, "relabelled", f"had no label, looks like {proposed}{far}"
     if verdict == "unlabelled":
         return None, "removed", f"had no label, and no class is sure enough{far}"
-    if verdict == "unreadable":
-        return None, "removed", "can't be read"
-    raise InputError(f"{VERDICTS}: damaged: there is no verdict {verdict}")
+    return None, "removed", "can't be read"
 
 
 def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[Any, str, str]:

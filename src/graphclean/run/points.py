@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,4 +38,5 @@ def _principal(z: Tensor) -> Tensor:
     from sklearn.decomposition import PCA
 
     wanted = min(DIMENSIONS, *z.shape)
-    return torch.as_tensor(PCA(wanted, random_state=0).fit_transform(z.numpy()), dtype=torch.float32)
+    with np.errstate(invalid="ignore"):  # where all samples are alike, PCA divides by how they differ
+        return torch.as_tensor(PCA(wanted, random_state=0).fit_transform(z.numpy()), dtype=torch.float32)

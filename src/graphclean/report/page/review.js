@@ -3,6 +3,8 @@
 const review = (() => {
   /** What holds for each row that was decided on, the latest last. */
   const states = new Map();
+  /** Rows of which a decision is on its way: a key pressed twice is one decision. */
+  const sending = new Set();
   const runRow = (row) => (rows.row ? rows.row[row] : row);
   const suspects = () => ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
   let bar = null;
@@ -14,6 +16,8 @@ const review = (() => {
   }
 
   async function send(row, kind, name = null) {
+    if (sending.has(row)) return;
+    sending.add(row);
     try {
       const now = await ask("/decide", { method: "POST", body: JSON.stringify({ row: runRow(row), kind, label: name }) });
       states.delete(row);
@@ -22,12 +26,18 @@ const review = (() => {
       show(row);
     } catch (error) {
       complain(error instanceof TypeError ? "Not saved: the server does not answer. Start graphclean review again." : `Not saved: ${error.message}`);
+    } finally {
+      sending.delete(row);
     }
   }
 
+  /** In the bar, and in an open dialog, which hides and silences the bar. */
   function complain(text) {
     bar.alarm.textContent = text;
     bar.alarm.hidden = !text;
+    const open = detail.isOpen() ? find("detail").querySelector(".actions") : null;
+    open?.querySelector("[role=alert]")?.remove();
+    if (text) open?.append(make("strong", { role: "alert" }, text));
   }
 
   /** Puts a row's state into every place that shows it. */
