@@ -157,16 +157,14 @@ def test_another_site_can_not_read_or_show_anything(ask: Asker) -> None:
     assert "Access-Control-Allow-Origin" not in ask("GET", "/decisions")[2]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", None, "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil.example@127.0.0.1", "[::1", "", None, "0.0.0.0"]
+)
 def test_a_name_pointed_at_this_machine_is_refused(ask: Asker, host: str | None) -> None:
     origin = f"http://{host}"
     assert ask("GET", f"/?token={TOKEN}", Host=host)[0] == 403
     assert ask("POST", "/decide", ACCEPT, Host=host, Origin=origin)[0] == 403
     assert ask.written == 0
-
-
-def test_a_host_that_is_none_is_answered(ask: Asker) -> None:
-    assert ask("GET", "/", Host="[::1")[0] == 400
 
 
 def test_localhost_is_a_name_of_this_machine(ask: Asker) -> None:

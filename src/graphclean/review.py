@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import re
 import secrets
 import sys
 import threading
@@ -19,7 +20,7 @@ from .report.build import build_page
 from .runfolder import read_config, require_finished
 
 HOST = "127.0.0.1"
-HERE = {"127.0.0.1", "localhost"}
+HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 """Names under which a browser may reach us; any other was pointed at this machine by someone else."""
 MOST_BYTES = 4096
 """Of a request's body."""
@@ -121,7 +122,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
             status = 200
         except Refused as refused:
             status, kind, content = refused.status, "text/plain; charset=utf-8", f"{refused}\n".encode()
-        except ValueError:  # an address or a host that is none
+        except ValueError:  # an address that is none
             status, kind, content = 400, "text/plain; charset=utf-8", b"not understood\n"
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
@@ -132,7 +133,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
     def _check_place(self) -> None:
         """Refuse a name that is not this machine's, and a request that another page makes."""
         host = self.headers.get("Host", "")
-        if urlsplit(f"//{host}").hostname not in HERE:
+        if not HERE.fullmatch(host):
             raise Refused(403, "not for this host")
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":

@@ -1,5 +1,6 @@
 """Hugging Face data sets: copies on disk for real, names with a stand-in for the hub."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,21 @@ def test_files_outside_the_table_are_opened_only_where_the_library_keeps_them(
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     images = read_photo_table(load_hub("name", None), Names())
     assert list(colours(images).values()) == [9, *["no bytes of an image"] * 3]
+
+
+@pytest.mark.parametrize("how", ["absolute", "up", "link"])
+def test_a_saved_copy_that_names_a_file_elsewhere_is_refused(tmp_path: Path, how: str) -> None:
+    for name in ("ours", "theirs"):
+        columns = {"image": [{"bytes": encoded(9), "path": None}] * 2, "label": ["x", "y"]}
+        features = datasets.Features(image=datasets.Image(), label=datasets.Value("string"))
+        datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / name)
+    (stranger,) = (tmp_path / "theirs").glob("*.arrow")
+    state = tmp_path / "ours" / "state.json"
+    named = {"absolute": str(stranger), "up": f"../theirs/{stranger.name}", "link": "link.arrow"}[how]
+    (tmp_path / "ours" / "link.arrow").symlink_to(stranger)
+    state.write_text(json.dumps({**json.loads(state.read_text()), "_data_files": [{"filename": named}]}))
+    with pytest.raises(InputError, match=r"state\.json: names a file that is not in its folder: .*\.arrow$"):
+        load_saved(tmp_path / "ours", None)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

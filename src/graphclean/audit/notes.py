@@ -33,14 +33,16 @@ def label_notes(labels: Labels) -> list[str]:
         )
     missing = int((labels.codes < 0).sum())
     if missing:
-        notes.append(f"{missing} samples are unlabelled: they get a proposal, and no verdict on a label")
+        samples = "1 sample is" if missing == 1 else f"{missing} samples are"
+        notes.append(f"{samples} unlabelled: a proposal is made, and no verdict on a label")
     return notes
 
 
 def id_notes(ids: Sequence[str]) -> list[str]:
     """Ids that stand more than once."""
     extra = len(ids) - len(set(ids))
-    return [f"{extra} ids are repeats of an earlier one; rows stay in input order"] if extra else []
+    repeats = "1 id is a repeat" if extra == 1 else f"{extra} ids are repeats"
+    return [f"{repeats} of an earlier one; rows stay in input order"] if extra else []
 
 
 def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
@@ -48,7 +50,8 @@ def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
     extra = len(copies.node) - len(copies.first)
     if extra == 0:
         return []
-    notes = [f"{extra} rows are exact copies of an earlier one; copies do not vote for each other"]
+    rows = "1 row is an exact copy" if extra == 1 else f"{extra} rows are exact copies"
+    notes = [f"{rows} of an earlier one; copies do not vote for each other"]
     labelled = np.flatnonzero(labels.codes >= 0)
     frame = pd.DataFrame({"node": copies.node[labelled], "label": labels.codes[labelled], "row": labelled})
     frame = frame.drop_duplicates(["node", "label"])

@@ -1,5 +1,6 @@
 """Hugging Face data sets: by name, or a copy that `save_to_disk` left; behind the extra `hf`."""
 
+import json
 import logging
 import os
 import re
@@ -75,10 +76,23 @@ def load_hub(name: str, split: str | None) -> HubTable:
 
 
 def load_saved(folder: Path, split: str | None) -> HubTable:
-    """What `save_to_disk` left in a folder."""
+    """What `save_to_disk` left in a folder; the files that it names must lie in it."""
     library = _library()
+    for state in (folder / "state.json", *sorted(folder.glob("*/state.json"))):
+        if state.is_file():
+            _check_files(state)
     found = _guard(str(folder), lambda: library.load_from_disk(str(folder)))
     return HubTable(str(folder), _one_split(str(folder), found, split))
+
+
+def _check_files(state: Path) -> None:
+    try:
+        named = [entry["filename"] for entry in json.loads(state.read_text("utf-8"))["_data_files"]]
+        outside = [name for name in named if Path(name).name != name or (state.parent / name).is_symlink()]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{state}: damaged, or not by save_to_disk") from error
+    if outside:
+        raise InputError(f"{state}: names a file that is not in its folder: {outside[0]}")
 
 
 def _one_split(source: str, found: Any, split: str | None) -> Any:

@@ -82,10 +82,13 @@ const review = (() => {
     const button = (kind, text, key, title) => make("button", { type: "button", class: "button", "data-kind": kind, "aria-keyshortcuts": key, title, on: { click: () => send(row, kind) } }, text);
     if (yes) box.append(button("accept", yes, "A", `it is ${verdict(row) === "uncertain" || verdict(row) === "keep" ? given(row) : looks(row)} (A)`));
     if (no) box.append(button("reject", no, "R", `it is ${given(row)}, as labelled (R)`));
+    // The classes come when they are asked for: a thousand of them on every card would be slow.
+    const fill = () => {
+      if (other.length === 2) other.append(...facts.classes.map((name, place) => make("option", { value: place }, name)));
+    };
     const other = make("select", { "aria-label": "Another label", "aria-keyshortcuts": "L", "data-kind": "label",
-      on: { change: () => (other.value === "none" ? send(row, "remove") : send(row, "label", facts.classes[Number(other.value)])) } },
-    make("option", { value: "", disabled: true, selected: true }, "Other…"), make("option", { value: "none" }, "no class"),
-    ...facts.classes.map((name, place) => make("option", { value: place }, name)));
+      on: { focus: fill, pointerdown: fill, change: () => (other.value === "none" ? send(row, "remove") : send(row, "label", facts.classes[Number(other.value)])) } },
+    make("option", { value: "", disabled: true, selected: true }, "Other…"), make("option", { value: "none" }, "no class"));
     box.append(other);
     return box;
   }
