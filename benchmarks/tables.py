@@ -80,6 +80,18 @@ def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
 
 
+def one_core() -> str:
+    """The same time on a single core, where neither waits for threads."""
+    result = load("audit-one-core")
+    if result is None:
+        return "On a single core: not run."
+    times = (
+        f"{entry['clean']:.2f} s for `clean`, {entry['cleanlab']:.2f} s for cleanlab ({SETS[group].split(',')[0]})"
+        for group, entry in result["seconds"].items()
+    )
+    return f"Seconds on two cores, which slow logistic regression down; on a single one: {'; '.join(times)}."
+
+
 def audit_section(result: dict[str, Any]) -> str:
     rows = []
     for group, entry in result["summary"].items():
@@ -111,8 +123,7 @@ The same features (EfficientNet-Lite0), the same noise draws; means over the dra
 for label issues and outliers; an outlier is its OOD verdict. "Best" may choose C, filter (default or
 `predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and per draw, by the
 truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean` with
-its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest); other work ran
-on the machine at the same time.
+its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest). {one_core()}
 
 {table(["set", "", *COLUMNS.values()], rows)}
 
@@ -349,7 +360,7 @@ def headline() -> str:
                     [SETS[group] if who == "ours" else "", name, *cells, f"{entry[who]['seconds']:.2f}"]
                 )
     parts = [table(["", "", "mislabel F1", "any-issue F1", "labels right", "OOD AUROC", "seconds"], rows)]
-    sentences = []
+    sentences = [one_core()] if audit is not None else []
     demo = load("demo")
     if demo is not None:
         told = {}
