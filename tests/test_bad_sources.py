@@ -83,7 +83,7 @@ def test_what_can_be_used_is_and_the_rest_is_listed(cli, here: Path) -> None:  #
     assert done.code == 0
     assert "1 photo can't be read, listed in unreadable.csv: c (no such file)" in done.err
     assert "11 ids are repeats of an earlier one" in done.err
-    assert "1 samples are unlabelled" in done.err
+    assert "1 sample is unlabelled" in done.err
     verdicts = pd.read_parquet(here / "run/verdicts.parquet")
     assert verdicts.id.tolist() == [row[2] for row in rows]
     assert set(verdicts.given_label.dropna()) == {"=1+1", "007"}
