@@ -7,6 +7,7 @@ import pickle
 import pickletools
 import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,19 @@ def python2_pickle(value: Any) -> bytes:
     return bytes(content).replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
 
 
-def cifar_files(count: int = 4, named: NamedSet = SETS["cifar10"]) -> dict[str, bytes]:
-    """The batches of a small CIFAR, `count` images each."""
+def cifar_files(
+    count: int = 4,
+    named: NamedSet = SETS["cifar10"],
+    draw: Callable[[np.ndarray, int], np.ndarray] = lambda labels, seed: pixels(len(labels), seed=seed),
+) -> dict[str, bytes]:
+    """The batches of a small CIFAR, `count` images each, drawn from their labels and a seed."""
     batches = named.batches
     assert batches is not None
     names = list(named.classes or (f"class {i}" for i in range(named.n_classes)))
     files = {batches.meta: python2_pickle({batches.names_key: names, "num_vis": 3072})}
     for number, name in enumerate(name for split in batches.splits.values() for name in split):
         labels = [(number + i) % named.n_classes for i in range(count)]
-        data = pixels(count, seed=number).reshape(count, -1)
+        data = draw(np.array(labels), number).reshape(count, -1)
         files[name] = python2_pickle({"data": data, batches.label_key: labels, "batch_label": name})
     return files
 
