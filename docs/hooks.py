@@ -60,7 +60,7 @@ def presets_list() -> str:
 def commands_list() -> str:
     """Every command with its arguments and options."""
     parts = []
-    for name, command in _walk("graphclean", typer.main.get_command(app)):
+    for name, command in walk("graphclean", typer.main.get_command(app)):
         about = inspect.cleandoc(command.help or "")
         rows = [f"| {_named(parameter)} | {_cell(parameter.help or '')} |" for parameter in _shown(command)]
         table = "\n".join(["| argument or option | meaning |", "|---|---|", *rows]) if rows else ""
@@ -75,14 +75,14 @@ MAKERS: dict[str, Callable[..., str]] = {
 }
 
 
-def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+def walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """The commands that do something, groups left out."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield name, command
         return
     for word, child in inner.items():
-        yield from _walk(f"{name} {word}", child)
+        yield from walk(f"{name} {word}", child)
 
 
 def _shown(command: Any) -> list[Any]:

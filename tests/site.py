@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"sh", "python", "text", "toml"}
 
-FENCE = re.compile(r"(?:<!-- (?P<mark>not run|printed)(?:: (?P<why>[^>]+))? -->\n)?```(?P<language>\w*)\n")
+FENCE = re.compile(r"(?P<printed><!-- printed -->\n)?```(?P<language>\w*)\n")
+INLINE = re.compile(r"`([^`]+)`")
 GIVEN = re.compile(r"<!-- given: (.+) -->")
 
 IMAGES = 120
@@ -28,9 +29,8 @@ class Block:
 
     language: str
     text: str
-    mark: str | None
-    """`not run`, or `printed`: what the Python block before it prints."""
-    why: str | None
+    printed: bool
+    """Whether it is what the Python block before it prints."""
 
     @property
     def commands(self) -> list[list[str]]:
@@ -40,22 +40,27 @@ class Block:
 
 @dataclass(frozen=True)
 class SitePage:
-    """A page of the docs: its blocks, and the runs that are there when it begins."""
+    """A page of the docs."""
 
-    blocks: list[Block] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)
+    blocks: list[Block]
+    given: list[str]
+    """What is there when it begins."""
+    inline: list[str]
+    """Code in its prose and tables."""
 
 
 def read_page(path: Path) -> SitePage:
     """Take a page apart."""
     text = path.read_text()
-    blocks, at = [], 0
+    blocks, prose, at = [], "", 0
     while found := FENCE.search(text, at):
+        prose += text[at : found.start()]
         at = text.index("\n```", found.end() - 1)
-        blocks.append(Block(found["language"], text[found.end() : at], found["mark"], found["why"]))
+        blocks.append(Block(found["language"], text[found.end() : at], bool(found["printed"])))
         at += len("\n```")
     given = GIVEN.search(text)
-    return SitePage(blocks, given[1].split() if given else [])
+    inline = [" ".join(code.split()) for code in INLINE.findall(prose + text[at:])]
+    return SitePage(blocks, given[1].split() if given else [], inline)
 
 
 def write_data(folder: Path) -> None:

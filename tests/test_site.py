@@ -1,37 +1,56 @@
 """Every command and every Python block of the docs runs, and the site holds together."""
 
-import ast
-import importlib
 import importlib.util
 import io
+import json
+import os
+import pkgutil
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
 import typer
 
+from graphclean.bench.cells import CELLS
 from graphclean.cli import app, main
-from graphclean.errors import DataWarning
+from graphclean.config import Config, apply_settings
+from graphclean.data.registry import SETS, NamedSet
+from graphclean.decisions import DecisionLog
+from graphclean.errors import DataWarning, InputError
 from graphclean.plotting import KINDS
 
+from .embed.fakes import fake_timm
 from .site import LANGUAGES, PAGES, ROOT, Block, SitePage, read_page, write_data
+from .standins import (
+    fake_sentence_transformers,
+    load_dataset,
+    makers_server,
+    short_preset,
+    small_cells,
+    write_browser,
+)
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
 
-QUICK = ["--set", "learn.epochs=2"]
-"""Added to every command that trains."""
-GIVEN = {"runs/train-clean": ["clean", "photos/train"]}
-"""Runs that pages may begin with, and how they are made."""
+QUICK = ["--set", "learn.epochs=2", "--set", "learn.warmup=1"]
+"""For hours of training: added to `train` and `demo`."""
+BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+"""Pages that are no part of the site."""
+PLACEHOLDERS = ("…", "VALUE")
 
 
 def load(name: str) -> ModuleType:
@@ -46,20 +65,56 @@ def load(name: str) -> ModuleType:
 
 
 def run_command(words: list[str]) -> None:
+    """As typed, but quick; a review is a process of its own, and ended by Ctrl-C."""
+    if words[0] == "review" and "--merge" not in words:
+        run_review(words)
+        return
     quick = QUICK if words[0] in ("train", "demo") else []
     with pytest.raises(SystemExit) as stop:
         main([*words, *quick])
     assert stop.value.code == 0, f"graphclean {' '.join(words)}"
 
 
-def check_command(words: list[str]) -> None:
-    """Every argument and option exists and has a possible value; nothing is run."""
-    command: Any = typer.main.get_command(app)
-    context: Any = None
-    while hasattr(command, "commands"):
-        context = command.make_context(words[0], [], parent=context, resilient_parsing=True)
-        command, words = command.commands[words[0]], words[1:]
-    command.make_context(command.name, list(words), parent=context)
+def run_review(words: list[str]) -> None:
+    """Serve the page, look at it, accept the first verdict as its button does, and press Ctrl-C."""
+    browser = write_browser(Path.cwd())
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "BROWSER": str(browser)}
+    command = [sys.executable, "-m", "graphclean", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            assert first.startswith("Review: http://127.0.0.1:"), first
+            address = first.split()[1]
+            place, _, token = address.partition("/?token=")
+            with urlopen(address, timeout=20) as page:
+                assert b'"mode":"review"' in page.read()
+            assert "--open" not in words or browser.with_name("opened").read_text() == address
+            headers = {"X-Token": token, "Origin": place, "Content-Type": "application/json"}
+            content = json.dumps({"row": 0, "kind": "accept"}).encode()
+            with urlopen(Request(f"{place}/decide", content, headers), timeout=20) as answer:
+                assert json.load(answer)["kind"] == "accept"
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "1 sample decided" in out
+
+
+def second_review() -> None:
+    """Someone else's copy of the run, in which two samples were taken out."""
+    shutil.copytree("runs/train-clean", "theirs")
+    with DecisionLog(Path("theirs")) as log:
+        for row in (0, 1):
+            log.add(log.samples.decide(row, "remove", by="Bob"))
+
+
+GIVEN: dict[str, Callable[[], None]] = {
+    "runs/train-clean": lambda: run_command(["clean", "photos/train", "--quiet"]),
+    "theirs": second_review,
+}
+"""Folders that pages may begin with, and how they are made."""
 
 
 def check_other(words: list[str]) -> None:
@@ -76,14 +131,6 @@ def check_other(words: list[str]) -> None:
         assert (ROOT / words[1]).is_file()
 
 
-def check_python(text: str) -> None:
-    """It is Python, and what it imports of graphclean exists."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("graphclean"):
-            module = importlib.import_module(node.module or "")
-            assert [name.name for name in node.names if not hasattr(module, name.name)] == []
-
-
 def numbers_apart(text: str) -> tuple[list[str], list[float]]:
     number = re.compile(r"\d+(?:\.\d+)?")
     return number.sub("#", text).split(), [float(found) for found in number.findall(text)]
@@ -97,38 +144,59 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(data: Path) -> dict[str, Path]:
-    """Given runs that were made already."""
-    del data
-    return {}
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pages begin with, once it was made."""
+    return tmp_path_factory.mktemp("given")
+
+
+@pytest.fixture(scope="module")
+def published() -> Iterator[dict[str, NamedSet]]:
+    with makers_server() as entries:
+        yield entries
 
 
 @pytest.fixture
-def world(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[Path]:
-    """A folder of its own for each page."""
+def world(
+    data: Path,
+    published: dict[str, NamedSet],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+) -> Iterator[Path]:
+    """A folder of its own for each page, and stand-ins for what can't be had."""
     del one_thread
     folder = tmp_path / "world"
     shutil.copytree(data, folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("GRAPHCLEAN_DATA", str(tmp_path / "no-data"))
+    monkeypatch.setenv("GRAPHCLEAN_DATA", str(tmp_path / "sets"))
+    monkeypatch.delenv("GRAPHCLEAN_CACHE", raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name, named in published.items():
+        monkeypatch.setitem(SETS, name, named)
+    for name, cell in small_cells().items():
+        monkeypatch.setitem(CELLS, name, cell)
+    monkeypatch.setattr("graphclean.bench.cells.load_preset", short_preset)
+    modules = fake_timm(["convnext_tiny", "resnet50"])
+    modules["sentence_transformers"] = fake_sentence_transformers()
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     with torch.random.fork_rng():
         yield folder
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_blocks_run(path: Path, world: Path, runs: dict[str, Path]) -> None:
+def test_blocks_run(path: Path, world: Path, given: Path) -> None:
     page = read_page(path)
-    give(page, world, runs)
+    give(page, world, given)
     scope: dict[str, Any] = {"__name__": "docs"}
     printed = ""
     for block in page.blocks:
         assert block.language in LANGUAGES, block.text
         if block.language == "text":
             assert not re.search(r"^\$ ", block.text, re.MULTILINE), "commands go into blocks of their own"
-        if block.mark == "printed":
+        if block.printed:
             check_printed(block, printed)
-        elif block.language == "python" and block.mark == "not run":
-            check_python(block.text)
         elif block.language == "python":
             out = io.StringIO()
             with redirect_stdout(out), warnings.catch_warnings():
@@ -137,22 +205,20 @@ def test_blocks_run(path: Path, world: Path, runs: dict[str, Path]) -> None:
             printed = out.getvalue()
         elif block.language == "sh":
             for words in block.commands:
-                if words[0] != "graphclean":
-                    check_other(words)
-                elif block.mark == "not run":
-                    check_command(words[1:])
-                else:
+                if words[0] == "graphclean":
                     run_command(words[1:])
+                else:
+                    check_other(words)
 
 
-def give(page: SitePage, world: Path, runs: dict[str, Path]) -> None:
-    """Put the runs a page begins with into its folder; each is made once."""
+def give(page: SitePage, world: Path, given: Path) -> None:
+    """Put what a page begins with into its folder; each is made once."""
     for name in page.given:
-        if name not in runs:
-            run_command([*GIVEN[name], "--quiet"])
-            runs[name] = world / name
-        elif runs[name] != world / name:
-            shutil.copytree(runs[name], world / name)
+        if (given / name).exists():
+            shutil.copytree(given / name, world / name)
+        else:
+            GIVEN[name]()
+            shutil.copytree(world / name, given / name)
 
 
 def check_printed(block: Block, printed: str) -> None:
@@ -162,31 +228,84 @@ def check_printed(block: Block, printed: str) -> None:
     assert now == pytest.approx(numbers, abs=0.03)
 
 
-def test_what_is_not_run_says_why() -> None:
-    marks = [
-        line
-        for path in PAGES
-        for line in path.read_text().splitlines()
-        if "not run" in line and "<!--" in line
-    ]
-    assert marks
-    assert all(re.fullmatch(r"<!-- not run: [^>]{8,} -->", line) for line in marks)
-    blocks = [block for path in PAGES for block in read_page(path).blocks]
-    assert len(marks) == sum(block.mark == "not run" for block in blocks), (
-        "a mark stands right before its block"
-    )
+@pytest.mark.parametrize("path", [*PAGES, *BESIDE], ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_in_prose_is_right(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of it is run, but commands, options, settings, targets and names must exist."""
+    wrong = [code for code in read_page(path).inline if not is_right(code)]
+    capsys.readouterr()  # --help prints
+    assert wrong == []
 
 
-def test_a_wrong_option_is_noticed() -> None:
-    check_command(["bench", "run", "cifar10/sym50", "--seeds", "0", "1"])
-    with pytest.raises(Exception, match="--sedes"):
-        check_command(["bench", "run", "cifar10/sym50", "--sedes", "0"])
+@cache
+def all_commands() -> dict[str, Any]:
+    return dict(load("hooks").walk("graphclean", typer.main.get_command(app)))
+
+
+def is_right(code: str) -> bool:
+    commands = all_commands()
+    if code.startswith("graphclean "):
+        code = code.replace("graphclean COMMAND", "graphclean clean")
+        return any(
+            code == name or (code.startswith(f"{name} ") and accepts(command, code.removeprefix(name)))
+            for name, command in commands.items()
+        )
+    if re.fullmatch(r"--[\w-]+", code):
+        return any(code in option.opts for command in commands.values() for option in command.params)
+    if re.search(r"(^| )--\w", code):
+        return any(accepts(command, code) for command in commands.values())
+    if re.match(r"(make|python) [a-z]", code):
+        check_other(code.split())
+    if re.fullmatch(r"graphclean(\.\w+)+", code):
+        pkgutil.resolve_name(code)
+    return True
+
+
+def accepts(command: Any, text: str) -> bool:
+    """Whether a command takes these words, when what they leave out in front is added."""
+    words = shlex.split(text)
+    for missing in range(3):
+        try:
+            context = command.make_context(command.name, [*["x"] * missing, *words])
+        except typer.Exit:  # help was asked for
+            return True
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # not of wrong usage
+                raise
+        else:
+            return all(is_setting(text) for text in context.params.get("settings") or [])
+    return False
+
+
+def is_setting(text: str) -> bool:
+    name, _, value = text.partition("=")
+    if value in PLACEHOLDERS:
+        return name in [f"{part}.{key}" for part, keys in Config().to_dict().items() for key in keys]
+    try:
+        apply_settings(Config(), [text])
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("graphclean bench run cifar10/sym50 --seeds 0 1", "graphclean bench run cifar10/sym50 --sedes 0"),
+        ("graphclean predict RUN DATA", "graphclean foretell RUN DATA"),
+        ("--detector prototypes", "--detector prototype"),
+        ("--data-root", "--dataroot"),
+        ("--resume --set ood.zeta=…", "--resume --set ood.eta=…"),
+        ("--set learn.flip=false", "--set learn.flip=never"),
+        ("images.npy --labels labels.csv", "images.npy --label labels.csv"),
+    ],
+)
+def test_wrong_code_in_prose_is_noticed(right: str, wrong: str) -> None:
+    assert is_right(right)
+    assert not is_right(wrong)
 
 
 def test_tables_of_settings_name_every_setting_with_its_reason() -> None:
     hooks = load("hooks")
-    from graphclean.config import Config
-
     for section, values in Config().to_dict().items():
         table = hooks.settings_table(section)
         assert len(table.splitlines()) == 2 + len(values)

@@ -146,16 +146,17 @@ def show_review(address: str, path: Path) -> None:
 
 def show_reviewed(count: int, run: Path) -> None:
     """How many decisions there are, and what to do with them."""
-    console = _console()
-    console.print(
-        f"\n{count:,} samples decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
+    samples = "sample" if count == 1 else "samples"
+    _console().print(
+        f"\n{count:,} {samples} decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
     )
 
 
 def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> None:
     """What another reviewer's file brought, and where the two differ."""
     console = _console()
-    console.print(f"{added:,} decisions taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    decisions = "decision" if added == 1 else "decisions"
+    console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
     if conflicts:
         table = plain_table("id", "ours", "theirs", "taken (the later)")
         for conflict in conflicts:

@@ -6,6 +6,8 @@ import json
 import pickle
 import pickletools
 import tarfile
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,15 +61,19 @@ def python2_pickle(value: Any) -> bytes:
     return bytes(content).replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
 
 
-def cifar_files(count: int = 4, named: NamedSet = SETS["cifar10"]) -> dict[str, bytes]:
-    """The batches of a small CIFAR, `count` images each."""
+def cifar_files(
+    count: int = 4,
+    named: NamedSet = SETS["cifar10"],
+    draw: Callable[[np.ndarray, int], np.ndarray] = lambda labels, seed: pixels(len(labels), seed=seed),
+) -> dict[str, bytes]:
+    """The batches of a small CIFAR, `count` images each, drawn from their labels and a seed."""
     batches = named.batches
     assert batches is not None
     names = list(named.classes or (f"class {i}" for i in range(named.n_classes)))
     files = {batches.meta: python2_pickle({batches.names_key: names, "num_vis": 3072})}
     for number, name in enumerate(name for split in batches.splits.values() for name in split):
         labels = [(number + i) % named.n_classes for i in range(count)]
-        data = pixels(count, seed=number).reshape(count, -1)
+        data = draw(np.array(labels), number).reshape(count, -1)
         files[name] = python2_pickle({"data": data, batches.label_key: labels, "batch_label": name})
     return files
 
@@ -100,18 +106,25 @@ def tar(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
     return stream.getvalue()
 
 
-def tiny_files() -> dict[str, bytes]:
-    """TinyImageNet's own layout: 2 classes of 3 training images, 2 validation images, 1 test image."""
-    images = pixels(9, side=64, seed=1)
+def zipped(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return stream.getvalue()
+
+
+def tiny_files(each: int = 3) -> dict[str, bytes]:
+    """TinyImageNet's own layout: 2 classes of `each` training images, 2 validation images, 1 test image."""
+    *train, first, second, test = [encode(image, "JPEG") for image in pixels(2 * each + 3, side=64, seed=1)]
     files = {}
-    for place in range(6):
-        wnid = f"n0{place // 3}"
-        files[f"train/{wnid}/images/{wnid}_{place % 3}.JPEG"] = encode(images[place], "JPEG")
+    for place, image in enumerate(train):
+        wnid = f"n0{place // each}"
+        files[f"train/{wnid}/images/{wnid}_{place % each}.JPEG"] = image
     files["train/n00/n00_boxes.txt"] = b"n00_0.JPEG\t0\t0\t1\t1\n"
-    files["val/images/val_0.JPEG"] = encode(images[6], "JPEG")
-    files["val/images/val_1.JPEG"] = encode(images[7], "JPEG")
+    files |= {"val/images/val_0.JPEG": first, "val/images/val_1.JPEG": second}
     files["val/val_annotations.txt"] = b"val_0.JPEG\tn01\t0\t0\t1\t1\nval_1.JPEG\tn00\t0\t0\t1\t1\n"
-    files["test/images/test_0.JPEG"] = encode(images[8], "JPEG")
+    files["test/images/test_0.JPEG"] = test
     return {f"tiny-imagenet-200/{name}": content for name, content in files.items()}
 
 

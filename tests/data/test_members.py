@@ -2,7 +2,6 @@
 
 import io
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,9 @@ from graphclean.data.registry import SETS
 from graphclean.data.resize import to_array
 from graphclean.errors import InputError
 
-from .builders import encode, pixels, tar, tiny_files, write_files
+from .builders import encode, pixels, tar, tiny_files, write_files, zipped
 
 TINY, PLACES = SETS["tinyimagenet"].folders, SETS["places365"].folders
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name, content in files.items():
-            file.writestr(name, content)
-    return stream.getvalue()
 
 
 def forms(tmp_path: Path, files: dict[str, bytes]) -> list[Path]:

@@ -24,8 +24,8 @@ from .builders import (
     with_files,
     write_files,
     write_table,
+    zipped,
 )
-from .test_members import zipped
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
 NEAR = Path(__file__).parents[3] / "shared" / "data"

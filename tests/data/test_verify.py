@@ -10,8 +10,16 @@ from graphclean.data.registry import SETS
 from graphclean.data.verify import verify_set
 from graphclean.errors import InputError
 
-from .builders import cifar_files, pixels, tiny_files, with_archive, with_files, write_files, write_table
-from .test_members import zipped
+from .builders import (
+    cifar_files,
+    pixels,
+    tiny_files,
+    with_archive,
+    with_files,
+    write_files,
+    write_table,
+    zipped,
+)
 
 TINY = replace(SETS["tinyimagenet"], splits={"train": 6, "val": 2})
 SMALL = replace(SETS["cifar100"], splits={"train": 4, "test": 2})

@@ -1,13 +1,12 @@
 """Networks of timm as embedders and as trunks: with a stand-in, and for real where timm can be imported."""
 
 import sys
-import types
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphclean.backbones import Backbone, require_timm
 from graphclean.embed import load_embedder
@@ -18,55 +17,15 @@ from graphclean.learn.networks import TimmNetwork, build_network, require_networ
 from graphclean.learn.settings import LearnSettings
 from graphclean.learn.views import scale
 
-MEAN, STD = (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)
-
-
-class StandIn(nn.Module):
-    """A model such as timm's: a map, then a head that pools and, with classes, classifies."""
-
-    def __init__(self, in_chans: int, num_classes: int, pretrained: bool) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(in_chans, 6, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(6)
-        self.fc = nn.Linear(6, num_classes) if num_classes else nn.Identity()
-        if pretrained:
-            nn.init.constant_(self.conv.weight, 0.25)
-
-    def forward_features(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x))  # type: ignore[no-any-return]
-
-    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        pooled = x.mean((2, 3))
-        return pooled if pre_logits else self.fc(pooled)
+from .fakes import MEAN, STD, StandIn, fake_timm
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for timm; what models were asked of it."""
     made: list[dict[str, Any]] = []
-    timm, data = types.ModuleType("timm"), types.ModuleType("timm.data")
-
-    def create_model(
-        name: str, *, pretrained: bool, num_classes: int, in_chans: int, **more: Any
-    ) -> nn.Module:
-        made.append({"name": name, "pretrained": pretrained, **more})
-        if name == "tiny.gone":
-            raise RuntimeError("no weights\nat all")
-        return StandIn(in_chans, num_classes, pretrained)
-
-    stand_ins = {
-        "data": data,
-        "create_model": create_model,
-        "is_model": lambda name: name.split(".")[0] in ("tiny", "fixed"),
-        "list_models": lambda: ["tiny", "fixed"],
-        "get_pretrained_cfg": lambda name: types.SimpleNamespace(fixed_input_size=name == "fixed"),
-    }
-    for name, value in stand_ins.items():
-        setattr(timm, name, value)
-    config = {"input_size": (3, 20, 20), "mean": MEAN, "std": STD}
-    data.resolve_model_data_config = lambda _: config  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setitem(sys.modules, "timm.data", data)
+    for name, module in fake_timm(["tiny", "fixed"], fixed=["fixed"], made=made).items():
+        monkeypatch.setitem(sys.modules, name, module)
     return made
 
 
