@@ -75,7 +75,8 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     for _ in range(5):
         trainer._run_epoch()
     step = [2 * trainer.batch, 2 * trainer._places([-(-reports[-1].selected // steps)])[0]]
-    alone = timed(trainer, lambda: pass_alone(trainer, step), repeats=50)
+    inputs = [make_batch(trainer, n) for n in step]
+    alone = timed(trainer, lambda: pass_alone(trainer, inputs), repeats=50)
     epoch = statistics.median(report.seconds for report in reports)
     cleaning = statistics.median(report.clean_seconds for report in reports)
     through = 2 * len(trainer.inputs) + 2 * reports[-1].selected
@@ -96,12 +97,14 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     return found
 
 
-def pass_alone(trainer: Trainer, sizes: list[int]) -> None:
+def make_batch(trainer: Trainer, n: int) -> torch.Tensor:
+    """Normal numbers in the shape and layout of a batch."""
+    batch = torch.randn(n, *trainer.inputs.shape, device=trainer.device)
+    return batch.contiguous(memory_format=torch.channels_last) if trainer.device.type == "cuda" else batch
+
+
+def pass_alone(trainer: Trainer, batches: list[torch.Tensor]) -> None:
     """A step's batches through the network, back, and an update: no views, no mixup, no losses of ours."""
-    shape = trainer.inputs.shape
-    batches = [torch.randn(n, *shape, device=trainer.device) for n in sizes]
-    if trainer.device.type == "cuda":
-        batches = [batch.contiguous(memory_format=torch.channels_last) for batch in batches]
     with trainer._precision():
         outputs = trainer._pass(batches)
     trainer.optimiser.zero_grad(set_to_none=True)
@@ -123,14 +126,14 @@ def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[d
         trainer.cleaner = GraphCleaner(trainer.labels, trainer.n_classes, trainer.graph)
         reports: list[Any] = []
         trainer.on_epoch = lambda report, _, reports=reports: reports.append(report)
-        for _ in range(3):
+        for _ in range(5):
             trainer._run_epoch()
-        last = reports[-1]
+        # Medians, since an epoch in which a new size of the selected set occurs compiles for it.
         part = {
             "samples": n,
-            "selected": last.selected,
-            "epoch": last.seconds,
-            "cleaning": last.clean_seconds,
+            "selected": reports[-1].selected,
+            "epoch": statistics.median(report.seconds for report in reports),
+            "cleaning": statistics.median(report.clean_seconds for report in reports),
         }
         print(part, flush=True)
         found.append(part)
