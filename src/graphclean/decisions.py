@@ -86,7 +86,10 @@ class Samples:
         for number, decision in enumerate(decisions, 1):
             here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
             if not here:
-                raise InputError(f"{path}, decision {number}: {decision.id} is not a sample of this run")
+                raise InputError(
+                    f"{path}, decision {number}: {decision.id} is not a sample of this run; take the line "
+                    "out, or the file, if it belongs to another run"
+                )
             if decision.kind not in KINDS:
                 raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
@@ -105,7 +108,7 @@ def read_decisions(path: Path) -> list[Decision]:
         try:
             decisions.append(_parse(json.loads(line)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}, line {number}: not a decision") from error
+            raise InputError(f"{path}, line {number}: not a decision; take the line out") from error
     return decisions
 
 
@@ -129,6 +132,14 @@ def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
         if stack:
             told[decision.row] = stack
     return {row: stack[-1] for row, stack in told.items()}
+
+
+def read_decided(run: Path) -> dict[int, Decision]:
+    """What people decided on the samples of a run, by row."""
+    decisions = read_decisions(run / DECISIONS)
+    if decisions:
+        Samples.read(run).check(decisions, run / DECISIONS)
+    return settle(decisions)
 
 
 class DecisionLog:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from graphclean.decisions import DecisionLog
+from graphclean.errors import InputError
 from graphclean.report import build
 from graphclean.report import samples as sampling
 from graphclean.report.build import build_page, write_report
@@ -179,3 +180,12 @@ def test_the_report_tells_that_people_decided(tmp_path: Path) -> None:
     with DecisionLog(run) as log:
         log.add(log.samples.decide(1, "accept"))
     assert any("Reviewed by people: 1." in note for note in build_page(run)[1])
+
+
+def test_decisions_of_another_run_are_not_counted_but_refused(tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", 80)
+    with DecisionLog(other) as log:
+        log.add(log.samples.decide(70, "accept"))
+    (other / "decisions.jsonl").rename(run / "decisions.jsonl")
+    with pytest.raises(InputError, match="not a sample of this run; take the line out"):
+        build_page(run)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from graphclean.report.samples import read_samples
-from graphclean.report.words import Words, sum_up
+from graphclean.report.words import Words, sum_up, train_again
 
 
 def words(counts: dict[str, int], kind: str = "photos", run: str = "runs/x", **summary: Any) -> Words:
@@ -70,3 +70,13 @@ def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:
 def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:
     assert not any("apply" in str(step.command) for step in words({"keep": 3}).steps)
     assert all(step.command is None for step in words({"uncertain": 3}).steps)
+
+
+def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -> None:
+    source = {"data": "my images.npz", "labels_key": "y"}
+    again = train_again(Path("runs/x"), {"kind": "train", "source": source})
+    assert again == "graphclean train 'my images.npz' --labels-key y --out runs/x --resume"
+    assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
+    (tmp_path / "digits.npz").touch()
+    kept = train_again(tmp_path, {"kind": "train", "source": {"data": "digits.npz"}})
+    assert kept == f"graphclean train {tmp_path}/digits.npz --out {tmp_path} --resume"

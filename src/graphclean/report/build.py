@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..decisions import read_decisions, settle
+from ..decisions import read_decided
 from ..errors import InputError
 from ..pictures import Pictures, find_pictures
 from ..runfolder import (
-    DECISIONS,
     METRICS,
     POINTS,
     PROTOTYPES,
@@ -43,7 +42,7 @@ from .samples import (
     rank,
     read_samples,
 )
-from .words import MEANING, describe_things, sum_up
+from .words import MEANING, describe_things, sum_up, train_again
 
 REPORT = "report.html"
 MOST_BYTES = 23_000_000
@@ -134,7 +133,7 @@ def build_page(
         plan = _within(plan, place)
         if len(plan["row"]) < plan["of"]:
             notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
-    decided = settle(read_decisions(run / DECISIONS))
+    decided = read_decided(run)
     if decided and mode == "report":
         notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
     detector = summary.get("detector") or _read_detector(run)
@@ -153,6 +152,7 @@ def build_page(
         "by_class": count_classes(samples),
         "border": try_borders(samples, float(detector["zeta"])) if detector else None,
         "trained": config.get("kind") == "train",
+        "again": train_again(run, config),
         "curves": read_lines(run / METRICS),
         "pictures": shown,
         "large_pictures": pictures is not None and pictures.direct,

@@ -76,8 +76,8 @@ def _lead(summary: dict[str, Any], kind: str) -> str:
     if noise is None or ood is None:
         return f"{text} They say no more than chance would, so no verdict was given."
     return (
-        f"{text} By its own estimate {100 * noise:.1f} % of the labels of known classes are wrong, and "
-        f"{100 * ood:.1f} % of all {things} belong to none of the classes."
+        f"{text} By the method’s own estimate {100 * noise:.1f} % of the labels of known classes are wrong, "
+        f"and {100 * ood:.1f} % of all {things} belong to none of the classes."
     )
 
 
@@ -104,8 +104,8 @@ def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str,
         removed = counts["ood"] + counts["unreadable"] + counts["unlabelled"] - named
         steps.append(
             Step(
-                f"Carry it out: {relabelled:,} relabelled, {removed:,} left out, the rest kept. "
-                "Your own files are never touched.",
+                f"Carry it out: {relabelled:,} relabelled, {removed:,} left out, the rest kept, unless a "
+                "review decides otherwise. Your own files are never touched.",
                 f"graphclean apply {place}",
             )
         )
@@ -121,16 +121,26 @@ def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str,
     else:
         steps.append(
             Step(
-                "Judge new data by what was found here, or train a classifier of its own on it.",
-                f"graphclean predict {place} NEW\ngraphclean train {_arguments(config)}",
+                "Sort new data into these classes by what was found, or train a classifier on this data.",
+                f"graphclean predict {place} NEW\ngraphclean train {_arguments(run, config)}",
             )
         )
     return steps
 
 
-def _arguments(config: dict[str, Any]) -> str:
-    """The data of a run and how it was read, as typed in a shell."""
+def train_again(run: Path, config: dict[str, Any]) -> str | None:
+    """The command that goes on with a run of `train`; None for other runs."""
+    if config.get("kind") != "train":
+        return None
+    return f"graphclean train {_arguments(run, config)} --out {shlex.quote(str(run))} --resume"
+
+
+def _arguments(run: Path, config: dict[str, Any]) -> str:
+    """The data of a run and how it was read, as typed in a shell; that of the demo lies in its run folder."""
     source = config.get("source", {})
+    data = str(source.get("data"))
+    if (run / data).is_file():
+        data = str(run / data)
     asked = [(f"--{name.replace('_', '-')}", source.get(name)) for name in READ_BY]
     options = [word for option, value in asked if value is not None for word in (option, str(value))]
-    return shlex.join([str(source.get("data")), *options])
+    return shlex.join([data, *options])

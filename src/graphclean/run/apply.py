@@ -14,11 +14,10 @@ from ..data.files import Names
 from ..data.hub import names_hub
 from ..data.images import ImageFiles, ImageSet
 from ..data.photo_tables import ImageTable
-from ..decisions import Decision, Samples, read_decisions, settle
+from ..decisions import Decision, read_decided
 from ..errors import InputError
 from ..photos import find_photos, locate
 from ..runfolder import (
-    DECISIONS,
     VERDICTS,
     read_config,
     read_verdicts,
@@ -75,7 +74,7 @@ def apply(
         raise InputError(
             "--data says where photos are, and is of use with --link, --hardlink or --copy alone"
         )
-    table = decide_actions(read_verdicts(run), _read_decided(run), drop_uncertain=drop_uncertain)
+    table = decide_actions(read_verdicts(run), read_decided(run), drop_uncertain=drop_uncertain)
     sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
@@ -104,15 +103,6 @@ def apply(
         target, form, placed, manifest, dry_run=dry_run, overwrite=overwrite, progress=progress
     )
     return Applied(target, table, changed, notes)
-
-
-def _read_decided(run: Path) -> dict[int, Decision]:
-    """What people decided, by row."""
-    path = run / DECISIONS
-    decisions = read_decisions(path)
-    if decisions:
-        Samples.read(run).check(decisions, path)
-    return settle(decisions)
 
 
 def decide_actions(
