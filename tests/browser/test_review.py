@@ -85,6 +85,41 @@ def test_decisions_by_keyboard(watched: Watched, server: ReviewServer) -> None:
     assert page.evaluate("document.activeElement.dataset.kind") == "label"
 
 
+def test_the_keyboard_alone_goes_through_all_suspects(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    page.locator("[data-gallery=relabel] .open").first.focus()
+    bar = page.locator(".review-bar").bounding_box()["y"]
+    for done in range(1, 31):
+        row = page.evaluate("document.activeElement.dataset.row")
+        page.keyboard.press("a")
+        wait_for(page, done)
+        if done < 30:
+            page.wait_for_function("row => document.activeElement.dataset.row !== row", arg=row)
+            card = page.locator(".card:focus-within").bounding_box()
+            assert 56 < card["y"] < card["y"] + card["height"] < bar
+    assert len(held(server)) == 30
+
+
+def test_undo_by_key_goes_back_to_what_was_undone(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    first = page.locator("[data-gallery=relabel] .open").first
+    first.focus()
+    page.keyboard.press("a")
+    wait_for(page, 1)
+    page.keyboard.press("u")
+    wait_for(page, 0)
+    page.wait_for_function("button => button === document.activeElement", arg=first.element_handle())
+    first.click()
+    title = page.locator("#detail-title").inner_text()
+    page.keyboard.press("r")
+    page.wait_for_selector("dialog .said:text-matches('^2 of')")
+    page.keyboard.press("u")
+    page.wait_for_selector("dialog .said:text-matches('^1 of')")
+    assert page.locator("#detail-title").inner_text() == title
+    assert page.locator("dialog .outcome, .card.done").count() == 0
+    assert held(server) == {}
+
+
 def test_decisions_in_the_dialog_go_on_to_the_next(watched: Watched, server: ReviewServer) -> None:
     page = watched.open(server.address)
     page.locator("[data-gallery=ood] .open").first.click()
@@ -150,6 +185,19 @@ def test_it_says_when_a_decision_was_not_saved(
     page.keyboard.press("a")
     wait_for(page, 1)
     assert page.locator("[role=alert]:visible").count() == 0
+    watched.complaints.clear()
+
+
+def test_when_the_server_is_gone_it_says_so_and_shows_what_it_has(
+    watched: Watched, server: ReviewServer
+) -> None:
+    page = watched.open(server.address)
+    page.route("**/*", lambda route: route.abort())
+    page.locator("[data-gallery=relabel] .open").first.click()
+    page.wait_for_function("document.querySelector('dialog .big img').naturalWidth > 0")
+    page.keyboard.press("a")
+    page.wait_for_selector("dialog [role=alert]:has-text('Run graphclean review again')")
+    assert page.locator(".card.done").count() == 0
     watched.complaints.clear()
 
 

@@ -57,6 +57,14 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
     return run
 
 
+def take_scores(run: Path) -> Path:
+    """The same run, had its features told nothing: all is uncertain, and has no scores."""
+    table = pd.read_parquet(run / "verdicts.parquet")
+    table = table.assign(verdict="uncertain", label_quality=np.nan, ood_score=np.nan, selected=False)
+    table.to_parquet(run / "verdicts.parquet", index=False)
+    return run
+
+
 def make_verdicts(n: int, classes: list[str]) -> pd.DataFrame:
     """Half keep, a quarter relabel, a fifth ood, the rest uncertain; neighbours are the five rows after."""
     share = np.arange(n) / n

@@ -51,12 +51,15 @@ class Samples:
 
     @property
     def sureness(self) -> Floats:
-        """P(relabel), P(ood) or P(keep), as the verdict is; of `uncertain`, that the label is wrong."""
+        """P(relabel), P(ood) or P(keep), as the verdict is; of `uncertain`, that the label is wrong.
+
+        NaN where there are no scores.
+        """
         keep = self.quality * (1 - self.ood)
         sure = np.where(self.where("relabel"), 1 - self.ood - keep, keep)
         sure = np.where(self.where("uncertain"), 1 - keep, sure)
         sure = np.where(self.where("ood"), self.ood, sure)
-        return np.nan_to_num(np.where(self.where("unlabelled"), 1 - self.ood, sure)).clip(0, 1)
+        return np.where(self.where("unlabelled"), 1 - self.ood, sure).clip(0, 1)
 
 
 def read_samples(verdicts: pd.DataFrame, classes: list[Any], similarity: Floats | None) -> Samples:

@@ -11,8 +11,9 @@ const given = (row) => className(rows.given[row]);
 const proposed = (row) => className(rows.proposed[row]);
 const verdict = (row) => facts.verdicts[rows.verdict[row]];
 const score = (thousandths, digits = 2) => (thousandths === null ? "–" : (thousandths / 1000).toFixed(digits));
-// Nothing is ever quite sure.
-const sure = (row) => `${Math.min(99, Math.round(rows.sure[row] / 10))} %`;
+// Nothing is ever quite sure; where no verdict could be given, there is nothing to be sure of.
+const sure = (row) =>
+  rows.sure[row] === null ? null : `${Math.min(99, Math.round(rows.sure[row] / 10))} % ${verdict(row) === "uncertain" ? "likely wrong" : "sure"}`;
 const code = (name) => facts.verdicts.indexOf(name);
 
 /** All rows with a verdict. */

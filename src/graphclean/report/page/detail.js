@@ -5,20 +5,24 @@ const detail = (() => {
   dialog.tabIndex = -1;
   let shown = { list: [], place: 0, back: null };
 
-  /** The neighbours; with a label under each unless one line will say it for all. */
-  function neighbourList(row, captions = true) {
-    const list = make("ul", { class: "near" });
-    for (const near of rows.near[row]) {
-      if (near < 0) continue;
-      const image = picture(near, "");
-      if (image === null) list.classList.add("words");
-      const says = `${rows.id[near]}: ${describe(near)}`;
-      list.append(
-        make("li", { class: looks(near) === looks(row) ? "agrees" : "", title: says },
-          image, captions || image === null ? label(verdict(near) === "ood" ? "none" : proposed(near)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`)),
-      );
-    }
-    return list.children.length ? list : null;
+  /** The neighbours as pictures, with a label under each unless one line will say it for all; or in words. */
+  function neighbourList(row, { captions = true, ids = false } = {}) {
+    const near = rows.near[row].filter((other) => other >= 0);
+    if (near.every((other) => pictureOf(other) === null)) return near.length ? neighbourWords(row, near, ids) : null;
+    return make("ul", { class: "near" }, ...near.map((other) => {
+      const says = `${rows.id[other]}: ${describe(other)}`;
+      return make("li", { class: looks(other) === looks(row) ? "agrees" : "", title: says },
+        picture(other, "") ?? make("span", { class: "blank" }), captions ? label(verdict(other) === "ood" ? "none" : proposed(other)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`));
+    }));
+  }
+
+  /** What they look like, each kind once, and which they are. */
+  function neighbourWords(row, near, ids) {
+    const kinds = new Map();
+    for (const other of near) kinds.set(looks(other), [...(kinds.get(looks(other)) ?? []), rows.id[other]]);
+    return make("ul", { class: "near words" }, ...[...kinds].map(([name, names]) =>
+      make("li", { class: name === looks(row) ? "agrees" : "", title: `neighbours ${names.join(", ")}` },
+        `${names.length} × `, label(name), ids ? make("span", { class: "id" }, names.join(", ")) : null)));
   }
 
   /** How many neighbours say what the verdict says. */
@@ -45,7 +49,11 @@ const detail = (() => {
       make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
     const focused = document.activeElement?.dataset.focus;
     const image = picture(row, `${rows.id[row]}: ${describe(row)}`);
-    if (image && reviewing && facts.large_pictures) image.src = review.largePicture(row);
+    if (image && reviewing && facts.large_pictures) {
+      // The small one again where the server can't give a large one.
+      image.addEventListener("error", () => { image.src = pictureOf(row); }, { once: true });
+      image.src = review.largePicture(row);
+    }
     dialog.replaceChildren(
       make("div", { class: "detail" },
         make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")),
@@ -55,7 +63,7 @@ const detail = (() => {
             make("button", { type: "button", class: "button", "aria-label": "Close", on: { click: () => dialog.close() } }, "✕")),
           reviewing ? review.actions(row) : null,
           facing,
-          neighbourList(row),
+          neighbourList(row, { ids: true }),
           make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),
             make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
     );
@@ -89,6 +97,8 @@ const detail = (() => {
     move,
     isOpen: () => dialog.open,
     row: () => shown.list[shown.place],
+    /** Show `row`, if it is in the list. */
+    turnTo: (row) => { if (shown.list.includes(row)) move(shown.list.indexOf(row) - shown.place); },
     /** Open at `list[place]`; focus returns to where it was. */
     open(list, place) {
       shown = { list, place, back: document.activeElement };

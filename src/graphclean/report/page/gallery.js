@@ -19,7 +19,8 @@ function varied(list) {
 function makeCard(row, open) {
   const image = picture(row, "");
   const captions = shortNames && verdict(row) !== "ood";
-  const words = `${rows.id[row]}: ${describe(row)}, ${sure(row)} sure`;
+  const near = detail.neighbourList(row, { captions });
+  const words = [`${rows.id[row]}: ${describe(row)}`, sure(row)].filter(Boolean).join(", ");
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));
   return make("li", {},
@@ -27,12 +28,18 @@ function makeCard(row, open) {
       button,
       make("div", { class: "body" },
         change(row),
-        make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.sure[row] / 10}%` } },
-          make("span", { class: "meter" }, make("i")), make("span", {}, `${sure(row)} ${verdict(row) === "uncertain" ? "wrong" : "sure"}`)),
-        detail.neighbourList(row, captions),
-        captions ? null : make("p", { class: "said" }, detail.support(row)),
+        sure(row) === null ? null : make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.sure[row] / 10}%` } },
+          make("span", { class: "meter" }, make("i")), make("span", {}, sure(row))),
+        near,
+        captions || near?.matches(".words") ? null : make("p", { class: "said" }, detail.support(row)),
         image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
         reviewing ? review.actions(row) : null)));
+}
+
+/** Focus on a card's button, with the whole card in view. */
+function goTo(button) {
+  button.focus();
+  button.closest("li").scrollIntoView({ block: "nearest" });
 }
 
 function startGallery(root) {
@@ -95,7 +102,7 @@ function startGallery(root) {
     const place = there.indexOf(event.target);
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across(), ArrowUp: -across(), Home: -place, End: there.length - 1 - place }[event.key];
     if (step === undefined || !there[place + step]) return;
-    there[place + step].focus();
+    goTo(there[place + step]);
     event.preventDefault();
   });
 

@@ -25,7 +25,7 @@ const review = (() => {
       complain("");
       show(row);
     } catch (error) {
-      complain(error instanceof TypeError ? "Not saved: the server does not answer. Start graphclean review again." : `Not saved: ${error.message}`);
+      complain(error instanceof TypeError ? "Not saved: the server does not answer. Run graphclean review again and open the address that it prints; all that was saved is kept." : `Not saved: ${error.message}`);
     } finally {
       sending.delete(row);
     }
@@ -93,18 +93,32 @@ const review = (() => {
     return box;
   }
 
-  const undo = () => {
+  /** Undo the last decision, and tell of which row it was. */
+  async function undo() {
     const last = [...states.keys()].at(-1);
-    if (last !== undefined) send(last, "undo");
-  };
+    if (last !== undefined) await send(last, "undo");
+    return last;
+  }
+
+  /** Go on to the next card: more of them where this was the last one shown, then those of the next gallery. */
+  function goOn(card) {
+    if (!card.closest("li").nextElementSibling) card.closest("[data-gallery]").querySelector(".more button:not([hidden])")?.click();
+    const all = [...document.querySelectorAll(".cards .open")];
+    const next = all[all.indexOf(card.querySelector(".open")) + 1];
+    if (next) goTo(next);
+  }
 
   async function onKey(event) {
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.toLowerCase();
     const card = event.target.closest(".card");
     const row = detail.isOpen() ? detail.row() : card ? Number(card.dataset.row) : null;
-    if (key === "u") undo();
-    else if (row === null) return;
+    if (key === "u") {
+      const row_ = await undo();
+      const there = document.querySelector(`.card[data-row="${row_}"] .open`);
+      if (detail.isOpen()) detail.turnTo(row_);
+      else if (there) goTo(there);
+    } else if (row === null) return;
     else if (key === "l") {
       (detail.isOpen() ? find("detail") : card).querySelector("select")?.focus();
     } else {
@@ -114,7 +128,7 @@ const review = (() => {
       await send(row, kind);
       if (!states.has(row)) return;
       if (detail.isOpen()) detail.move(1);
-      else card.closest("li").nextElementSibling?.querySelector(".open").focus();
+      else goOn(card);
     }
     event.preventDefault();
   }
