@@ -1,6 +1,7 @@
 """The report in a real browser."""
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from graphclean.report import write_report
 
-from ..report.builders import IMAGE, SCRIPT, make_run
+from ..report.builders import IMAGE, SCRIPT, make_run, take_scores
 from .conftest import Watched
 
 
@@ -16,6 +17,11 @@ from .conftest import Watched
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     return write_report(make_run(folder / "run", photos=folder / "photos")).out
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(make_run(tmp_path_factory.mktemp("bare") / "run")).out
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +190,35 @@ def test_the_map_shows_a_picture_under_the_pointer_and_by_keyboard(watched: Watc
     assert first
 
 
+def test_a_tap_on_the_map_shows_a_picture_and_another_opens_it(browser: Any, report: Path) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = Watched(context.new_page()).open(report)
+    canvas, tip = page.locator("#map canvas"), page.locator("#tip")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    spots = [(x, y) for y in range(20, int(box["height"]), 14) for x in range(20, int(box["width"]), 14)]
+    for x, y in spots:
+        page.touchscreen.tap(box["x"] + x, box["y"] + y)
+        if tip.is_visible():
+            break
+    assert tip.locator("img").is_visible()
+    assert page.locator("dialog[open]").count() == 0
+    page.touchscreen.tap(box["x"] + x, box["y"] + y)
+    page.wait_for_selector("dialog[open]")
+    context.close()
+
+
+def test_arrows_on_the_map_walk_only_over_what_is_singled_out(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    page.locator(".legend button", has_text="ood").click()
+    page.locator("#map canvas").focus()
+    seen = set()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        page.keyboard.press(key)
+        seen.add(page.locator("#tip .verdict").inner_text())
+    assert seen == {"ood"}
+
+
 def test_the_slider_tells_what_another_zeta_would_do(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     output = page.locator(".border output")
@@ -218,6 +253,83 @@ def test_nothing_is_wider_than_the_window(browser: Any, report: Path, width: int
     context.close()
 
 
+@pytest.mark.parametrize("width", [390, 768])
+def test_names_in_the_table_are_whole_in_narrow_windows(browser: Any, report: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = Watched(context.new_page()).open(report)
+    cut = page.locator(".rows .cell.id").evaluate_all(
+        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
+    )
+    assert all(len(name) > 16 for name in cut)
+    tops = page.locator(".rows .line").evaluate_all("lines => lines.map(line => line.offsetTop)")
+    heights = page.locator(".rows .line").evaluate_all("lines => lines.map(line => line.offsetHeight)")
+    assert {below - above for above, below in pairwise(tops)} == set(heights)
+    context.close()
+
+
+CONTRAST = """() => {
+  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  const read = (colour) => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+  const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const faint = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.textContent.trim() || !node.checkVisibility()) continue;
+    if (node.closest("script, .off-screen, svg")) continue;
+    const around = [];
+    for (let part = node; part; part = part.parentElement) around.unshift(part);
+    const behind = around.map((part) => read(getComputedStyle(part).backgroundColor));
+    const under = behind.reduce((colour, part) => over(part, colour), [255, 255, 255]);
+    const ink = read(getComputedStyle(node).color);
+    ink[3] *= around.reduce((product, part) => product * Number(getComputedStyle(part).opacity), 1);
+    const [dark, bright] = [light(over(ink, under)), light(under)].sort((a, b) => a - b);
+    if ((bright + 0.05) / (dark + 0.05) < 4.5) faint.push(node.outerHTML.slice(0, 120));
+  }
+  return faint;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(browser: Any, report: Path, scheme: str) -> None:
+    """4.5 to 1, as WCAG AA asks."""
+    context = browser.new_context(color_scheme=scheme)
+    page = Watched(context.new_page()).open(report)
+    assert page.evaluate(CONTRAST) == []
+    context.close()
+
+
+def test_on_paper_it_is_light_and_without_what_can_only_be_pressed(browser: Any, report: Path) -> None:
+    context = browser.new_context(color_scheme="dark")
+    page = Watched(context.new_page()).open(report)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(CONTRAST) == []
+    assert page.locator(".bar, .controls, .zoom, #table, input, .more").locator("visible=true").count() == 0
+    context.close()
+
+
+def test_neighbours_without_pictures_are_counted_and_named(watched: Watched, bare: Path) -> None:
+    page = watched.open(bare)
+    card = page.locator("[data-gallery=relabel] .card").first
+    kinds = card.locator(".near li").all_inner_texts()
+    assert sum(int(text.split(" × ")[0]) for text in kinds) == 5
+    card.locator(".open").click()
+    names = ", ".join(page.locator("dialog .near .id").all_inner_texts()).split(", ")
+    assert len(set(names)) == 5
+    assert all(name.endswith(".png") for name in names)
+
+
+def test_where_no_verdict_could_be_given_no_card_is_sure_of_one(watched: Watched, tmp_path: Path) -> None:
+    page = watched.open(write_report(take_scores(make_run(tmp_path / "run"))).out)
+    assert page.locator("[data-gallery=uncertain] .card").count() > 0
+    assert "%" not in "".join(page.locator("[data-gallery=uncertain] .card").all_inner_texts())
+    assert page.locator(".sure").count() == 0
+
+
 def test_everything_that_can_be_pressed_has_a_name(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     nameless = page.evaluate(
@@ -246,7 +358,7 @@ def test_a_hundred_thousand_rows_are_quick_to_filter_and_few_in_the_document(
     page.keyboard.press("End")
     assert rows_of(page)[-1][0]
     assert page.locator(".rows .line").count() < 60
-    assert "12 of 30 classes" in page.locator(".matrix caption").inner_text()
+    assert "12 of 30 classes" in page.locator("#matrix-about").inner_text()
 
 
 def test_without_scripts_the_summary_is_there(browser: Any, report: Path) -> None:

@@ -87,7 +87,7 @@ def _hash(text: str) -> str:
 
 
 def _palette() -> str:
-    """The colours of verdicts and classes as variables of the style, for light and dark."""
+    """The colours of verdicts and classes as variables of the style, for light and dark; paper is light."""
     light = {f"--{name}": look.colour for name, look in VERDICTS.items()} | {"--accent": BLUE}
     light |= {f"--class-{place}": colour for place, colour in enumerate(CLASSES)}
     dark = {name: ON_DARK.get(colour, colour) for name, colour in light.items()}
@@ -96,6 +96,6 @@ def _palette() -> str:
         return "".join(f"{name}:{colour};" for name, colour in colours.items())
 
     return (
-        f":root{{{rules(light)}}}\n:root[data-theme=dark]{{{rules(dark)}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{rules(dark)}}}}}\n"
+        f":root{{{rules(light)}}}\n@media screen{{:root[data-theme=dark]{{{rules(dark)}}}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{rules(dark)}}}}}\n"
     )

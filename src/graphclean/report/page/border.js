@@ -22,8 +22,10 @@ function startBorder(root) {
     const total = heights.reduce((sum, number) => sum + number, 0);
     picture.append(draw("line", { class: "foot", x1: 0, x2: width, y1: foot, y2: foot }), draw("text", { x: 0, y: foot - band + 12 }, `${count(total)} ${title}`));
   }
-  const was = draw("line", { class: "line-was", x1: x(border.zeta), x2: x(border.zeta), y1: 0, y2: height });
-  const line = draw("line", { class: "line-at", y1: 0, y2: height });
+  // Down both rows, but not through what is written over them.
+  const down = (value) => [0, band + gap].map((top) => `M${x(value)} ${top + 16}V${top + band}`).join("");
+  const was = draw("path", { class: "line-was", d: down(border.zeta) });
+  const line = draw("path", { class: "line-at" });
   picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `unlike any class, s = ${low.toFixed(2).replace("-", "−")}`),
     draw("text", { x: width, y: height + 22, "text-anchor": "end" }, `like a class, s = ${high.toFixed(2)}`));
   const number = make("span", { class: "big-number" });
@@ -40,17 +42,17 @@ function startBorder(root) {
     number.textContent = `ζ = ${zeta.toFixed(3).replace("-", "−")}`;
     said.textContent = `${count(border.rejected[place])} of the ${count(facts.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
     good.textContent = percent(border.known[place]);
-    strange.textContent = border.strange ? percent(border.caught[place] / border.strange) : "–";
-    for (const end of ["x1", "x2"]) line.setAttribute(end, x(zeta));
+    strange.textContent = percent(border.caught[place] / border.strange);
+    line.setAttribute("d", down(zeta));
     for (const [bar, middle] of bars) bar.classList.toggle("below", middle < zeta);
     back.hidden = place === border.chosen;
-    how.hidden = back.hidden || !facts.trained;
-    how.textContent = `--resume --set ood.zeta=${zeta.toFixed(3)}`;
+    how.hidden = back.hidden || !facts.again;
+    how.textContent = `${facts.again} --set ood.zeta=${zeta.toFixed(3)}`;
   }
   root.append(make("div", { class: "border" },
     make("div", {}, picture, slider),
     make("output", {}, number, said,
-      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), make("span", {}, strange, `of the ${count(border.strange)} judged of no class turned away`)),
+      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), border.strange ? make("span", {}, strange, `of the ${count(border.strange)} judged of no class turned away`) : null),
       make("span", {}, back), how)));
   show(border.chosen);
 }

@@ -13,8 +13,8 @@ function startClasses(root, galleries) {
   const numbers_ = new Map(facts.pairs.map(([from, to, number]) => [`${from} ${to}`, number]));
   const off = Math.max(1, ...facts.pairs.filter(([from, to]) => from !== to).map((pair) => pair[2]));
   const same = Math.max(1, ...facts.pairs.filter(([from, to]) => from === to).map((pair) => pair[2]));
-  const heat = (number, most) => ({ "--heat": `${Math.round(14 + 41 * (number / most))}%` });
-  const few = all.length > chosen.length ? ` The ${chosen.length} of ${count(all.length)} classes that move most.` : "";
+  const heat = (number, most) => ({ "--heat": `${Math.round(14 + 34 * (number / most))}%` });
+  const few = all.length > chosen.length ? ` Shown are the ${chosen.length} of ${count(all.length)} classes with most labels changed.` : "";
   const tall = chosen.some((place) => className(place).length > 3);
   const head = make("tr", {}, make("td", { class: "corner" }), ...chosen.map((place) => make("th", { scope: "col", title: className(place) }, make("span", {}, className(place)))));
   const body = chosen.map((from) => make("tr", {},
@@ -29,8 +29,11 @@ function startClasses(root, galleries) {
         find("mislabels")?.scrollIntoView();
       } } }, count(number)));
     })));
-  root.append(make("div", { class: "scroll" }, make("table", { class: chosen.length <= 10 && !tall ? "matrix roomy" : "matrix" },
-    make("caption", {}, `Rows: the label given. Columns: what it looks like.${few}`), make("thead", { class: tall ? "tall" : "" }, head), make("tbody", {}, ...body))));
+  const matrix = make("table", { class: chosen.length <= 10 && !tall ? "matrix roomy" : "matrix", "aria-labelledby": "matrix-about" },
+    make("thead", { class: tall ? "tall" : "" }, head), make("tbody", {}, ...body));
+  root.append(make("div", {},
+    make("p", { class: "said", id: "matrix-about" }, `Rows: the label given. Columns: what it looks like, of all ${facts.things} kept or relabelled.${few}`),
+    make("div", { class: "scroll" }, matrix)));
 
   const total = (place) => facts.by_class[place].reduce((sum, number) => sum + number, 0);
   const bad = (place) => (facts.by_class[place][code("relabel")] + facts.by_class[place][code("ood")]) / Math.max(1, total(place));
@@ -43,5 +46,6 @@ function startClasses(root, galleries) {
         .map(([name, number]) => make("span", { title: `${count(number)} ${name}`, vars: { "--c": `var(--${name})`, "flex-grow": number } }))));
   const more = make("button", { type: "button", class: "button", hidden: ranked.length <= MOST_CLASSES, on: { click: () => { list.append(...ranked.slice(MOST_CLASSES).map(line)); more.hidden = true; } } }, `Show all ${count(ranked.length)}`);
   list.append(...ranked.slice(0, MOST_CLASSES).map(line));
-  root.append(make("div", {}, list, make("div", { class: "more" }, more)));
+  const keys = facts.verdicts.filter((name) => facts.counts[name]).map(verdictMark);
+  root.append(make("div", {}, make("p", { class: "said" }, "By the label given; suspect is what is called relabel or ood."), make("div", { class: "keys" }, ...keys), list, make("div", { class: "more" }, more)));
 }

@@ -13,6 +13,7 @@ function startMap(root) {
 
   const lookOf = (row) => (state.by === "verdict" ? verdictLook(verdict(row)) : classLook(rows[state.by][row]));
   const keyOf = (row) => (state.by === "verdict" ? rows.verdict[row] : rows[state.by][row]);
+  const isFaint = (number) => state.only !== null && keyOf(points.row[number]) !== state.only;
   const fit = () => {
     const [width, height] = points.size.map((value) => Math.max(value, 1));
     return Math.min((canvas.clientWidth - 40) / width, (canvas.clientHeight - 40) / height);
@@ -48,8 +49,7 @@ function startMap(root) {
       const look = lookOf(row);
       const [x, y] = place(number);
       if (x < -9 || y < -9 || x > width + 9 || y > height + 9) continue;
-      const faint = state.only !== null && keyOf(row) !== state.only;
-      pen.globalAlpha = faint ? 0.1 : 0.82;
+      pen.globalAlpha = isFaint(number) ? 0.1 : 0.82;
       pen.translate(x, y);
       if (SHAPES[look.shape].filled) {
         pen.fillStyle = colours.get(look.colour);
@@ -83,7 +83,7 @@ function startMap(root) {
     let best = -1;
     let least = REACH ** 2;
     for (let number = 0; number < length; number++) {
-      if (state.only !== null && keyOf(points.row[number]) !== state.only) continue;
+      if (isFaint(number)) continue;
       const [px, py] = place(number);
       const distance = (px - x) ** 2 + (py - y) ** 2;
       if (distance < least) [best, least] = [number, distance];
@@ -117,7 +117,7 @@ function startMap(root) {
 
   /** The nearest point in the direction of an arrow key. */
   function walk(dx, dy) {
-    if (state.at < 0) return point(0);
+    if (state.at < 0) return point(points.row.findIndex((_, number) => !isFaint(number)));
     const [x, y] = place(state.at);
     let best = state.at;
     let least = Infinity;
@@ -125,13 +125,14 @@ function startMap(root) {
       const [px, py] = place(number);
       const ahead = (px - x) * dx + (py - y) * dy;
       const aside = Math.abs((px - x) * dy) + Math.abs((py - y) * dx);
-      if (number === state.at || ahead <= 0 || aside > ahead) continue;
+      if (number === state.at || ahead <= 0 || aside > ahead || isFaint(number)) continue;
       if (ahead + aside < least) [best, least] = [number, ahead + aside];
     }
     point(best);
   }
 
   let drag = null;
+  let tapped = -1;
   canvas.addEventListener("pointerdown", (event) => {
     drag = { x: event.clientX, y: event.clientY, moved: false };
   });
@@ -151,11 +152,17 @@ function startMap(root) {
   canvas.addEventListener("pointerup", (event) => {
     const moved = drag?.moved;
     drag = null;
-    if (moved || event.pointerType !== "mouse") return;
+    if (moved) return;
     const number = nearest(event.offsetX, event.offsetY);
-    if (number >= 0) openAt(number);
+    // A finger can't hover: its first tap shows the tip, a second one on the same point opens it.
+    if (number >= 0 && (event.pointerType === "mouse" || number === tapped)) openAt(number);
+    else point(number);
+    tapped = number;
   });
-  canvas.addEventListener("pointerleave", () => { drag = null; point(-1); });
+  canvas.addEventListener("pointerleave", (event) => {
+    drag = null;
+    if (event.pointerType === "mouse") point(-1);
+  });
   canvas.addEventListener("blur", () => point(-1));
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
@@ -197,7 +204,7 @@ function startMap(root) {
   const button = (text, title, act) => make("button", { type: "button", class: "button", "aria-label": title, on: { click: act } }, text);
   root.append(
     make("div", { class: "board" }, canvas, make("div", { class: "zoom" }, button("−", "Zoom out", () => zoom(1 / 1.5)), button("+", "Zoom in", () => zoom(1.5)))),
-    make("div", {}, make("div", { class: "controls" }, by.label), make("p", { class: "said" }, "Click a name to single it out."), legend));
+    make("div", {}, make("div", { class: "controls" }, by.label), make("p", { class: "said" }, "Choose a name to single it out."), legend));
   listLegend();
   readColours();
   themeChanged.push(readColours);

@@ -1,7 +1,9 @@
 // All rows, filtered and sorted; only those in view are in the document.
 
-const LINE = 40;
 const EXTRA = 8;
+const narrow = matchMedia("(max-width: 640px)");
+/** Pixels of a row: two lines on a phone. */
+const lineHeight = () => (narrow.matches ? 60 : 40);
 
 function startTable(root) {
   const columns = [
@@ -88,7 +90,7 @@ function startTable(root) {
     said.textContent = order.length === size ? `${count(size)} rows` : `${count(order.length)} of ${count(size)} rows`;
     grid.setAttribute("aria-rowcount", String(order.length + 1));
     none.hidden = order.length > 0;
-    space.style.height = `${order.length * LINE}px`;
+    space.style.height = `${order.length * lineHeight()}px`;
     view.scrollTop = 0;
     paint();
   }
@@ -111,12 +113,13 @@ function startTable(root) {
   }
 
   function paint() {
-    const first = Math.max(0, Math.floor(view.scrollTop / LINE) - EXTRA);
-    const last = Math.min(order.length, Math.ceil((view.scrollTop + view.clientHeight) / LINE) + EXTRA);
+    const tall = lineHeight();
+    const first = Math.max(0, Math.floor(view.scrollTop / tall) - EXTRA);
+    const last = Math.min(order.length, Math.ceil((view.scrollTop + view.clientHeight) / tall) + EXTRA);
     const lines = [];
     for (let place = first; place < last; place++) {
       const row = order[place];
-      lines.push(make("div", { class: `line${place === current ? " current" : ""}`, id: `row-${row}`, role: "row", "aria-rowindex": place + 2, vars: { top: `${place * LINE}px` },
+      lines.push(make("div", { class: `line${place === current ? " current" : ""}`, id: `row-${row}`, role: "row", "aria-rowindex": place + 2, vars: { top: `${place * tall}px` },
         on: { click: () => { current = place; paint(); detail.open(order, place); } } }, ...columns.map((column) => cell(row, column))));
     }
     space.replaceChildren(...lines);
@@ -126,15 +129,16 @@ function startTable(root) {
 
   function onKey(event) {
     if (event.target.closest("button")) return;
-    const page = Math.max(1, Math.floor(view.clientHeight / LINE) - 1);
+    const tall = lineHeight();
+    const page = Math.max(1, Math.floor(view.clientHeight / tall) - 1);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -current, End: order.length - 1 - current }[event.key];
     if (event.key === "Enter" && order.length) detail.open(order, current);
     else if (step === undefined) return;
     else {
       current = Math.max(0, Math.min(order.length - 1, current + step));
-      const top = current * LINE;
+      const top = current * tall;
       if (top < view.scrollTop) view.scrollTop = top;
-      if (top + LINE > view.scrollTop + view.clientHeight) view.scrollTop = top + LINE - view.clientHeight;
+      if (top + tall > view.scrollTop + view.clientHeight) view.scrollTop = top + tall - view.clientHeight;
       paint();
     }
     event.preventDefault();
@@ -166,5 +170,6 @@ function startTable(root) {
     : `Every one of the ${count(size)} ${facts.things}. Click a heading to sort; Enter or a click opens a row.`;
   set({});
   new ResizeObserver(() => paint()).observe(view);
+  narrow.addEventListener("change", () => set({}));
   return { set };
 }
