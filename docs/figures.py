@@ -177,7 +177,7 @@ def draw_border(story: Story) -> Figure:
 
 
 def draw_neighbours(story: Story) -> Figure:
-    """A sample of each verdict, with the five that spoke loudest."""
+    """A sample of each verdict, with its five nearest neighbours."""
     from matplotlib.figure import Figure
 
     table = story.result.audit.verdicts

@@ -27,7 +27,7 @@ def test_labels_and_names_stand_in_the_page_escaped(page: str) -> None:
     assert "<img" not in page
     for hostile in (SCRIPT, IMAGE, *NAMES[2:4]):
         assert hostile not in page
-    assert "a note on &lt;script&gt;" in page
+    assert "A note on &lt;script&gt;" in page
     data = json.loads(re.search(r'id="facts">(.*?)</script>', page, re.S)[1])
     assert data["classes"][1] == SCRIPT
 

@@ -55,8 +55,8 @@ const detail = (() => {
       image.src = review.largePicture(row);
     }
     dialog.replaceChildren(
-      make("div", { class: "detail" },
-        make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")),
+      make("div", { class: hasPictures ? "detail" : "detail alone" },
+        hasPictures ? make("div", { class: "big" }, image ?? make("p", { class: "said" }, "No picture")) : null,
         make("div", { class: "text" },
           make("div", { class: "head" },
             make("div", {}, make("h2", { id: "detail-title", class: "id" }, rows.id[row]), change(row)),

@@ -204,7 +204,7 @@ function startMap(root) {
   const button = (text, title, act) => make("button", { type: "button", class: "button", "aria-label": title, on: { click: act } }, text);
   root.append(
     make("div", { class: "board" }, canvas, make("div", { class: "zoom" }, button("−", "Zoom out", () => zoom(1 / 1.5)), button("+", "Zoom in", () => zoom(1.5)))),
-    make("div", {}, make("div", { class: "controls" }, by.label), make("p", { class: "said" }, "Choose a name to single it out."), legend));
+    make("div", {}, make("div", { class: "controls" }, by.label), make("p", { class: "said" }, `Choose a name to single it out.${facts.classes.length > CLASS_LOOKS ? ` Marks of classes repeat after ${CLASS_LOOKS}.` : ""}`), legend));
   listLegend();
   readColours();
   themeChanged.push(readColours);

@@ -11,6 +11,7 @@ const SHAPES = {
 };
 const CLASS_SHAPES = ["o", "^", "s", "D"];
 const CLASS_COLOURS = facts.class_colours;
+const CLASS_LOOKS = CLASS_SHAPES.length * CLASS_COLOURS;
 
 const verdictLook = (name) => ({ shape: facts.marks[name], colour: `--${name}` });
 const classLook = (place) =>
