@@ -81,8 +81,39 @@ def test_decisions_by_keyboard(watched: Watched, server: ReviewServer) -> None:
     page.keyboard.press("u")
     wait_for(page, 2)
     assert rows[2] not in held(server)
-    page.keyboard.press("l")
-    assert page.evaluate("document.activeElement.dataset.kind") == "label"
+
+
+@pytest.mark.parametrize("keys", ["l ArrowDown ArrowDown Enter", "l Escape c c Enter"])
+def test_another_label_by_keyboard_is_decided_by_enter_alone(
+    watched: Watched, server: ReviewServer, keys: str
+) -> None:
+    """An arrow or a letter on a closed list is a choice to the browser."""
+    page = watched.open(server.address)
+    buttons = page.locator("[data-gallery=relabel] .open")
+    row = int(buttons.first.get_attribute("data-row"))
+    buttons.first.focus()
+    for key in keys.split():
+        assert held(server) == {}
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+    wait_for(page, 1)
+    assert held(server) == {row: ("label", "cat")}
+    page.wait_for_function("button => button === document.activeElement", arg=buttons.nth(1).element_handle())
+
+
+def test_the_table_shows_what_was_decided_until_it_is_undone(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    page.locator("[data-chip=ood]").click()
+    line = page.locator(".rows .line").first
+    before = line.locator(".cell.proposed").inner_text()
+    line.click()
+    page.keyboard.press("r")
+    wait_for(page, 1)
+    page.keyboard.press("Escape")
+    assert line.locator(".cell.proposed").inner_text() == f"✓ {line.locator('.cell.given').inner_text()}"
+    page.get_by_role("button", name="Undo last").click()
+    wait_for(page, 0)
+    assert line.locator(".cell.proposed").inner_text() == before
 
 
 def test_the_keyboard_alone_goes_through_all_suspects(watched: Watched, server: ReviewServer) -> None:

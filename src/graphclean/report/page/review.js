@@ -5,6 +5,8 @@ const review = (() => {
   const states = new Map();
   /** Rows of which a decision is on its way: a key pressed twice is one decision. */
   const sending = new Set();
+  /** The row whose labels were opened by key: after the choice it goes on, as with other keys. */
+  let asked = null;
   const runRow = (row) => (rows.row ? rows.row[row] : row);
   const suspects = () => ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
   let bar = null;
@@ -49,6 +51,7 @@ const review = (() => {
       if (focused) (fresh.querySelector(`[data-kind="${focused}"]`) ?? fresh.querySelector("button")).focus();
     }
     for (const card of document.querySelectorAll(`.card[data-row="${row}"]`)) card.classList.toggle("done", states.has(row));
+    table.paint();
     count_();
   }
 
@@ -86,8 +89,19 @@ const review = (() => {
     const fill = () => {
       if (other.length === 2) other.append(...facts.classes.map((name, place) => make("option", { value: place }, name)));
     };
-    const other = make("select", { "aria-label": "Another label", "aria-keyshortcuts": "L", "data-kind": "label",
-      on: { focus: fill, pointerdown: fill, change: () => (other.value === "none" ? send(row, "remove") : send(row, "label", facts.classes[Number(other.value)])) } },
+    const choose = async () => {
+      await (other.value === "none" ? send(row, "remove") : send(row, "label", facts.classes[Number(other.value)]));
+      if (asked === row && states.has(row)) goOn(row);
+      asked = null;
+    };
+    // On a closed list an arrow or a letter would be a choice already, and so a decision: it opens the list instead.
+    const openFirst = (event) => {
+      if (!other.showPicker || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!event.key.startsWith("Arrow") && event.key.length > 1) return;
+      event.preventDefault();
+      other.showPicker();
+    };
+    const other = make("select", { "aria-label": "Another label", "aria-keyshortcuts": "L", "data-kind": "label", on: { focus: fill, pointerdown: fill, keydown: openFirst, change: choose } },
     make("option", { value: "", disabled: true, selected: true }, "Other…"), make("option", { value: "none" }, "no class"));
     box.append(other);
     return box;
@@ -100,8 +114,11 @@ const review = (() => {
     return last;
   }
 
-  /** Go on to the next card: more of them where this was the last one shown, then those of the next gallery. */
-  function goOn(card) {
+  /** Go on to the next: in the dialog, or to the next card, showing more where it was the last, then the next gallery. */
+  function goOn(row) {
+    if (detail.isOpen()) return detail.move(1);
+    const card = document.querySelector(`.card[data-row="${row}"]`);
+    if (!card) return;
     if (!card.closest("li").nextElementSibling) card.closest("[data-gallery]").querySelector(".more button:not([hidden])")?.click();
     const all = [...document.querySelectorAll(".cards .open")];
     const next = all[all.indexOf(card.querySelector(".open")) + 1];
@@ -120,15 +137,18 @@ const review = (() => {
       else if (there) goTo(there);
     } else if (row === null) return;
     else if (key === "l") {
-      (detail.isOpen() ? find("detail") : card).querySelector("select")?.focus();
+      const list = (detail.isOpen() ? find("detail") : card).querySelector("select");
+      if (!list) return;
+      asked = row;
+      list.focus();
+      list.showPicker?.();
     } else {
       const kind = { a: "accept", r: "reject", x: "remove" }[key];
       const allowed = { accept: words[verdict(row)][0], reject: words[verdict(row)][1], remove: true };
       if (!kind || !allowed[kind] || states.has(row)) return;
       await send(row, kind);
       if (!states.has(row)) return;
-      if (detail.isOpen()) detail.move(1);
-      else goOn(card);
+      goOn(row);
     }
     event.preventDefault();
   }
@@ -161,6 +181,8 @@ const review = (() => {
     actions,
     start,
     isDone: (row) => states.has(row),
+    /** What was decided that a row is. */
+    outcome: (row) => outcome(states.get(row)),
     largePicture: (row) => `/picture/${runRow(row)}?token=${encodeURIComponent(facts.token)}`,
   };
 })();

@@ -103,8 +103,9 @@ function startTable(root) {
     else if (column.name === "verdict") box.append(verdictMark(verdict(row)));
     else if (column.name === "given") box.append(label(given(row)));
     else if (column.name === "proposed") {
-      if (verdict(row) === "relabel") box.classList.add("moved");
-      box.append(label(looks(row)));
+      const done = reviewing && review.isDone(row);
+      if (done || verdict(row) === "relabel") box.classList.add("moved");
+      box.append(done ? "✓ " : "", label(done ? review.outcome(row) : looks(row)));
     } else if (column.kind === "bar-cell" && value !== null) {
       const colour = column.name === "ood" ? "--ood" : "--keep";
       box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${colour})`, "--w": `${value / 10}%` } }, make("i")));
@@ -171,5 +172,5 @@ function startTable(root) {
   set({});
   new ResizeObserver(() => paint()).observe(view);
   narrow.addEventListener("change", () => set({}));
-  return { set };
+  return { set, paint };
 }
