@@ -286,4 +286,10 @@ def test_nothing_is_wider_than_a_phone(browser: Any, server: ReviewServer) -> No
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.locator(".review-bar").bounding_box()["height"] < 70
     assert page.get_by_role("button", name="Undo last").bounding_box()["x"] < 300
+    page.route("**/*", lambda route: route.abort())
+    page.locator("[data-gallery=relabel] [data-kind=accept]").first.click()
+    alert = page.locator(".review-bar [role=alert]")
+    alert.wait_for()
+    bar, said = page.locator(".review-bar").bounding_box(), alert.bounding_box()
+    assert bar["y"] <= said["y"] < said["y"] + said["height"] <= bar["y"] + bar["height"] <= 740
     context.close()

@@ -10,7 +10,14 @@ from graphclean.report.samples import read_samples
 from graphclean.report.words import Words, sum_up, train_again
 
 
-def words(counts: dict[str, int], kind: str = "photos", run: str = "runs/x", **summary: Any) -> Words:
+def words(
+    counts: dict[str, int],
+    kind: str = "photos",
+    run: str = "runs/x",
+    *,
+    reviewing: bool = False,
+    **summary: Any,
+) -> Words:
     verdicts = [name for name, count in counts.items() for _ in range(count)]
     table = pd.DataFrame(
         {
@@ -29,7 +36,8 @@ def words(counts: dict[str, int], kind: str = "photos", run: str = "runs/x", **s
         "kind": "clean",
         "source": {"kind": kind, "data": "my photos", "labels": None, "label_column": "is it"},
     }
-    return sum_up(Path(run), config, {"noise_rate": 0.1, "ood_rate": 0.2, **summary}, samples)
+    summary = {"noise_rate": 0.1, "ood_rate": 0.2, **summary}
+    return sum_up(Path(run), config, summary, samples, reviewing=reviewing)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +78,12 @@ def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:
 def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:
     assert not any("apply" in str(step.command) for step in words({"keep": 3}).steps)
     assert all(step.command is None for step in words({"uncertain": 3}).steps)
+
+
+def test_a_page_for_review_does_not_send_you_to_review() -> None:
+    steps = words({"keep": 3, "relabel": 2}, reviewing=True).steps
+    assert "Go through the suspects below" in steps[0].text
+    assert not any("graphclean review" in (step.command or "") for step in steps)
 
 
 def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -> None:

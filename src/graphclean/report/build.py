@@ -160,7 +160,7 @@ def build_page(
     page = render_page(
         facts=facts,
         table=table,
-        words=sum_up(run, config, summary, samples),
+        words=sum_up(run, config, summary, samples, reviewing=mode == "review"),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
         scores=read_json(run / SCORES) if (run / SCORES).is_file() else None,
         summary=summary,

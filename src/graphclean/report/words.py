@@ -28,6 +28,12 @@ class Step:
     command: str | None = None
 
 
+REVIEWING = Step(
+    "Go through the suspects below: accept, reject, or name another label. Decisions are saved as you go, "
+    "and you can stop at any time."
+)
+
+
 @dataclass(frozen=True)
 class Words:
     """The summary at the top of the page."""
@@ -44,14 +50,19 @@ def describe_things(kind: str, count: int) -> str:
     return name if count == 1 else f"{name}s"
 
 
-def sum_up(run: Path, config: dict[str, Any], summary: dict[str, Any], samples: Samples) -> Words:
-    """The summary of a run."""
+def sum_up(
+    run: Path, config: dict[str, Any], summary: dict[str, Any], samples: Samples, *, reviewing: bool = False
+) -> Words:
+    """The summary of a run; on a page where it can be reviewed, that step is done there."""
     kind = str(config.get("source", {}).get("kind", "features"))
     counts = {name: int(samples.where(name).sum()) for name in MEANING}
     named = int((samples.where("unlabelled") & samples.selected).sum())
-    return Words(
-        _headline(counts, kind, len(samples)), _lead(summary, kind), _steps(run, config, counts, kind, named)
-    )
+    steps = _steps(run, config, counts, kind, named)
+    if reviewing:
+        steps = [
+            REVIEWING if (step.command or "").startswith("graphclean review") else step for step in steps
+        ]
+    return Words(_headline(counts, kind, len(samples)), _lead(summary, kind), steps)
 
 
 def _headline(counts: dict[str, int], kind: str, total: int) -> list[tuple[str, str]]:
