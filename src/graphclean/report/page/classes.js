@@ -40,12 +40,12 @@ function startClasses(root, galleries) {
   const ranked = all.filter(total).sort((a, b) => bad(b) - bad(a));
   const list = make("ul", { class: "by-class" });
   const line = (place) => make("li", {},
-    make("div", { class: "row" }, label(className(place)), make("span", {}, `${percent(bad(place), 0)} of ${count(total(place))} suspect`)),
+    make("div", { class: "row" }, label(className(place)), make("span", {}, `${percent(bad(place), 0)} of ${count(total(place))} flagged`)),
     make("div", { class: "bars", role: "img", "aria-label": facts.verdicts.map((name, number) => `${name} ${facts.by_class[place][number]}`).join(", ") },
       ...facts.verdicts.map((name, number) => [name, facts.by_class[place][number]]).filter(([, number]) => number)
         .map(([name, number]) => make("span", { title: `${count(number)} ${name}`, vars: { "--c": `var(--${name})`, "flex-grow": number } }))));
   const more = make("button", { type: "button", class: "button", hidden: ranked.length <= MOST_CLASSES, on: { click: () => { list.append(...ranked.slice(MOST_CLASSES).map(line)); more.hidden = true; } } }, `Show all ${count(ranked.length)}`);
   list.append(...ranked.slice(0, MOST_CLASSES).map(line));
   const keys = facts.verdicts.filter((name) => facts.counts[name]).map(verdictMark);
-  root.append(make("div", {}, make("p", { class: "said" }, "By the label given; suspect is what is called relabel or ood."), make("div", { class: "keys" }, ...keys), list, make("div", { class: "more" }, more)));
+  root.append(make("div", {}, make("p", { class: "said" }, "By the label given; flagged is what is called relabel or ood."), make("div", { class: "keys" }, ...keys), list, make("div", { class: "more" }, more)));
 }
