@@ -95,17 +95,6 @@ def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> 
     assert "img_size" not in calls[-1]
 
 
-@pytest.mark.usefixtures("calls")
-def test_parts_of_a_batch_have_their_own_statistics() -> None:
-    network = build_network("timm:tiny", 2, input_shape=(3, 8, 8)).train()
-    x = scale(photos(6, 8))
-    apart = torch.cat([network.forward_features(x[:2]), network.forward_features(x[2:])])
-    network.expect_parts((2, 4))
-    assert torch.allclose(network.forward_features(x), apart, atol=1e-6)
-    network.expect_parts(())
-    assert not torch.allclose(network.forward_features(x), apart, atol=1e-3)
-
-
 def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[str, Any]]) -> None:
     settings = LearnSettings(network="timm:tiny")
     network = build_network("timm:tiny", 3, input_shape=(3, 8, 8), pretrained=True).eval()
