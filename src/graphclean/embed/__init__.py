@@ -6,19 +6,10 @@ from collections.abc import Callable
 from ..backbones import PREFIX
 from ..errors import InputError
 from .efficientnet import EfficientNetLite0
-from .images import Batch, Embedded, Embedder, embed_batches, embed_images, read_batches
+from .images import Batch, Embedder, embed_batches, read_batches
 from .timm_models import TimmEmbedder
 
-__all__ = [
-    "EMBEDDERS",
-    "Batch",
-    "Embedded",
-    "Embedder",
-    "embed_batches",
-    "embed_images",
-    "load_embedder",
-    "read_batches",
-]
+__all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "load_embedder", "read_batches"]
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {"efficientnet-lite0": EfficientNetLite0}
 """Name -> what loads it; besides, `timm:NAME` is any network of timm."""
