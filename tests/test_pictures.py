@@ -88,6 +88,19 @@ def test_broken_and_missing_photos_have_no_picture(tmp_path: Path) -> None:
     assert [pictures.encode(row, 50) is None for row in range(3)] == [False, True, True]
 
 
+def test_photos_that_are_not_those_of_the_run_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "a/x.png")
+    source = {"kind": "photos", "data": str(tmp_path / "gone")}
+    with pytest.raises(InputError, match=r"gone: not there; .* or say with --data where it is now$"):
+        find_pictures(tmp_path, source, ["a/x.png"])
+    with pytest.raises(InputError, match="not one of the run's photos is in it"):
+        find_pictures(tmp_path, source, ["b.png"], tmp_path)
+    (tmp_path / "m.csv").write_text("path,id,label\na/x.png,1,u\na/x.png,1,v\n")
+    with pytest.raises(InputError, match="has changed since the run, and ids stand in it more than once"):
+        find_pictures(tmp_path, source, ["1"], tmp_path / "m.csv")
+
+
 def test_arrays_are_known_by_their_fingerprint(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (6, 5, 5, 3), dtype=np.uint8), np.arange(6) % 2

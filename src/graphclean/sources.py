@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
 from .data.files import Names
+from .data.hub import names_hub
+from .data.images import ImageSet
 from .errors import InputError
 from .photos import (
     Cropping,
@@ -188,6 +190,35 @@ def recorded_reading(described: dict[str, Any], run: Path) -> Reading:
     if isinstance(described.get("size"), int):
         return Cropping(described["size"])
     raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+
+
+def recorded_names(described: dict[str, Any]) -> Names:
+    """Which arrays or columns hold what, as a run's config.json has it."""
+    return Names(**{name.name: described.get(name.name) for name in fields(Names)})
+
+
+def find_data(described: dict[str, Any], data: Path | None) -> Path:
+    """Where the data of a run lies: as told, or where the run found it."""
+    path = data if data is not None else Path(str(described.get("data")))
+    if not names_hub(path) and not locate(path)[0].exists():
+        raise InputError(
+            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
+            "it is now"
+        )
+    return path
+
+
+def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]:
+    """Sample of a run -> row of `images`; by id, where the data is no longer as the run had it."""
+    if images.ids == ids:
+        return {row: row for row in range(len(ids))}
+    by_id = {name: number for number, name in enumerate(images.ids)}
+    if len(by_id) < len(images.ids):
+        raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
+    found = {row: by_id[name] for row, name in enumerate(ids) if name in by_id}
+    if not found:
+        raise InputError(f"{path}: not one of the run's photos is in it")
+    return found
 
 
 def source_name(data: Path) -> str:

@@ -253,7 +253,7 @@ def test_photos_that_have_gone_moved_or_lead_out(cli, photos: Path) -> None:  # 
     os.rename(photos, here / "moved")
     done = cli("apply", "run", "--link", "--out", "links")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "say with --data where the photos are now" in done.err
+    assert "photos: not there; run this from the folder where the run was made" in done.err
     assert cli("apply", "run", "--link", "--out", "links", "--data", "moved").code == 0
     assert (here / "links/dog/2.png").samefile(here / "moved/dog/2.png")
     assert cli("apply", "run", "--quiet").code == 0  # a manifest needs no photos
