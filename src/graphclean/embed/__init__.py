@@ -1,10 +1,9 @@
 """Pretrained embedders, behind extras."""
 
-import difflib
 from collections.abc import Callable
 
 from ..backbones import PREFIX
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .efficientnet import EfficientNetLite0
 from .images import Batch, Embedder, embed_batches, read_batches
 from .timm_models import TimmEmbedder
@@ -20,6 +19,5 @@ def load_embedder(name: str) -> Embedder:
     if name.startswith(PREFIX):
         return TimmEmbedder(name.removeprefix(PREFIX))
     if name not in EMBEDDERS:
-        near = difflib.get_close_matches(name, EMBEDDERS, n=1, cutoff=0)[0]
-        raise InputError(f'there is no embedder "{name}"; did you mean "{near}"?')
+        raise InputError(f'there is no embedder "{name}"; {suggest(name, [*EMBEDDERS, f"{PREFIX}NAME"])}')
     return EMBEDDERS[name]()
