@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import torch
+
 from ..backbones import PREFIX
 from ..errors import InputError, suggest
 from .efficientnet import EfficientNetLite0
@@ -14,10 +16,13 @@ EMBEDDERS: dict[str, Callable[[], Embedder]] = {"efficientnet-lite0": EfficientN
 """Name -> what loads it; besides, `timm:NAME` is any network of timm."""
 
 
-def load_embedder(name: str) -> Embedder:
-    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed."""
+def load_embedder(name: str, device: torch.device = torch.device("cpu")) -> Embedder:
+    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed.
+
+    Networks of timm work on the `device`, the others are made for the CPU.
+    """
     if name.startswith(PREFIX):
-        return TimmEmbedder(name.removeprefix(PREFIX))
+        return TimmEmbedder(name.removeprefix(PREFIX), device)
     if name not in EMBEDDERS:
         raise InputError(f'there is no embedder "{name}"; {suggest(name, [*EMBEDDERS, f"{PREFIX}NAME"])}')
     return EMBEDDERS[name]()

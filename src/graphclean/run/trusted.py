@@ -26,10 +26,16 @@ class Trusted:
 
 
 def read_trusted(
-    path: Path, source: Source, described: dict[str, Any], names: Names, labels_of: Path
+    path: Path,
+    source: Source,
+    described: dict[str, Any],
+    names: Names,
+    *,
+    labels_of: Path,
+    device: torch.device,
 ) -> Trusted:
     """Trusted samples of the classes of the data; others are left out, and counted."""
-    found = read_like(described, path, names, run=labels_of, labelled=True)
+    found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
     if found.inputs.shape[1:] != source.inputs.shape[1:]:
         raise InputError(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
