@@ -22,8 +22,8 @@ from graphclean import NoisyGraphClassifier
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
 
+from .conftest import states
 from .run.tiny import SETTINGS, TINY, N, save_digits
-from .test_cli import everything_below
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -305,7 +305,7 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
     for call in (lambda: model.save(tmp_path / "run"), lambda: model.predict(X)):
         with pytest.raises(NotFittedError):
             call()
-    assert everything_below(tmp_path) == []
+    assert states(tmp_path) == {}
     with pytest.warns(DataWarning, match="k is at most 23"):
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
 

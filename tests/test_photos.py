@@ -11,8 +11,6 @@ from PIL import Image
 import graphclean.photos
 from graphclean.embed import embed_batches
 
-from .test_cli import everything_below
-
 pytest.importorskip("efficientnet_lite_pytorch")
 
 WRONG = {"blue": "green", "green": "red", "red": "blue"}
@@ -163,7 +161,7 @@ def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
+def test_refused(refuse, folder: Path) -> None:  # type: ignore[no-untyped-def]
     np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
     np.savetxt(folder.parent / "y.txt", np.arange(9))
     cases = {
@@ -171,10 +169,5 @@ def test_refused(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
         "photos --labels y.txt": "--labels is for arrays and embeddings",
         "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
     }
-    before = everything_below(folder.parent)
     for arguments, message in cases.items():
-        done = cli("clean", *arguments.split())
-        assert done.code == 2
-        assert message in done.err
-        assert done.err.count("\n") == 1
-    assert everything_below(folder.parent) == before
+        refuse(f"clean {arguments}", message)
