@@ -121,6 +121,15 @@ def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
+def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    for colour, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
+        (folder / colour).rename(folder / name)
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    table = pd.read_parquet(folder.parent / "runs/photos-clean/verdicts.parquet")
+    assert table.given_label.tolist() == [name.split("/")[0] for name in table.id]
+    assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
+
+
 def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
     done = cli("train", "photos", *options)

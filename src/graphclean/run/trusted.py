@@ -45,7 +45,7 @@ def read_trusted(
         check_embeddings(found.inputs, what=f"{path}: embeddings", zeros=True)
     classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
     theirs = encode_labels(found.labels, len(found.inputs))
-    known = np.array([classes.get(str(name), -1) for name in [*theirs.classes, None]])
+    known = np.array([*(classes.get(str(name), -1) for name in theirs.classes), -1])
     codes = known[theirs.codes]
     use = codes >= 0
     if not use.any():
