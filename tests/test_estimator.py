@@ -136,15 +136,26 @@ def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: 
     again = NoisyGraphClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict_open(X), opened)
     np.testing.assert_array_equal(again.classes_, model.classes_)
+    assert type(again.classes_.tolist()[0]) is type(model.classes_.tolist()[0])
 
 
-def test_two_truth_values_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("gaps", [False, True])
+def test_two_truth_values_are_classes(blobs, tmp_path: Path, gaps: bool) -> None:  # type: ignore[no-untyped-def]
     X, y = blobs[0], blobs[1] == 1
-    model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    given = y.astype(object) if gaps else y
+    given[:4] = None if gaps else y[:4]
+    model = NoisyGraphClassifier(**QUICK).fit(X, given)
+    assert model.verdicts_.given_label.isna().sum() == 4 * gaps
     assert model.classes_.dtype == bool
     assert model.predict(X).dtype == bool
     assert model.score(X, y) > 0.97
     assert set(model.predict_open(X)) <= {-1, 0, 1}
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    for name in ("predict", "predict_open"):
+        before, after = (getattr(one, name)(X) for one in (model, again))
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
