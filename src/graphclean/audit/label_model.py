@@ -97,7 +97,7 @@ def pieces(n: int, n_classes: int) -> Iterator[slice]:
 def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelModel:
     """Fit T, t, a and b to the given labels of the labelled samples (`labels` ≥ 0)."""
     labelled = labels >= 0
-    e, y = evidence[labelled], labels[labelled]
+    e, y = (evidence, labels) if labelled.all() else (evidence[labelled], labels[labelled])
     margin = _log(e.max(1))
     centre, spread = float(margin.mean()), float(margin.std())
     m = (margin - centre) / spread if spread > 1e-9 else np.zeros_like(margin)
@@ -108,8 +108,9 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
     by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
     theta = START
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
-    log_e = _log(e[some])
+    log_e = _log(e if len(some) == len(e) else e[some])
     log_e -= margin[some, None]
+    classes = np.empty_like(e)
     for _ in range(ROUNDS):
         transition = _shrink(counts)
         arguments = (log_e, m[some], y[some], transition, shares)
@@ -124,7 +125,9 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
             shares=shares,
             log_likelihood=0.0,
         )
-        counts = np.asarray((by_label @ model.posterior(e, y).classes).T)
+        for part in pieces(*e.shape):
+            classes[part] = model.posterior(e[part], y[part]).classes
+        counts = np.asarray((by_label @ classes).T)
     likelihood = np.empty(len(y))
     for part in pieces(*e.shape):
         prior = model.prior(e[part])
