@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
