@@ -36,8 +36,8 @@ FOLDERS = {
     "absent": "absent: no such file",
 }
 TABLES = {
-    "path,label\nphotos/cat/1.png;cat\nphotos/dog/2.png,dog\n": "m.csv, line 2: 1 cells, the header has 2",
-    "path;label\nphotos/cat/1.png,cat\n": "m.csv, line 2: 1 cells, the header has 2",
+    "path,label\nphotos/cat/1.png;cat\nphotos/dog/2.png,dog\n": "m.csv, line 2: 1 cell, the header has 2",
+    "path;label\nphotos/cat/1.png,cat\n": "m.csv, line 2: 1 cell, the header has 2",
     "\ufeffpath,label\ngone/1.png,cat\ngone/2.png,dog\n": "no images in m.csv that can be opened; gone/1",
     "path,label\nphotos/cat/1.png,\nphotos/dog/2.png,  \n": "no classes in m.csv; at least two are needed",
     "path,label\nphotos/cat/1.png,cat\nphotos/dog/2.png,cat\n": "one class (cat) in m.csv",
