@@ -1,6 +1,7 @@
 """What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,7 +194,9 @@ def recorded_reading(described: dict[str, Any], run: Path) -> Reading:
 def source_name(data: Path) -> str:
     """What a run or a table of predictions is called after its data."""
     place, split = locate(data)
-    return "-".join(place.stem.removeprefix("hf:").split(":") + ([split] if split is not None else []))
+    whole = Path(os.path.abspath(place))  # `.` and `..` have names too
+    name = whole.name if whole.is_dir() else whole.stem
+    return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
 
 
 def _kind(described: dict[str, Any], run: Path) -> Kind:

@@ -328,7 +328,7 @@ class _Finder:
         """As written -> resolved; None where it leaves the root, or is odd."""
 
     def __call__(self, cell: str) -> Path | str:
-        """The file, or why it is refused; a name is tried as written, then without spaces, then as Windows'."""
+        """The file, or why it is refused; tried as written, without spaces around it, and as Windows has it."""
         if not cell.strip():
             return "no path"
         if cell.strip().lower().startswith(("http://", "https://")):
