@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import torch
-from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, roc_auc_score
 from sklearn.model_selection import cross_val_predict
@@ -32,7 +30,7 @@ from graphclean.audit.inputs import encode_labels
 from graphclean.bench.machine import machine
 from graphclean.config import load_preset
 from graphclean.data.images import UnreadableImage, open_image
-from graphclean.embed import embed_images, load_embedder
+from graphclean.embed import embed_batches, load_embedder
 from graphclean.evaluate import score_verdicts
 from graphclean.training import fit
 
@@ -102,13 +100,10 @@ def embed_cifar(root: Path, cache: Path, seed: int = 0) -> dict[str, Array]:
 
 def _embed(sources: list[Any]) -> Array:
     """Features of files, or of encoded images."""
-
-    def load(source: Any) -> Image.Image:
-        return Image.open(BytesIO(source)).convert("RGB") if isinstance(source, bytes) else open_image(source)
-
-    done = embed_images(sources, load, load_embedder("efficientnet-lite0"), refusal=UnreadableImage)
-    assert not done.problems
-    return done.features
+    embedder = load_embedder("efficientnet-lite0")
+    done = list(embed_batches(enumerate(sources), open_image, embedder, refusal=UnreadableImage))
+    assert not any(batch.problems for batch in done)
+    return np.concatenate([batch.inputs for batch in done])
 
 
 def noisy(truth: Array, kind: str, rate: float, seed: int, n_classes: int = 10) -> Array:

@@ -106,7 +106,7 @@ def make_batch(trainer: Trainer, n: int) -> torch.Tensor:
 def pass_alone(trainer: Trainer, batches: list[torch.Tensor]) -> None:
     """A step's batches through the network, back, and an update: no views, no mixup, no losses of ours."""
     with trainer._precision():
-        outputs = trainer._pass(batches)
+        outputs = [trainer._forward(batch) for batch in batches]
     trainer.optimiser.zero_grad(set_to_none=True)
     sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
     trainer.optimiser.step()

@@ -1,10 +1,13 @@
-"""Draw the figures of "How it works" from a run of the demo: python docs/figures.py (about half a minute).
+"""Draw the figures of the docs: python docs/figures.py (about half a minute).
 
-The truth is used to colour and to count, never by the method.
+Those of "How it works" from a run of the demo, where the truth is used to colour and to count, never by the
+method; those of "The paper's benchmarks" from a recorded run.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +20,7 @@ from sklearn.manifold import TSNE
 
 from graphclean import plotting
 from graphclean.audit.inputs import encode_labels
+from graphclean.bench.figures import draw_figure
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import KNOWN, NoisyDigits, noisy_digits
 from graphclean.run.comparison import TRAINING
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IMAGES = Path(__file__).parent / "images"
+RESULTS = Path(__file__).parents[1] / "results"
+METHOD = "ngc--learn.epochs-60"
+RECORDED = ("convergence", "strategies", "degrees", "zeta")
+"""Figures of the paper that are shown for `METHOD` on its main cell."""
 SHOWN = ("keep", "relabel", "ood")
 """Verdicts of which samples are shown with their neighbours."""
 
@@ -94,6 +102,17 @@ def draw_all(story: Story, out: Path) -> list[Path]:
             for name, (draw, kind) in drawings.items()
             for path in plotting.save_figure(draw(story), out / name, kinds=(kind,))
         ]
+
+
+def draw_recorded(out: Path) -> list[Path]:
+    """The paper's figures for one of the recorded runs on its test split."""
+    paths = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in RECORDED:
+            stem = f"{name}--cifar10--tinyimagenet--20k--{METHOD}"
+            drawn = {path.name: path for path in draw_figure(name, RESULTS, Path(folder), METHOD)}
+            paths.append(Path(shutil.copy(drawn[f"{stem}.svg"], out / f"cifar10-{name}.svg")))
+    return paths
 
 
 def draw_map(story: Story) -> Figure:
@@ -223,5 +242,5 @@ def _bare(axes: Axes) -> None:
 
 
 if __name__ == "__main__":
-    for path in draw_all(run_demo(), IMAGES):
+    for path in draw_all(run_demo(), IMAGES) + draw_recorded(IMAGES):
         print(path)

@@ -1,7 +1,8 @@
 """Fixtures that several rooms share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,3 +36,31 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         return Done(int(stop.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+def states(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything below a folder, by content, kind and time of change."""
+    return {
+        str(path.relative_to(folder)): (
+            path.is_symlink(),
+            path.lstat().st_mtime_ns,
+            path.lstat().st_ino,
+            path.read_bytes() if path.is_file() else None,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture
+def refuse(cli, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Check that a command is refused: one line that holds a message, exit code 2, and nothing written."""
+
+    def check(command: str | Sequence[str], message: str = "") -> None:
+        before = states(tmp_path)
+        done = cli(*(command.split() if isinstance(command, str) else command))
+        assert message in done.err, command
+        assert done.err.startswith("graphclean: "), command
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), command
+        assert states(tmp_path) == before, command
+
+    return check

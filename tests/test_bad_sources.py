@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from .test_cli import everything_below
-
 
 def save(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,26 +47,30 @@ TABLES = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("command", ["clean", "train"])
-def test_folders(cli, here: Path, command: str) -> None:  # type: ignore[no-untyped-def]
-    before = everything_below(here)
+def test_folders(refuse, command: str) -> None:  # type: ignore[no-untyped-def]
     for name, message in FOLDERS.items():
-        done = cli(command, name)
-        assert message in done.err
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert everything_below(here) == before
+        refuse([command, name], message)
 
 
 @pytest.mark.parametrize("text", TABLES)
-def test_tables(cli, here: Path, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_tables(refuse, here: Path, text: str) -> None:  # type: ignore[no-untyped-def]
     (here / "m.csv").write_text(text, encoding="utf-8")
-    before = everything_below(here)
     for command in ("clean", "train"):
         named = [] if text.startswith("path,path") else ["--path-column", "path"]
-        done = cli(command, "m.csv", *named)
-        assert TABLES[text] in done.err
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert everything_below(here) == before
+        refuse([command, "m.csv", *named], TABLES[text])
+
+
+@pytest.mark.parametrize("command", ["clean", "train"])
+def test_a_run_is_not_written_into_its_data(  # type: ignore[no-untyped-def]
+    refuse, here: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse([command, "photos", "--out", "photos/cat/run"], "photos/cat/run: lies in photos, which is never")
+    monkeypatch.chdir(here / "photos")
+    refuse(
+        [command, "."], f"runs/photos-{command}: lies in ., which is never written to; choose another --out"
+    )
 
 
 @pytest.mark.usefixtures("one_thread")

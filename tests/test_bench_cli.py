@@ -160,8 +160,9 @@ def test_tables_and_figures_are_made_from_the_results(cli, monkeypatch: pytest.M
     assert cli("table", "accuracy") == (0, f"| {markdown} |\n", "")
     latex = ("ablation", Path("r"), "latex")
     assert cli("table", "ablation", "--latex", "--results", "r") == (0, f"| {latex} |\n", "")
-    drawn = ("ablation", Path("results"), Path("figures"))
+    drawn = ("ablation", Path("results"), Path("figures"), None)
     assert cli("figure", "ablation") == (0, f"{drawn}\n", "")
+    assert cli("figure", "ablation", "--method", "ngc") == (0, f"{(*drawn[:3], 'ngc')}\n", "")
     for kind in ("table", "figure"):
         assert cli(kind) == (0, "accuracy\nablation\n", "")
         wrong = f"graphclean: no {kind} is called accurate; did you mean accuracy?\n"

@@ -18,6 +18,7 @@ from graphclean.config import preset_purposes, read_preset
 from graphclean.data.digits import noisy_digits
 
 from .audit.test_embeddings import blobs
+from .conftest import states
 
 QUICK = ("--set", "learn.epochs=3", "--set", "learn.warmup=1")
 """The demo in few epochs."""
@@ -30,10 +31,6 @@ def named(tmp_path: Path) -> Path:
     names = np.array(["ant", "bee", "cat"])[labels]
     np.savez(tmp_path / "insects.npz", z=z, y=names)
     return tmp_path / "insects.npz"
-
-
-def everything_below(folder: Path) -> list[str]:
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
 def test_clean_writes_the_run_and_says_what_it_found(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
@@ -230,16 +227,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_one_line_exit_2_and_nothing_written(cli, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def]
-    arguments, message = bad_inputs(tmp_path)[case]
-    before = everything_below(tmp_path)
-    done = cli(*arguments)
-    assert done.code == 2
-    assert done.out == ""
-    assert message in done.err
-    assert done.err.startswith("graphclean: ")
-    assert done.err.count("\n") == 1
-    assert everything_below(tmp_path) == before
+def test_bad_input_is_one_line_exit_2_and_nothing_written(refuse, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def]
+    refuse(*bad_inputs(tmp_path)[case])
 
 
 def test_a_run_that_exists_is_kept(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
@@ -286,7 +275,7 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, c
     assert "Traceback" not in rest
     if number == signal.SIGINT:
         assert rest.splitlines()[-1] == "graphclean: interrupted; nothing was written"
-    assert everything_below(tmp_path) == ["big.npz"]
+    assert list(states(tmp_path)) == ["big.npz"]
 
 
 def test_an_interrupt_while_torch_is_loaded() -> None:

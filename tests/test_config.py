@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 
 from graphclean.config import (
     Config,
     apply_settings,
+    change_settings,
     load_preset,
     preset_names,
     preset_purposes,
@@ -20,6 +22,16 @@ def test_settings_are_applied_in_order() -> None:
     assert config.audit.k == (5, 9)
     assert config.audit.eta == Config().audit.eta
     assert apply_settings(Config(), ["audit.k=7"]).audit.k == (7,)
+
+
+def test_truth_values_are_no_numbers() -> None:
+    for name in ("learn.epochs", "learn.lr", "graph.k"):
+        for value in (True, np.False_):
+            with pytest.raises(InputError, match=f"{name}: .* is not a"):
+                change_settings(Config(), {name: value})
+    changed = change_settings(Config(), {"learn.final_norm": np.False_})
+    assert changed.learn.final_norm is False
+    assert recorded_settings(json.loads(json.dumps(changed.to_dict())), "x") == changed
 
 
 @pytest.mark.parametrize(

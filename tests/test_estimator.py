@@ -22,8 +22,8 @@ from graphclean import NoisyGraphClassifier
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
 
+from .conftest import states
 from .run.tiny import SETTINGS, TINY, N, save_digits
-from .test_cli import everything_below
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -136,15 +136,33 @@ def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: 
     again = NoisyGraphClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict_open(X), opened)
     np.testing.assert_array_equal(again.classes_, model.classes_)
+    assert type(again.classes_.tolist()[0]) is type(model.classes_.tolist()[0])
 
 
-def test_two_truth_values_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
-    X, y = blobs[0], blobs[1] == 1
+def test_dates_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], np.array(["2024-01-01", "2024-01-02", "2024-02-01"], dtype="datetime64[D]")[blobs[1]]
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    assert model.score(X, y) > 0.97
+    assert set(model.predict_open(X)) == {"2024-01-01", "2024-01-02", "2024-02-01", "OOD"}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_two_truth_values_are_classes(blobs, tmp_path: Path, gaps: bool) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], blobs[1] == 1
+    given = y.astype(object) if gaps else y
+    given[:4] = None if gaps else y[:4]
+    model = NoisyGraphClassifier(**QUICK).fit(X, given)
+    assert model.verdicts_.given_label.isna().sum() == 4 * gaps
     assert model.classes_.dtype == bool
     assert model.predict(X).dtype == bool
     assert model.score(X, y) > 0.97
     assert set(model.predict_open(X)) <= {-1, 0, 1}
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    for name in ("predict", "predict_open"):
+        before, after = (getattr(one, name)(X) for one in (model, again))
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
@@ -305,7 +323,7 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
     for call in (lambda: model.save(tmp_path / "run"), lambda: model.predict(X)):
         with pytest.raises(NotFittedError):
             call()
-    assert everything_below(tmp_path) == []
+    assert states(tmp_path) == {}
     with pytest.warns(DataWarning, match="k is at most 23"):
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
 

@@ -42,6 +42,18 @@ def test_many_come_in_order_without_those_that_have_none() -> None:
     assert np.asarray(opened(found[70]))[0, 0] == 70
 
 
+def test_a_folder_in_the_run_is_not_taken_for_its_photos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`apply --copy` may leave a cleaned folder there under the name of the data."""
+    monkeypatch.chdir(tmp_path)
+    for folder, level in (("photos/a", 200), ("run/photos/a", 10)):
+        Path(folder).mkdir(parents=True)
+        Image.new("L", (4, 4), level).save(f"{folder}/0.png")
+    pictures = find_pictures(Path("run"), {"kind": "photos", "data": "photos"}, ["a/0.png"])
+    assert np.asarray(opened(pictures.encode(0, 9)))[0, 0, 0] == 200
+
+
 def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
     cells = []
     for number in range(200):
@@ -51,7 +63,7 @@ def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
     cells[7] = {"bytes": b"no picture", "path": "7.png"}
     table = {"image": cells, "label": [str(number % 2) for number in range(200)]}
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    source = {"kind": "photos", "data": "t.parquet"}
+    source = {"kind": "photos", "data": str(tmp_path / "t.parquet")}
     pictures = find_pictures(tmp_path, source, [f"{number}.png" for number in range(200)])
     assert not pictures.direct
     found = {
@@ -86,6 +98,19 @@ def test_broken_and_missing_photos_have_no_picture(tmp_path: Path) -> None:
     source = {"kind": "photos", "data": str(tmp_path)}
     pictures = find_pictures(tmp_path, source, ["a/x.png", "a/y.png", "a/z.png"])
     assert [pictures.encode(row, 50) is None for row in range(3)] == [False, True, True]
+
+
+def test_photos_that_are_not_those_of_the_run_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "a/x.png")
+    source = {"kind": "photos", "data": str(tmp_path / "gone")}
+    with pytest.raises(InputError, match=r"gone: not there; .* or say with --data where it is now$"):
+        find_pictures(tmp_path, source, ["a/x.png"])
+    with pytest.raises(InputError, match="not one of the run's photos is in it"):
+        find_pictures(tmp_path, source, ["b.png"], tmp_path)
+    (tmp_path / "m.csv").write_text("path,id,label\na/x.png,1,u\na/x.png,1,v\n")
+    with pytest.raises(InputError, match="has changed since the run, and ids stand in it more than once"):
+        find_pictures(tmp_path, source, ["1"], tmp_path / "m.csv")
 
 
 def test_arrays_are_known_by_their_fingerprint(tmp_path: Path) -> None:

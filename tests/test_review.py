@@ -258,7 +258,6 @@ def test_the_command_line_serves_until_it_is_interrupted(tmp_path: Path) -> None
     assert "0 samples decided" in out
 
 
-def test_what_is_not_a_run_is_one_line(tmp_path: Path, cli: Any) -> None:
-    for folder in (tmp_path / "nowhere", tmp_path):
-        done = cli("review", str(folder))
-        assert (done.code, done.err.count("\n"), done.out) == (2, 1, "")
+def test_what_is_not_a_run_is_one_line(refuse: Any) -> None:
+    refuse("review nowhere", "no such run folder")
+    refuse("review .", "not a run folder")

@@ -356,3 +356,10 @@ def test_figures_are_drawn_from_a_run(tmp_path: Path, one_thread: None) -> None:
     assert {path.name for path in drawn} == shown
     assert all(path.stat().st_size > 5_000 for path in drawn)
     assert all((ROOT / "docs" / "images" / name).is_file() for name in shown)
+
+
+def test_figures_are_drawn_from_a_recorded_run(tmp_path: Path) -> None:
+    drawn = {path.name for path in load("figures").draw_recorded(tmp_path)}
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    assert set(re.findall(r"images/([\w.-]+)\)", page)) == drawn
+    assert all((ROOT / "docs" / "images" / name).is_file() for name in drawn)

@@ -158,6 +158,9 @@ def table(
 def figure(
     name: Annotated[str | None, typer.Argument(help="Which figure (default: show their names).")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
+    method: Annotated[
+        str | None, typer.Option(help="Of this method alone, as `bench list` names it (default: of all).")
+    ] = None,
     results: Results = Path("results"),
 ) -> None:
     """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
@@ -167,7 +170,7 @@ def figure(
         typer.echo("\n".join(figure_names()))
         return
     _check_name("figure", name, figure_names())
-    for path in draw_figure(name, results, out):
+    for path in draw_figure(name, results, out, method):
         typer.echo(str(path))
 
 

@@ -113,6 +113,9 @@ def clean(
     id_column: IdColumn = None,
     path_column: PathColumn = None,
     embedder: Embedder = "auto",
+    device: Annotated[
+        DeviceName, typer.Option(help="Where a network of timm embeds photos; auto: CUDA where there is any.")
+    ] = DeviceName.auto,
     neighbours: Annotated[
         NeighbourSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
     ] = NeighbourSearch.exact,
@@ -135,6 +138,7 @@ def clean(
             labels=labels,
             names=names,
             embedder=None if embedder == "auto" else embedder,
+            device=device.value,
             overwrite=overwrite,
             progress=progress,
         )

@@ -134,6 +134,8 @@ def _parse(value: Any, kind: Any) -> Any:
         return str(value).lower() == "true"
     if kind is int and isinstance(value, float):
         raise ValueError(value)
+    if kind in (int, float) and str(value) in ("True", "False"):
+        raise ValueError(value)  # to Python, truth values are numbers
     return kind(value)
 
 

@@ -54,6 +54,8 @@ except ImportError:  # before scikit-learn 1.6 it was a method
 
 OOD = "OOD"
 """What `predict_open` answers in place of a class name; in place of a number it is −1."""
+CLASS_TYPES = {"bool": bool, "float": float}
+"""Of classes that a run folder has as whole numbers."""
 OF_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
@@ -143,6 +145,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.verdicts_ = result.audit.verdicts
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
+        self._source["class_type"] = type(classes.tolist()[0]).__name__
         self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
         self._pixels = source.pixels
         self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
@@ -205,10 +208,10 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         changes = differing_settings(config, load_preset(preset) if preset is not None else Config())
         loaded = cls(preset, settings=changes or None, device=device)
         loaded.config_, loaded.model_ = config, model
-        loaded.classes_ = np.array(model.classes)
         loaded.verdicts_ = read_verdicts(run)
         loaded.summary_, loaded.history_ = read_summary(run), read_lines(run / METRICS)
         loaded._source = dict(recorded.get("source", {}))
+        loaded.classes_ = np.array(model.classes, CLASS_TYPES.get(str(loaded._source.get("class_type"))))
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
         loaded._points = read_tensors(run / POINTS)[0]
         loaded._pixels = None
@@ -279,10 +282,11 @@ def _check_features(estimator: Any, X: Any, *, reset: bool) -> npt.NDArray[Any]:
 def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
     """The classes as they were given, sorted, and the labels by their numbers in that order."""
     given = column_or_1d(y, warn=True)
-    labelled = _plain(given[~pd.isna(given)])
+    missing = pd.isna(given)
+    labelled = _plain(given[~missing])
     if len(labelled):
         check_classification_targets(labelled)
-    encoded = encode_labels(given.astype(int) if given.dtype == bool else given, n)
+    encoded = encode_labels(np.where(missing, -1, given).astype(int) if labelled.dtype == bool else given, n)
     if len(encoded.classes) < 2:
         raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
     codes, first = np.unique(encoded.codes, return_index=True)

@@ -56,7 +56,9 @@ class Reading(Protocol):
 class Embedding:
     """As features of a pretrained network."""
 
-    embedder: str = DEFAULT_EMBEDDER
+    embedder: str
+    device: torch.device
+    """Of networks of timm."""
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
@@ -65,7 +67,8 @@ class Embedding:
 
     def batches(self, items: Items) -> Iterator[Batch]:
         """Features (n, d)."""
-        return embed_batches(items, open_image, load_embedder(self.embedder), refusal=UnreadableImage)
+        embedder = load_embedder(self.embedder, self.device)
+        return embed_batches(items, open_image, embedder, refusal=UnreadableImage)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Callable, Collection, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,9 +17,9 @@ from .data.files import Names
 from .data.hub import names_hub
 from .data.images import Encoded, ImageFiles, ImageSet, UnreadableImage, open_image
 from .errors import InputError
-from .photos import find_photos, locate
+from .photos import find_photos
 from .runfolder import read_env
-from .sources import read_source
+from .sources import find_data, match_photos, read_source, recorded_names
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo."""
@@ -78,27 +78,17 @@ def find_pictures(run: Path, source: dict[str, Any], ids: list[str], data: Path 
 
     Refused where there are none, they have gone, or are not those that the run was made from.
     """
-    names = Names(**{field.name: source.get(field.name) for field in fields(Names)})
-    if source.get("kind") == "photos":
-        place = _find_data(run, source, data)
-        return _of_photos(find_photos(place, names, labelled=False), ids, place)
-    if source.get("kind") == "images":
-        return _of_array(_read_array(run, source, _find_data(run, source, data), names))
-    raise InputError(f"{run}: made from embeddings, which have no pictures")
-
-
-def _find_data(run: Path, source: dict[str, Any], data: Path | None) -> Path:
-    """Where the data lies: as told, in the run folder itself, or where the run found it."""
+    if source.get("kind") not in ("photos", "images"):
+        raise InputError(f"{run}: made from embeddings, which have no pictures")
     recorded = Path(str(source.get("data")))
     if data is None and names_hub(recorded):
         raise InputError(f"{recorded}: not loaded again unasked; --data {recorded} asks for it")
-    path = data if data is not None else run / recorded if (run / recorded).exists() else recorded
-    if not names_hub(path) and not locate(path)[0].exists():
-        raise InputError(
-            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
-            "it is now"
-        )
-    return path
+    if data is None and source["kind"] == "images" and (run / recorded).exists():
+        data = run / recorded  # the demo's, which brings its own
+    path, names = find_data(source, data), recorded_names(source)
+    if source["kind"] == "images":
+        return _of_array(_read_array(run, source, path, names))
+    return _of_photos(find_photos(path, names, labelled=False), ids, path)
 
 
 class _AllBut(Container[int]):
@@ -112,16 +102,7 @@ class _AllBut(Container[int]):
 
 
 def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
-    """Found by their ids, where the data is no longer as the run had it."""
-    if images.ids == ids:
-        place = {row: row for row in range(len(ids))}
-    else:
-        by_id = {name: number for number, name in enumerate(images.ids)}
-        if len(by_id) < len(images.ids):
-            raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
-        place = {row: by_id[name] for row, name in enumerate(ids) if name in by_id}
-    if not place:
-        raise InputError(f"{path}: not one of the run's photos is in it")
+    place = match_photos(images, ids, path)
 
     def find(rows: Collection[int]) -> Iterator[tuple[int, Pixels]]:
         wanted = {place[row]: row for row in rows if row in place and place[row] not in images.problems}

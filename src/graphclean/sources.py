@@ -2,19 +2,23 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
 from .data.files import Names
+from .data.hub import names_hub
+from .data.images import ImageSet
 from .errors import InputError
 from .photos import (
+    DEFAULT_EMBEDDER,
     Cropping,
     Embedding,
     Photos,
@@ -79,13 +83,14 @@ def read_source(
     embedder: str | None = None,
     choose: Callable[[int], Reading] | None = None,
     images: bool = False,
+    device: torch.device = torch.device("cpu"),
     cache: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
     """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
 
-    Photos are embedded, by `embedder` where one is named, unless `choose` says by their number how they are
-    to be read.
+    Photos are embedded, by `embedder` where one is named and on `device`, unless `choose` says by their
+    number how they are to be read.
     """
     if are_photos(data, names, embedder):
         if labels is not None:
@@ -94,7 +99,7 @@ def read_source(
                 "or in the table"
             )
         found_photos = find_photos(data, names)
-        reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder)
+        reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder, device)
         photos = read_photos(found_photos, reading, data, cache=cache, progress=progress)
         return Source(photos.inputs, photos.labels, photos.ids, _photo_notes(photos), photos=photos)
     if images and holds_images(data, names):
@@ -110,6 +115,7 @@ def read_like(
     names: Names,
     *,
     run: Path,
+    device: torch.device,
     labels: Path | None = None,
     labelled: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
@@ -117,7 +123,7 @@ def read_like(
     """Read more data of the kind that a run was made from; other kinds are refused."""
     kind = _kind(described, run)
     if are_photos(data, names, None):
-        reading = recorded_reading(described, run)
+        reading = recorded_reading(described, run, device)
         found_photos = find_photos(data, names, labelled=labelled)
         photos = read_photos(found_photos, reading, data, progress=progress)
         return Source(photos.inputs, photos.labels if labelled else None, photos.ids, photos=photos)
@@ -160,35 +166,74 @@ def stream_like(
     names: Names,
     *,
     run: Path,
+    device: torch.device,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Pieces:
     """As `read_like`, without labels; photos in pieces, so that memory does not grow with their number."""
     if not are_photos(data, names, None):
-        source = read_like(described, data, names, run=run, progress=progress)
+        source = read_like(described, data, names, run=run, device=device, progress=progress)
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
         return Pieces(ids, iter([Piece(source.inputs, rows)]), False)
-    reading = recorded_reading(described, run)
+    reading = recorded_reading(described, run, device)
     images = find_photos(data, names, labelled=False)
     batches = stream_photos(images, reading, data, progress=progress)
     return Pieces(images.ids, (Piece(batch.inputs, batch.rows) for batch in batches), True)
 
 
-def embedding(embedder: str | None) -> Embedding:
+def embedding(embedder: str | None, device: torch.device) -> Embedding:
     """By the embedder that was named, or the usual one."""
-    return Embedding(embedder) if embedder is not None else Embedding()
+    return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
 
 
-def recorded_reading(described: dict[str, Any], run: Path) -> Reading:
+def recorded_reading(described: dict[str, Any], run: Path, device: torch.device) -> Reading:
     """How the photos of a run were read, as its config.json has it; refused where it had none."""
     kind = _kind(described, run)
     if kind != "photos":
         raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
     if isinstance(described.get("embedder"), str):
-        return Embedding(described["embedder"])
+        return Embedding(described["embedder"], device)
     if isinstance(described.get("size"), int):
         return Cropping(described["size"])
     raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+
+
+def recorded_names(described: dict[str, Any]) -> Names:
+    """Which arrays or columns hold what, as a run's config.json has it."""
+    return Names(**{name.name: described.get(name.name) for name in fields(Names)})
+
+
+def find_data(described: dict[str, Any], data: Path | None) -> Path:
+    """Where the data of a run lies: as told, or where the run found it."""
+    path = data if data is not None else Path(str(described.get("data")))
+    if not names_hub(path) and not locate(path)[0].exists():
+        raise InputError(
+            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
+            "it is now"
+        )
+    return path
+
+
+def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]:
+    """Sample of a run -> row of `images`; by id, where the data is no longer as the run had it."""
+    if images.ids == ids:
+        return {row: row for row in range(len(ids))}
+    by_id = {name: number for number, name in enumerate(images.ids)}
+    if len(by_id) < len(images.ids):
+        raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
+    found = {row: by_id[name] for row, name in enumerate(ids) if name in by_id}
+    if not found:
+        raise InputError(f"{path}: not one of the run's photos is in it")
+    return found
+
+
+def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
+    """Nothing is written to data, nor into its folder: the next run would find it there."""
+    real = Path(os.path.realpath(target))
+    for source in sources:
+        place = locate(Path(str(source)))[0]
+        if source is not None and real.is_relative_to(os.path.realpath(place)):
+            raise InputError(f"{target}: lies in {place}, which is never written to; choose another --out")
 
 
 def source_name(data: Path) -> str:

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from graphclean.audit.label_model import START, LabelModel, _objective, class_signal, fit_label_model
+from graphclean.audit.label_model import (
+    START,
+    LabelModel,
+    _objective,
+    class_signal,
+    fit_label_model,
+    pieces,
+)
 
 
 def drawn(n: int, n_classes: int, noise: float, ood: float, seed: int) -> tuple[np.ndarray, ...]:
@@ -17,10 +24,9 @@ def drawn(n: int, n_classes: int, noise: float, ood: float, seed: int) -> tuple[
 
 
 def test_gradient_is_right() -> None:
-    evidence = drawn(80, 4, 0.3, 0.2, 0)[0]
+    evidence, labels, _ = drawn(80, 4, 0.3, 0.2, 0)
     rng = np.random.default_rng(1)
-    to_given = rng.random((80, 4))
-    arguments = (np.log(evidence), rng.normal(size=80), to_given, rng.random(80))
+    arguments = (np.log(evidence), rng.normal(size=80), labels, rng.random((4, 4)), rng.random(4))
     for theta in (START, np.array([0.7, -0.3, 0.4])):
         numeric = approx_fprime(theta, lambda x: _objective(x, *arguments)[0], 1e-7)
         np.testing.assert_allclose(_objective(theta, *arguments)[1], numeric, atol=1e-5)
@@ -76,6 +82,19 @@ def test_unlabelled_samples_do_not_move_the_fit() -> None:
     plain = fit_label_model(evidence, labels, 3)
     assert extended.log_likelihood == plain.log_likelihood
     np.testing.assert_array_equal(extended.transition, plain.transition)
+
+
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 9)
+    labels[::7] = -1
+    whole = fit_label_model(evidence, labels, 3)
+    monkeypatch.setattr("graphclean.audit.label_model.CELLS", 50)
+    assert len(list(pieces(500, 3))) == 32
+    parted = fit_label_model(evidence, labels, 3)
+    assert parted.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(parted.transition, whole.transition, rtol=1e-9)
+    for one, other in zip(parted.posterior(evidence, labels), whole.posterior(evidence, labels), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_signal_is_large_for_real_evidence_and_small_for_chance() -> None:

@@ -21,10 +21,10 @@ Drawn = dict[str, Any]
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Drawn]:
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Drawn]:
     """Draw a figure from tmp_path; give the matplotlib figures by name, and write no file."""
 
-    def draw(name: str) -> Drawn:
+    def draw(name: str, method: str | None = None) -> Drawn:
         kept: Drawn = {}
 
         def keep(figure: Any, stem: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Dr
             return [stem]
 
         monkeypatch.setattr(plotting, "save_figure", keep)
-        draw_figure(name, tmp_path, tmp_path / "out")
+        draw_figure(name, tmp_path, tmp_path / "out", method)
         return kept
 
     return draw
@@ -56,6 +56,18 @@ def sweeps(results: Path) -> None:
     write_run(results, method="ngc--graph.k-10", epochs=2, graph={"k": 10}, scores={"accuracy": 0.5})
 
 
+def test_one_method_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
+    sweeps(tmp_path)
+    stem = "convergence--cifar10--tinyimagenet--20k--ngc"
+    assert len(drawn("convergence")) == 4
+    assert list(drawn("convergence", "ngc--graph.k-10")) == [f"{stem}--graph.k-10"]
+    # A sweep is one figure, whichever of its runs is named.
+    for method in ("ngc", "ngc--graph.eta-0.6"):
+        assert list(drawn("sensitivity-eta", method)) == ["sensitivity-eta--cifar10--tinyimagenet--20k--ngc"]
+    with pytest.raises(InputError, match=r"no run of a method called ngc--graph\.k-1; did you mean"):
+        drawn("convergence", "ngc--graph.k-1")
+
+
 @pytest.mark.parametrize("name", figure_names())
 def test_files_are_written_valid_and_the_same_twice(tmp_path: Path, name: str) -> None:
     results = tmp_path / "results"
@@ -74,7 +86,7 @@ def test_files_are_written_valid_and_the_same_twice(tmp_path: Path, name: str) -
         image.verify()
 
 
-def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     write_run(tmp_path, epochs=2)
     write_run(tmp_path, seed=1, epochs=2)
     write_run(tmp_path, split="dev", epochs=2)
@@ -92,7 +104,7 @@ def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Ca
     ]
 
 
-def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     entries = [
         json.loads(write_run(tmp_path, split="dev", seed=seed, epochs=12).read_text())["epochs"]
         for seed in (0, 1)
@@ -120,7 +132,7 @@ def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[[st
 
 
 def test_convergence_on_the_test_split_has_no_accuracy_by_epoch(
-    tmp_path: Path, drawn: Callable[[str], Drawn]
+    tmp_path: Path, drawn: Callable[..., Drawn]
 ) -> None:
     write_run(tmp_path, epochs=3)
     (figure,) = drawn("convergence").values()
@@ -128,7 +140,7 @@ def test_convergence_on_the_test_split_has_no_accuracy_by_epoch(
     assert len(figure.axes[0].collections) == 0, "one seed has no range"
 
 
-def test_degrees_by_kind(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_degrees_by_kind(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     entries = json.loads(write_run(tmp_path, epochs=3).read_text())["epochs"]
     write_run(tmp_path, "cifar10/sym50", epochs=3)
     without, with_ood = (lines(figure.axes[0]) for figure in drawn("degrees").values())
@@ -139,7 +151,7 @@ def test_degrees_by_kind(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
     }
 
 
-def test_strategies_leave_out_the_epochs_without(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_strategies_leave_out_the_epochs_without(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     entries = json.loads(write_run(tmp_path, epochs=23).read_text())["epochs"]
     (figure,) = drawn("strategies").values()
     sizes, noises = (lines(axes) for axes in figure.axes)
@@ -150,7 +162,7 @@ def test_strategies_leave_out_the_epochs_without(tmp_path: Path, drawn: Callable
         assert noises[name] == ([10, 20, 23], pytest.approx([100 * entry["noise_rate"] for entry in told]))
 
 
-def test_correction_before_after_and_the_papers(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_correction_before_after_and_the_papers(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     entries = json.loads(write_run(tmp_path, "cifar10/sym50", epochs=3).read_text())["epochs"]
     write_run(tmp_path, epochs=3)
     sym, lond = (lines(figure.axes[0]) for figure in drawn("correction").values())
@@ -162,7 +174,7 @@ def test_correction_before_after_and_the_papers(tmp_path: Path, drawn: Callable[
     assert "paper, corrected" not in lond
 
 
-def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     sweeps(tmp_path)
     for epochs, eta, accuracy in ((60, 0.8, 0.91), (60, 0.7, 0.9)):
         changed = f"--graph.eta-{eta}" if eta != 0.8 else ""
@@ -184,7 +196,7 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     assert lines(by_k.axes[0])["accuracy"] == ([10, 30], pytest.approx([50, 89.18]))
 
 
-def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     arrays = scored_set(0, 300)
     similarity, truth = arrays["similarity"].astype(np.float64), arrays["truth"]
     right = arrays["logits"].argmax(1) == truth
@@ -205,7 +217,7 @@ def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[[str], Dr
     assert max(f) <= best.f
 
 
-def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[[str], Drawn]) -> None:
+def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     arrays = features(1, 150)
     write_run(tmp_path, epochs=2)
     write_run(tmp_path, seed=1, epochs=2, arrays=arrays)
@@ -247,7 +259,7 @@ def test_unknown_figures_get_the_nearest(tmp_path: Path) -> None:
 
 
 def test_legends_lie_above_the_panels_and_inside_the_figure(
-    tmp_path: Path, drawn: Callable[[str], Drawn]
+    tmp_path: Path, drawn: Callable[..., Drawn]
 ) -> None:
     sweeps(tmp_path)
     write_run(tmp_path, "cifar10/sym50", split="dev", epochs=12, arrays=scored_set(0, 50))

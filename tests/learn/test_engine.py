@@ -318,7 +318,7 @@ def test_features_with_few_and_many_classes(n_classes: int) -> None:
 
 
 def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches in one go and places filled up, as on a GPU; traced, but not made into machine code."""
+    """Places filled up, as on a GPU; traced, but not made into machine code."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     reports: dict[str, EpochReport] = {}
     for compile_ in ("on", "off"):

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -304,30 +302,6 @@ def test_unit_embeddings_under_autocast(name: str) -> None:
     assert logits.isfinite().all()
     assert z.dtype == torch.float32
     torch.testing.assert_close(z.norm(dim=1).cpu(), torch.ones(16), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("name", "shape"), [("preact-resnet18", (3, 8, 8)), ("small-conv", (1, 8, 8))])
-def test_batches_in_one_go_equal_batches_one_by_one(name: str, shape: tuple[int, ...]) -> None:
-    """Outputs, gradients and running statistics; in evaluation the parts play no role."""
-    torch.manual_seed(0)
-    apart = build_network(name, 5, input_shape=shape).double()
-    together = copy.deepcopy(apart)
-    batches = [torch.randn(n, *shape, dtype=torch.float64) for n in (6, 4)]
-    outputs = [apart(batch) for batch in batches]
-    together.expect_parts((6, 4))
-    both = together(torch.cat(batches))
-    torch.testing.assert_close(both.logits, torch.cat([out.logits for out in outputs]))
-    # z is in float32 by design.
-    torch.testing.assert_close(both.z, torch.cat([out.z for out in outputs]))
-    sum(out.logits.square().sum() for out in outputs).backward()
-    both.logits.square().sum().backward()
-    for one, other in zip(apart.parameters(), together.parameters(), strict=True):
-        if one.grad is not None:
-            torch.testing.assert_close(one.grad, other.grad)
-    for one, other in zip(apart.buffers(), together.buffers(), strict=True):
-        torch.testing.assert_close(one, other)
-    x = torch.cat(batches)[:3]
-    torch.testing.assert_close(together.eval()(x).logits, apart.eval()(x).logits)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

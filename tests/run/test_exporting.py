@@ -16,7 +16,7 @@ from graphclean.data.digits import noisy_digits
 from graphclean.export import to_onnx
 from graphclean.run import exporting
 
-from ..test_cli import everything_below
+from ..conftest import states
 from .tiny import TINY, save_digits
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
@@ -174,14 +174,14 @@ def test_refused(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  
     (folder / "there.onnx").write_bytes(b"mine")
     (folder / "folder.onnx").mkdir()
     (folder / "empty").mkdir()
-    before = everything_below(folder)
+    before = states(folder)
 
     def refused(*arguments: str) -> str:
         done = cli("export", *arguments)
         assert (done.code, done.out) == (2, "")
         lines = [line for line in done.err.splitlines() if line != "exporting, and comparing with PyTorch …"]
         assert len(lines) == 1
-        assert everything_below(folder) == before
+        assert states(folder) == before
         return str(lines[0])
 
     assert "absent: no such run folder" in refused("absent")

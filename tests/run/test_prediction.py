@@ -14,7 +14,6 @@ from graphclean import run
 from graphclean.data.digits import noisy_digits
 from graphclean.trained import TrainedModel
 
-from ..test_cli import everything_below
 from .tiny import TINY, save_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,7 +56,7 @@ def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytes
     pd.testing.assert_frame_equal(first, pd.read_csv(trained / "predictions/new.csv"), rtol=1e-4)
 
 
-def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+def test_refused(refuse, trained: Path) -> None:  # type: ignore[no-untyped-def]
     folder = trained.parent
     digits = noisy_digits()
     np.savez(folder / "features.npz", z=digits.pixels[:20])
@@ -75,12 +74,8 @@ def test_refused(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
         "new.npz --detector prototypes": "a trained run has a detector of its own",
         "new.npz --out p.txt": "predictions are written as .csv or .parquet",
     }
-    before = everything_below(folder)
     for arguments, message in cases.items():
-        done = cli("predict", "run", *arguments.split())
-        assert message in done.err
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert everything_below(folder) == before
+        refuse(f"predict run {arguments}", message)
 
 
 def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]

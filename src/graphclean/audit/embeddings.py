@@ -241,7 +241,7 @@ def _choose_graph(
 
 
 def _by_sample(heard: Heard, copies: Copies) -> Array:
-    return np.asarray(heard.evidence.double().numpy()[copies.node])
+    return np.asarray(heard.evidence.numpy()[copies.node].astype(np.float64))
 
 
 def _select(

@@ -13,6 +13,8 @@ from ..errors import InputError
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.int64]
+MISSING = ("", "nan")
+"""How a number that is not there is written."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     """Number the classes; negative, empty and missing labels become −1 (unlabelled).
 
     Whole numbers, also written as text or as floats, are classes by number and stay numbers; everything
-    else is a class by name. `Labels` stay as they are.
+    else is a class by name. Text is taken as written: "nan" is missing among numbers, and a name among names.
+    `Labels` stay as they are.
     """
     if isinstance(labels, Labels):
         if n is not None and len(labels.codes) != n:
@@ -109,10 +112,8 @@ def _by_number(values: Sequence[int]) -> Labels:
 
 
 def _text(value: Any) -> str:
-    """A label as text; "nan", as some tools write a missing one, is none."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    text = text.strip()
-    return "" if text.lower() == "nan" else text
+    return text.strip()
 
 
 def _from_torch(values: Any) -> Any:
@@ -132,15 +133,18 @@ def _flat(labels: Any) -> Any:
 
 
 def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
-    """The texts as numbers (−1 for empty) if each is written as a whole number is (7, −1, 7.0), else None."""
+    """The texts as numbers if each is written as a whole number is (7, −1, 7.0), else None.
+
+    −1 for what is empty, or the NaN of a column of numbers.
+    """
     values = []
     for text in texts:
         digits = text.removeprefix("-")
         digits = digits.split(".")[0] if digits.rstrip("0").endswith(".") else digits
-        if not text:
+        if text.lower() in MISSING:
             values.append(-1)
         elif digits.isascii() and digits.isdigit() and (digits[0] != "0" or len(digits) == 1):
             values.append(-int(digits) if text.startswith("-") else int(digits))
         else:
             return None
-    return values if any(texts) else None
+    return values if any(text.lower() not in MISSING for text in texts) else None

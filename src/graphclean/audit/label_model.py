@@ -7,7 +7,8 @@ that class c was labelled y, o = sigmoid(a + b · m) the chance that the sample 
 how strongly the evidence points anywhere), and u the label shares, which such a sample's label follows.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,6 +33,8 @@ PRIOR_WEIGHT = 1.5
 """Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
 FIT_SAMPLES = 20_000
 """Samples that fit t, a and b, evenly spaced; three numbers need no more."""
+CELLS = 2**17
+"""Samples times classes that are worked on at a time: few enough that a cache holds them."""
 FLOOR = 1e-6
 """Evidence counts as at least this much, so that its logarithm is finite."""
 
@@ -53,6 +56,7 @@ class LabelModel:
     centre: float
     spread: float
     transition: Array
+    """Fastest where a column lies together in memory: one is looked up for every label."""
     shares: Array
     log_likelihood: float
     """Mean log p of the given labels: what k is chosen by."""
@@ -66,7 +70,10 @@ class LabelModel:
 
     def posterior(self, evidence: Array, labels: Codes) -> Posterior:
         """What each sample is, its given label taken into account; −1 means unlabelled."""
-        return self.update(self.prior(evidence), labels)
+        whole = Posterior(np.empty(evidence.shape), np.empty(len(labels)))
+        for part in pieces(*evidence.shape):
+            whole.classes[part], whole.ood[part] = self.update(self.prior(evidence[part]), labels[part])
+        return whole
 
     def update(self, prior: Posterior, labels: Codes) -> Posterior:
         """The same from any belief that does not know the given labels yet."""
@@ -81,24 +88,32 @@ class LabelModel:
         )
 
 
+def pieces(n: int, n_classes: int) -> Iterator[slice]:
+    """Slices of `n` samples, so few each that a row of `n_classes` for every one stays in the cache."""
+    step = max(CELLS // n_classes, 1)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
 def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelModel:
     """Fit T, t, a and b to the given labels of the labelled samples (`labels` ≥ 0)."""
     labelled = labels >= 0
-    e, y = evidence[labelled], labels[labelled]
-    log_e = _log(e)
-    margin = log_e.max(1)
+    e, y = (evidence, labels) if labelled.all() else (evidence[labelled], labels[labelled])
+    margin = _log(e.max(1))
     centre, spread = float(margin.mean()), float(margin.std())
     m = (margin - centre) / spread if spread > 1e-9 else np.zeros_like(margin)
     shares = np.bincount(y, minlength=n_classes) / len(y)
     confident = margin >= np.quantile(margin, 1 - CONFIDENT_SHARE)
     counts = np.zeros((n_classes, n_classes))
-    np.add.at(counts, (e[confident].argmax(1), y[confident]), 1)
+    np.add.at(counts, (e.argmax(1)[confident], y[confident]), 1)
     by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
     theta = START
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
+    log_e = _log(e if len(some) == len(e) else e[some])
+    log_e -= margin[some, None]
+    classes = np.empty_like(e)
     for _ in range(ROUNDS):
         transition = _shrink(counts)
-        arguments = (log_e[some], m[some], transition.T[y[some]], shares[y[some]])
+        arguments = (log_e, m[some], y[some], transition, shares)
         theta = minimize(_objective, theta, args=arguments, jac=True, method="L-BFGS-B").x
         model = LabelModel(
             temperature=float(np.exp(theta[0])),
@@ -110,11 +125,14 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
             shares=shares,
             log_likelihood=0.0,
         )
-        classes = model.posterior(e, y).classes
+        for part in pieces(*e.shape):
+            classes[part] = model.posterior(e[part], y[part]).classes
         counts = np.asarray((by_label @ classes).T)
-    prior = model.prior(e)
-    likelihood = (prior.classes * model.transition.T[y]).sum(1) + prior.ood * shares[y]
-    return LabelModel(**{**vars(model), "log_likelihood": float(np.log(likelihood).mean())})
+    likelihood = np.empty(len(y))
+    for part in pieces(*e.shape):
+        prior = model.prior(e[part])
+        likelihood[part] = (prior.classes * transition.T[y[part]]).sum(1) + prior.ood * shares[y[part]]
+    return replace(model, log_likelihood=float(np.log(likelihood).mean()))
 
 
 def class_signal(evidence: Array, labels: Codes) -> float:
@@ -134,7 +152,8 @@ def class_signal(evidence: Array, labels: Codes) -> float:
 
 
 def _log(evidence: Array) -> Array:
-    return np.asarray(np.log(np.maximum(evidence, FLOOR)))
+    floored = np.maximum(evidence, FLOOR)
+    return np.asarray(np.log(floored, out=floored))
 
 
 def _shrink(counts: Array) -> Array:
@@ -143,18 +162,29 @@ def _shrink(counts: Array) -> Array:
     stay = float(np.clip(np.trace(counts) / counts.sum(), 0.05, 0.999))
     symmetric = np.full((n_classes, n_classes), (1 - stay) / (n_classes - 1))
     np.fill_diagonal(symmetric, stay)
-    return np.asarray((counts + PRIOR_COUNT * symmetric) / (counts.sum(1, keepdims=True) + PRIOR_COUNT))
+    shrunk = (counts + PRIOR_COUNT * symmetric) / (counts.sum(1, keepdims=True) + PRIOR_COUNT)
+    return np.asarray(shrunk, order="F")
 
 
-def _objective(theta: Array, log_e: Array, m: Array, to_given: Array, share: Array) -> tuple[float, Array]:
-    """Negative mean log-likelihood with its penalty, and the gradient in (log t, a, b)."""
-    t = np.exp(theta[0])
-    q = softmax(t * log_e, axis=1)
+def _objective(
+    theta: Array, log_e: Array, m: Array, labels: Codes, transition: Array, shares: Array
+) -> tuple[float, Array]:
+    """Negative mean log-likelihood with its penalty, and the gradient in (log t, a, b).
+
+    A row of `log_e` may be shifted: with its largest at 0, nothing overflows.
+    """
+    t, share = np.exp(theta[0]), shares[labels]
     o = expit(theta[1] + theta[2] * m)
-    weighted = q * to_given
-    fit = weighted.sum(1)
+    fit, slope_t = np.empty(len(m)), np.empty(len(m))
+    for part in pieces(*log_e.shape):
+        x = log_e[part]
+        weights = np.exp(t * x)
+        to_given = weights * transition.T[labels[part]]
+        total = weights.sum(1)
+        fit[part] = to_given.sum(1) / total
+        joint, alone = (np.einsum("nc,nc->n", factor, x) / total for factor in (to_given, weights))
+        slope_t[part] = joint - fit[part] * alone
     p = (1 - o) * fit + o * share
-    slope_t = (weighted * log_e).sum(1) - fit * (q * log_e).sum(1)
     slope_o = o * (1 - o) * (share - fit)
     gradient = -np.array([np.mean((1 - o) * slope_t * t / p), np.mean(slope_o / p), np.mean(slope_o * m / p)])
     away, penalty = theta - START, PRIOR_WEIGHT / len(m)

@@ -16,7 +16,7 @@ from ..graph import Neighbours, nearest_neighbours
 from ..ood import prototype_similarity
 from .evidence import Standardiser
 from .inputs import Labels, check_embeddings
-from .label_model import Array
+from .label_model import Array, pieces
 
 Detector = Literal["graph", "prototypes"]
 
@@ -42,24 +42,26 @@ class Calibration(NamedTuple):
 def fit_calibration(shares: Array, posterior: Array) -> Calibration:
     """Fit to what the audit believes of the training samples, each judged by its neighbours' shares."""
     log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
+    log_shares -= log_shares.max(1, keepdims=True)
     odds = logit(shares[:, -1])
     classes, ood = posterior[:, :-1], posterior[:, -1]
-
-    def loss(theta: Array) -> float:
-        known, p = Calibration(float(np.exp(theta[0])), theta[1], theta[2])(shares)
-        fit = xlogy(classes, known).sum() + xlogy(ood, p).sum() + xlogy(1 - ood, 1 - p).sum()
-        return float(-fit / len(ood) + 1e-3 * (theta - start) @ (theta - start))
-
-    def gradient(theta: Array) -> Array:
-        t = np.exp(theta[0])
-        known = softmax(t * log_shares, axis=1)
-        p = expit(theta[1] + theta[2] * odds)
-        by_t = t * ((classes - classes.sum(1, keepdims=True) * known) * log_shares).sum()
-        inner = np.array([by_t, (ood - p).sum(), ((ood - p) * odds).sum()])
-        return np.asarray(-inner / len(ood) + 2e-3 * (theta - start))
-
+    known, agreed = classes.sum(1), float((classes * log_shares).sum())
     start = np.array([0.0, 0.0, 1.0])
-    theta = minimize(loss, start, jac=gradient, method="L-BFGS-B").x
+
+    def loss(theta: Array) -> tuple[float, Array]:
+        """Mean cross-entropy with a penalty, and the gradient in (log t, intercept, slope)."""
+        t, p = np.exp(theta[0]), expit(theta[1] + theta[2] * odds)
+        log_total, expected = np.empty(len(ood)), np.empty(len(ood))
+        for part in pieces(*log_shares.shape):
+            weights = np.exp(t * log_shares[part])
+            total = weights.sum(1)
+            log_total[part], expected[part] = np.log(total), (weights * log_shares[part]).sum(1) / total
+        fit = t * agreed - known @ log_total + xlogy(ood, p).sum() + xlogy(1 - ood, 1 - p).sum()
+        slopes = np.array([t * (agreed - known @ expected), (ood - p).sum(), ((ood - p) * odds).sum()])
+        away = theta - start
+        return float(-fit / len(ood) + 1e-3 * away @ away), -slopes / len(ood) + 2e-3 * away
+
+    theta = minimize(loss, start, jac=True, method="L-BFGS-B").x
     return Calibration(float(np.exp(theta[0])), float(theta[1]), float(theta[2]))
 
 

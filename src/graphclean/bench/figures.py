@@ -47,16 +47,22 @@ def figure_names() -> list[str]:
     return list(FIGURES)
 
 
-def draw_figure(name: str, results: Path, out: Path) -> list[Path]:
-    """Draw a figure for everything recorded under `results`; SVG and PNG files in `out`."""
+def draw_figure(name: str, results: Path, out: Path, method: str | None = None) -> list[Path]:
+    """Draw a figure of all that is recorded, or of one method; SVG and PNG files in `out`."""
     if name not in FIGURES:
         raise InputError(f"no figure is called {name}; {suggest(name, FIGURES)}")
-    plan = FIGURES[name]
+    plan, records = FIGURES[name], read_records(results)
+    if method is not None:
+        methods = dict.fromkeys(record.method for record in records)
+        if method not in methods:
+            raise InputError(f"{results}: no run of a method called {method}; {suggest(method, methods)}")
+        shown = _without(method, plan.setting)
+        records = [record for record in records if _without(record.method, plan.setting) == shown]
     with plotting.look():
         drawn = {
             f"{name}--{group}": figure
-            for group, records in _groups(read_records(results), plan.setting).items()
-            if (figure := plan.draw(records)) is not None
+            for group, runs in _groups(records, plan.setting).items()
+            if (figure := plan.draw(runs)) is not None
         }
         if not drawn:
             raise InputError(

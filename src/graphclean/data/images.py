@@ -328,7 +328,7 @@ class _Finder:
         """As written -> resolved; None where it leaves the root, or is odd."""
 
     def __call__(self, cell: str) -> Path | str:
-        """The file, or why it is refused; tried as written, without spaces around it, and as Windows has it."""
+        """The file, or why it is refused; tried as written, without spaces at its ends, and as Windows'."""
         if not cell.strip():
             return "no path"
         if cell.strip().lower().startswith(("http://", "https://")):

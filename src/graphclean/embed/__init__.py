@@ -1,34 +1,28 @@
 """Pretrained embedders, behind extras."""
 
-import difflib
 from collections.abc import Callable
 
+import torch
+
 from ..backbones import PREFIX
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .efficientnet import EfficientNetLite0
-from .images import Batch, Embedded, Embedder, embed_batches, embed_images, read_batches
+from .images import Batch, Embedder, embed_batches, read_batches
 from .timm_models import TimmEmbedder
 
-__all__ = [
-    "EMBEDDERS",
-    "Batch",
-    "Embedded",
-    "Embedder",
-    "embed_batches",
-    "embed_images",
-    "load_embedder",
-    "read_batches",
-]
+__all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "load_embedder", "read_batches"]
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {"efficientnet-lite0": EfficientNetLite0}
 """Name -> what loads it; besides, `timm:NAME` is any network of timm."""
 
 
-def load_embedder(name: str) -> Embedder:
-    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed."""
+def load_embedder(name: str, device: torch.device = torch.device("cpu")) -> Embedder:
+    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed.
+
+    Networks of timm work on the `device`, the others are made for the CPU.
+    """
     if name.startswith(PREFIX):
-        return TimmEmbedder(name.removeprefix(PREFIX))
+        return TimmEmbedder(name.removeprefix(PREFIX), device)
     if name not in EMBEDDERS:
-        near = difflib.get_close_matches(name, EMBEDDERS, n=1, cutoff=0)[0]
-        raise InputError(f'there is no embedder "{name}"; did you mean "{near}"?')
+        raise InputError(f'there is no embedder "{name}"; {suggest(name, [*EMBEDDERS, f"{PREFIX}NAME"])}')
     return EMBEDDERS[name]()

@@ -1,11 +1,10 @@
 """From encoded images to features, batch by batch: decode in threads while the network works."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -45,18 +44,6 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """Features of the photos that could be read."""
-
-    features: npt.NDArray[np.float32]
-    """One row a readable photo."""
-    rows: npt.NDArray[np.int64]
-    """Which of the given paths each row of `features` is, in rising order."""
-    problems: dict[int, str]
-    """Row -> reason, for the files that `load` refused."""
-
-
-@dataclass(frozen=True)
 class Batch:
     """Some photos as a network takes them, and what was wrong with others."""
 
@@ -66,32 +53,6 @@ class Batch:
     """Features (n, d), or uint8 pictures (n, 3, size, size)."""
     problems: dict[int, str]
     """Row -> reason, for what was refused."""
-
-
-def embed_images(
-    paths: Sequence[Path | None],
-    load: Callable[[Path], Image.Image],
-    embedder: Embedder,
-    *,
-    refusal: type[Exception],
-    progress: Callable[[int, int], None] | None = None,
-) -> Embedded:
-    """Embed every file that `load` can read, all at once; paths that are None are passed over.
-
-    As `embed_batches`; `progress(done, total)` counts the files.
-    """
-    wanted = [(row, path) for row, path in enumerate(paths) if path is not None]
-    features = np.empty((len(wanted), embedder.dim), dtype=np.float32)
-    rows: list[int] = []
-    problems: dict[int, str] = {}
-    for batch in embed_batches(wanted, load, embedder, refusal=refusal):
-        if batch.rows:
-            features[len(rows) : len(rows) + len(batch.rows)] = batch.inputs
-        rows += batch.rows
-        problems.update(batch.problems)
-        if progress is not None:
-            progress(len(rows) + len(problems), len(wanted))
-    return Embedded(features[: len(rows)], np.array(rows, dtype=np.int64), problems)
 
 
 def embed_batches(

@@ -9,20 +9,22 @@ from ..backbones import PREFIX, Backbone
 class TimmEmbedder:
     """Photos to the pooled features of a pretrained network, at the size and scaling it was trained with.
 
-    It works on a GPU where there is one; the features come back to the CPU.
+    It works on the `device` it is told; the features come back to the CPU.
     """
 
-    def __init__(self, name: str, *, pretrained: bool = True) -> None:
+    def __init__(
+        self, name: str, device: torch.device = torch.device("cpu"), *, pretrained: bool = True
+    ) -> None:
         self.name = PREFIX + name
         backbone = Backbone(name, pretrained=pretrained)
         self.dim, self.size = backbone.dim, backbone.size
-        self.network: nn.Module = Floats(backbone).eval()
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device
+        self.network: nn.Module = Floats(backbone).eval().to(device)
 
     @torch.inference_mode()
     def __call__(self, batch: Tensor) -> Tensor:
         """(N, dim) float32 features of an (N, 3, size, size) uint8 batch."""
-        features: Tensor = self.network.to(self.device)(batch.to(self.device))
+        features: Tensor = self.network(batch.to(self.device))
         return features.float().cpu()
 
 

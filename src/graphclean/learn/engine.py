@@ -24,8 +24,9 @@ from .settings import LearnSettings
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
-BUCKET = 64
-"""Compiled, selected samples a step are filled up to a multiple of this, so that few shapes occur."""
+BUCKET = 128
+"""Compiled, selected samples a step are filled up to a multiple of this, so that few shapes occur: it takes
+tens of seconds to compile for one more, the time that the fillers cost in as many epochs."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
@@ -284,7 +285,8 @@ class Trainer:
         if not batches:
             return torch.stack([ce, inst, subgraph])
         with self._precision():
-            outputs = self._pass(batches)
+            # One after the other: each is normalised by its own batch statistics.
+            outputs = [self._forward(batch) for batch in batches]
         if places:
             logits = outputs.pop().logits
             ce = mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
@@ -304,15 +306,6 @@ class Trainer:
         total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph).backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         return torch.stack([ce, inst, subgraph]).detach()
-
-    def _pass(self, batches: list[Tensor]) -> list[Output]:
-        """Each batch through the network with batch statistics of its own; compiled, all in one go."""
-        if not self._compiled:
-            return [self._forward(batch) for batch in batches]
-        sizes = [len(batch) for batch in batches]
-        self.network.expect_parts(tuple(sizes) if len(sizes) > 1 else ())
-        out = self._forward(torch.cat(batches))
-        return list(map(Output, torch.split(out.logits, sizes), torch.split(out.z, sizes)))
 
     def _mix(
         self, views: Tensor, targets: Tensor, trusted: Tensor, places: int

@@ -7,7 +7,6 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, normalize, pad, relu
 
@@ -27,28 +26,6 @@ class Output(NamedTuple):
     """(B, K), before the softmax."""
     z: Tensor
     """(B, embedding_dim), float32, of unit length."""
-
-
-class PartedNorm(nn.Module):
-    """Batch norm of a batch that may be several in one: each part is normalised by its own statistics."""
-
-    parts: tuple[int, ...] = ()
-    """Lengths of the parts; none: the batch is one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As if the parts had come one after the other."""
-        norm = super().forward
-        if not self.training or not self.parts:
-            return norm(x)  # type: ignore[no-any-return]
-        return torch.cat([norm(part) for part in torch.split(x, list(self.parts))])
-
-
-class BatchNorm1d(PartedNorm, nn.BatchNorm1d):
-    """Of features."""
-
-
-class BatchNorm2d(PartedNorm, nn.BatchNorm2d):
-    """Of maps."""
 
 
 class Network(nn.Module):
@@ -75,12 +52,6 @@ class Network(nn.Module):
         """Logits and embeddings from inputs."""
         return self.forward_head(self.forward_features(x))
 
-    def expect_parts(self, sizes: tuple[int, ...]) -> None:
-        """Until told otherwise, a batch in training is several of these lengths, apart for batch norm."""
-        for module in self.modules():
-            if isinstance(module, PartedNorm):
-                module.parts = sizes
-
 
 class PreActBlock(nn.Module):
     """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
@@ -91,9 +62,9 @@ class PreActBlock(nn.Module):
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = BatchNorm2d(channels_in)
+        self.norm1 = nn.BatchNorm2d(channels_in)
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
-        self.norm2 = BatchNorm2d(channels_out)
+        self.norm2 = nn.BatchNorm2d(channels_out)
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
         self.shortcut: nn.Module | None = None
         if stride != 1 or channels_in != channels_out:
@@ -129,7 +100,7 @@ class PreActResNet18(Network):
             blocks += [PreActBlock(before, width, stride), PreActBlock(width, width, 1)]
             before = width
         self.blocks = nn.Sequential(*blocks)
-        self.final = nn.Sequential(BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
+        self.final = nn.Sequential(nn.BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
@@ -168,15 +139,15 @@ class SmallConv(Network):
         self.trunk = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False),
             nn.MaxPool2d(2, ceil_mode=True),
-            BatchNorm2d(16),
+            nn.BatchNorm2d(16),
             nn.ReLU(),
             nn.Conv2d(16, 64, 3, padding=1, bias=False),
-            BatchNorm2d(64),
+            nn.BatchNorm2d(64),
             nn.ReLU(),
             nn.Identity() if small else nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
             nn.Linear(1024, 128, bias=False),
-            BatchNorm1d(128),
+            nn.BatchNorm1d(128),
             nn.ReLU(),
         )
 
@@ -238,20 +209,11 @@ class TimmNetwork(Network):
         trunk = Backbone(name, pretrained=pretrained, channels=channels, size=height)
         super().__init__(n_classes, trunk.dim, embedding_dim)
         self.trunk = trunk
-        self.parts: tuple[int, ...] = ()
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W), as `views.scale` leaves them, to features (B, feature_dim)."""
-        pixels = x * PIXEL_SCALE + PIXEL_CENTRE
-        if not self.training or not self.parts:
-            features: Tensor = self.trunk(pixels)
-            return features
-        # Its norms know nothing of parts, so each goes through by itself.
-        return torch.cat([self.trunk(part) for part in torch.split(pixels, list(self.parts))])
-
-    def expect_parts(self, sizes: tuple[int, ...]) -> None:
-        """As for the other networks."""
-        self.parts = sizes
+        features: Tensor = self.trunk(x * PIXEL_SCALE + PIXEL_CENTRE)
+        return features
 
 
 NETWORKS: dict[str, Callable[..., Network]] = {

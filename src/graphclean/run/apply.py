@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,11 @@ from typing import Any
 import pandas as pd
 
 from ..audit.embeddings import Progress
-from ..data.files import Names
-from ..data.hub import names_hub
-from ..data.images import ImageFiles, ImageSet
+from ..data.images import ImageFiles
 from ..data.photo_tables import ImageTable
 from ..decisions import Decision, Samples, read_decisions, settle
 from ..errors import InputError
-from ..photos import find_photos, locate
+from ..photos import find_photos
 from ..runfolder import (
     DECISIONS,
     VERDICTS,
@@ -26,6 +24,7 @@ from ..runfolder import (
     require_finished,
     safe_csv,
 )
+from ..sources import find_data, match_photos, recorded_names, refuse_sources
 from .placing import Form, place_files, plan_files
 from .retabling import write_cleaned
 
@@ -79,18 +78,24 @@ def apply(
     sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
-        _refuse_sources(target, sources)
+        refuse_sources(target, sources)
         changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
         return Applied(target, table, changed)
-    images = _find_images(run, source, data, labelled=False)
+    if source.get("kind") != "photos":
+        raise InputError(
+            f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
+            "`graphclean apply` without that writes a manifest"
+        )
+    path = find_data(source, data)
+    images = find_photos(path, recorded_names(source), labelled=False)
     if isinstance(images, ImageTable):
         return _copy_table(
-            run, source, data, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
+            run, source, path, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
         )
     assert isinstance(images, ImageFiles)
     target = out if out is not None else run / "cleaned"
-    _refuse_sources(target, sources)
-    originals = _find_originals(images, _place(source, data), table["id"].tolist())
+    refuse_sources(target, sources)
+    originals = _find_originals(images, path, table["id"].tolist())
     real = Path(os.path.realpath(target))
     if any(path is not None and path.is_relative_to(real) for path in originals):
         raise InputError(f"{target}: the run was made from photos in it; choose another --out")
@@ -187,14 +192,6 @@ def _score(name: str, value: float) -> str:
     return "" if pd.isna(value) else f" ({name} {value:.2f})"
 
 
-def _refuse_sources(target: Path, sources: Sequence[Any]) -> None:
-    """Nothing is written to what a run was made from, nor into it."""
-    real = Path(os.path.realpath(target))
-    for source in sources:
-        if source is not None and real.is_relative_to(os.path.realpath(str(source))):
-            raise InputError(f"{target}: lies in {source}, which is never written to; choose another --out")
-
-
 def _refuse_own(target: Path, run: Path) -> None:
     if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
         raise InputError(f"{target}: is a file of the run itself; choose another --out")
@@ -228,31 +225,10 @@ def _render(table: pd.DataFrame, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _place(source: dict[str, Any], data: Path | None) -> Path:
-    return data if data is not None else Path(str(source.get("data")))
-
-
-def _find_images(run: Path, source: dict[str, Any], data: Path | None, *, labelled: bool) -> ImageSet:
-    """The photos that a run was made from, or where they are now."""
-    if source.get("kind") != "photos":
-        raise InputError(
-            f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
-            "`graphclean apply` without that writes a manifest"
-        )
-    path = _place(source, data)
-    if not names_hub(path) and not locate(path)[0].exists():
-        raise InputError(
-            f"{path}: not there; run this from the folder where the run was made, or say with --data where "
-            "the photos are now"
-        )
-    columns = {name: source.get(name) for name in ("path_column", "label_column", "id_column")}
-    return find_photos(path, Names(**columns), labelled=labelled)
-
-
 def _copy_table(
     run: Path,
     source: dict[str, Any],
-    data: Path | None,
+    path: Path,
     table: pd.DataFrame,
     form: Form,
     out: Path | None,
@@ -264,14 +240,13 @@ def _copy_table(
     """Of a table with photos in it: another with the rows that stay."""
     if form != "copy":
         raise InputError(
-            f"{_place(source, data)}: the photos are in a table, and can't be linked; "
-            "--copy writes a cleaned table"
+            f"{path}: the photos are in a table, and can't be linked; --copy writes a cleaned table"
         )
     target = out if out is not None else run / "cleaned.parquet"
-    places = [data, *(source.get(name) for name in ("data", "trusted"))]
-    _refuse_sources(target, [locate(Path(str(place)))[0] for place in places if place is not None])
+    places = [path, *(source.get(name) for name in ("data", "trusted"))]
+    refuse_sources(target, places)
     _refuse_own(target, run)
-    images = _find_images(run, source, data, labelled=True)
+    images = find_photos(path, recorded_names(source))
     assert isinstance(images, ImageTable)
     changed = write_cleaned(images, table, target, dry_run=dry_run, overwrite=overwrite, progress=progress)
     return Applied(target, table, changed)
@@ -279,15 +254,8 @@ def _copy_table(
 
 def _find_originals(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
     """The photo behind each id, resolved; None where it has gone, or may not be opened."""
-    if images.ids == ids:
-        found = images.paths
-    else:
-        by_id = dict(zip(images.ids, images.paths, strict=True))
-        if len(by_id) < len(images.ids):
-            raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
-        found = [by_id.get(name) for name in ids]
-    if not any(found):
-        raise InputError(f"{path}: not one of the run's photos is in it")
+    place = match_photos(images, ids, path)
+    found = [images.paths[place[row]] if row in place else None for row in range(len(ids))]
     return [None if photo is None else Path(os.path.realpath(photo)) for photo in found]
 
 

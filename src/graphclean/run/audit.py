@@ -29,7 +29,8 @@ from ..runfolder import (
     write_table,
     write_tensors,
 )
-from ..sources import Source, read_source
+from ..sources import Source, read_source, refuse_sources
+from .device import choose_device
 from .points import Points, gather_points, write_points
 
 
@@ -41,14 +42,19 @@ def clean(
     labels: Path | None = None,
     names: Names | None = None,
     embedder: str | None = None,
+    device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit embeddings or photos and write the run folder `out`."""
+    """Audit embeddings or photos and write the run folder `out`; `device` is where timm embeds photos."""
+    refuse_sources(out, [data, labels])
     check_target(out, overwrite=overwrite)
     require_search(config.audit)
     names = names if names is not None else Names()
-    source = read_source(data, names, labels=labels, embedder=embedder, cache=out, progress=progress)
+    place = choose_device(device)
+    source = read_source(
+        data, names, labels=labels, embedder=embedder, device=place, cache=out, progress=progress
+    )
     audit = audit_embeddings(
         source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
     )

@@ -55,7 +55,7 @@ def predict(
         if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
-    pieces = stream_like(described, data, names, run=run, progress=progress)
+    pieces = stream_like(described, data, names, run=run, device=choose_device(device), progress=progress)
     columns = _Columns(len(pieces.ids), model.classes)
     for piece in pieces.parts:
         ids = [pieces.ids[row] for row in piece.rows]

@@ -28,7 +28,7 @@ from ..runfolder import (
     write_env,
     write_lines,
 )
-from ..sources import Kind, Source, embedding, read_source
+from ..sources import Kind, Source, embedding, read_source, refuse_sources
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
@@ -78,6 +78,7 @@ def train(
     """
     watcher = watcher if watcher is not None else Watcher()
     names = names if names is not None else Names()
+    refuse_sources(out, [data, labels, trusted])
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
     if preset is None and recorded is not None:
@@ -89,13 +90,14 @@ def train(
     require_network(apply_settings(base, settings, SECTIONS).learn.network)
     if goes_on:
         device = _same_device(out, device)
+    place = choose_device(device)
     asked = [setting.partition("=")[2].strip() for setting in settings if _sets_network(setting)]
     why = (recorded or {}).get("source", {}).get("route")
     route = Route(preset, why) if preset is not None else None
 
     def take_route(kind: Kind, count: int) -> Route:
         named = "embedding-head" if embedder is not None else None
-        return choose_route(kind, count, choose_device(device), asked[-1] if asked else named)
+        return choose_route(kind, count, place, asked[-1] if asked else named)
 
     def read_how(count: int) -> Reading:
         """Photos as the network takes them; which one that is may depend on their number."""
@@ -105,7 +107,7 @@ def train(
             base = load_preset(route.preset)
         learn = apply_settings(base, settings, SECTIONS).learn
         if takes_features(learn.network):
-            return embedding(embedder)
+            return embedding(embedder, place)
         if embedder is not None:
             raise InputError(
                 f"--embedder {embedder} makes features of photos, but {learn.network} "
@@ -130,7 +132,7 @@ def train(
     described = describe_request(data, labels, names) | source.describe()
     extra = None
     if trusted is not None:
-        extra = read_trusted(trusted, source, described, names, labels_of=data)
+        extra = read_trusted(trusted, source, described, names, labels_of=data, device=place)
         described["trusted"] = str(trusted)
     if route.why is not None:
         described["route"] = route.why

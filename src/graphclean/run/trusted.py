@@ -26,10 +26,16 @@ class Trusted:
 
 
 def read_trusted(
-    path: Path, source: Source, described: dict[str, Any], names: Names, labels_of: Path
+    path: Path,
+    source: Source,
+    described: dict[str, Any],
+    names: Names,
+    *,
+    labels_of: Path,
+    device: torch.device,
 ) -> Trusted:
     """Trusted samples of the classes of the data; others are left out, and counted."""
-    found = read_like(described, path, names, run=labels_of, labelled=True)
+    found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
     if found.inputs.shape[1:] != source.inputs.shape[1:]:
         raise InputError(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
@@ -39,7 +45,7 @@ def read_trusted(
         check_embeddings(found.inputs, what=f"{path}: embeddings", zeros=True)
     classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
     theirs = encode_labels(found.labels, len(found.inputs))
-    known = np.array([classes.get(str(name), -1) for name in [*theirs.classes, None]])
+    known = np.array([*(classes.get(str(name), -1) for name in theirs.classes), -1])
     codes = known[theirs.codes]
     use = codes >= 0
     if not use.any():
