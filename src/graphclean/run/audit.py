@@ -47,8 +47,8 @@ def clean(
     progress: Progress | None = None,
 ) -> Audit:
     """Audit embeddings or photos and write the run folder `out`; `device` is where timm embeds photos."""
-    refuse_sources(out, [data, labels])
     check_target(out, overwrite=overwrite)
+    refuse_sources(out, [data, labels])
     require_search(config.audit)
     names = names if names is not None else Names()
     place = choose_device(device)
