@@ -252,3 +252,11 @@ def test_decimal_commas_and_printed_arrays_are_named(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("z,label\n[0.5  1.5],cat\n")
     with pytest.raises(InputError, match=r"column 'z' holds other than lists such as \[0.5, 1.25\]"):
         read_embeddings(tmp_path / "p.csv")
+
+
+def test_images_are_told_from_embeddings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "images.npz", x=np.zeros((3, 8, 8, 3)), y=np.arange(3))
+    np.save(tmp_path / "images.npy", np.zeros((3, 8, 8)))
+    for name in ("images.npz", "images.npy"):
+        with pytest.raises(InputError, match="it holds images, from which `graphclean train` learns"):
+            read_embeddings(tmp_path / name)

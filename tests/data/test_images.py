@@ -69,6 +69,25 @@ def test_photos_of_telephones_and_browsers_are_not_passed_over(tmp_path: Path) -
     assert images.paths[1] is None
 
 
+def test_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
+    for name in (
+        "set/train/cat/1.png",
+        "set/train/dog/2.png",
+        "set/Test/3.png",
+        "rail/train/1.png",
+        "rail/val/2.png",
+    ):
+        save(tmp_path / name)
+    with pytest.raises(
+        InputError, match=r"set: train, Test are parts of a data set, not classes; give one: .*/train$"
+    ):
+        read_image_folder(tmp_path / "set")
+    assert len(read_image_folder(tmp_path / "set", labelled=False).ids) == 3
+    assert read_image_folder(tmp_path / "rail").labels == ["train", "val"]  # nothing below says otherwise
+    save(tmp_path / "set/bus/4.png")
+    assert read_image_folder(tmp_path / "set").labels == ["Test", "bus", "train", "train"]
+
+
 def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
     (folder / "cat" / "in.png").symlink_to(folder / "dog" / "2.png")
     (folder / "cat" / "out.png").symlink_to(folder.parent / "secret.png")

@@ -89,6 +89,9 @@ def _is_features(array: Numbers) -> bool:
 
 def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
     arrays = load_arrays(path)
+    shapes = [array.shape for array in arrays.values()]
+    if names.features_key is None and max(map(len, shapes), default=0) > 2 and 2 not in map(len, shapes):
+        raise InputError(f"{path}: it holds images, from which `graphclean train` learns, and no embeddings")
     if path.suffix.lower() == ".npy":
         return EmbeddingSet(next(iter(arrays.values())))
     features = pick_array(path, arrays, names.features_key, _is_features, "2-D float array", "--features-key")

@@ -32,6 +32,8 @@ PARQUET = {".parquet", ".pq"}
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
+SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+"""Folders that hold a part of a data set, and name no class unless there are others beside them."""
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
 
 GLANCE = 20
@@ -120,6 +122,15 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
         labels=labels if labelled else None,
         problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
     )
+    parts = sorted(set(labels) - {""}, key=lambda part: (not part.lower().startswith("train"), part))
+    if (
+        labelled
+        and {part.lower() for part in parts} <= SPLITS
+        and any(name.count("/") > 1 for name in images.ids)
+    ):
+        raise InputError(
+            f"{root}: {', '.join(parts)} are parts of a data set, not classes; give one: {root / parts[0]}"
+        )
     _check_files(images, root)
     return images
 
