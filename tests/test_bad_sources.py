@@ -34,8 +34,8 @@ FOLDERS = {
     "absent": "absent: no such file",
 }
 TABLES = {
-    "path,label\nphotos/cat/1.png;cat\nphotos/dog/2.png,dog\n": "m.csv, line 2: 1 cells, the header has 2",
-    "path;label\nphotos/cat/1.png,cat\n": "m.csv, line 2: 1 cells, the header has 2",
+    "path,label\nphotos/cat/1.png;cat\nphotos/dog/2.png,dog\n": "m.csv, line 2: 1 cell, the header has 2",
+    "path;label\nphotos/cat/1.png,cat\n": "m.csv, line 2: 1 cell, the header has 2",
     "\ufeffpath,label\ngone/1.png,cat\ngone/2.png,dog\n": "no images in m.csv that can be opened; gone/1",
     "path,label\nphotos/cat/1.png,\nphotos/dog/2.png,  \n": "no classes in m.csv; at least two are needed",
     "path,label\nphotos/cat/1.png,cat\nphotos/dog/2.png,cat\n": "one class (cat) in m.csv",
@@ -60,6 +60,17 @@ def test_tables(refuse, here: Path, text: str) -> None:  # type: ignore[no-untyp
     for command in ("clean", "train"):
         named = [] if text.startswith("path,path") else ["--path-column", "path"]
         refuse([command, "m.csv", *named], TABLES[text])
+
+
+@pytest.mark.parametrize("command", ["clean", "train"])
+def test_a_run_is_not_written_into_its_data(  # type: ignore[no-untyped-def]
+    refuse, here: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse([command, "photos", "--out", "photos/cat/run"], "photos/cat/run: lies in photos, which is never")
+    monkeypatch.chdir(here / "photos")
+    refuse(
+        [command, "."], f"runs/photos-{command}: lies in ., which is never written to; choose another --out"
+    )
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -273,7 +273,37 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, c
         assert process.wait(timeout=60) == code
     assert time.monotonic() - started < 30
     assert "Traceback" not in rest
+    if number == signal.SIGINT:
+        assert rest.splitlines()[-1] == "graphclean: interrupted; nothing was written"
     assert list(states(tmp_path)) == ["big.npz"]
+
+
+def test_an_interrupt_while_torch_is_loaded() -> None:
+    """No exception is raised there: one that passes through torch's own code aborts the process."""
+    code = """
+import signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "torch._C":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                print("an exception")
+sys.meta_path.insert(0, Interrupt())
+from graphclean.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "presets"], capture_output=True, text=True)
+    said = "graphclean: interrupted; nothing was written\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
+def test_names_between_colons_are_no_pictures(cli, named: Path) -> None:  # type: ignore[no-untyped-def]
+    """A split is named after a colon, and rich would make a tram of `:train:`."""
+    named.rename(named.with_name("insects:train.npz"))
+    done = cli("clean", "insects:train.npz", "--out", "a:train:b")
+    assert done.out.splitlines()[0].startswith("insects:train.npz: 280 samples")
+    assert "a:train:b/verdicts.csv" in done.out
 
 
 def test_presets_are_listed_and_shown(cli) -> None:  # type: ignore[no-untyped-def]

@@ -139,6 +139,13 @@ def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: 
     assert type(again.classes_.tolist()[0]) is type(model.classes_.tolist()[0])
 
 
+def test_dates_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
+    X, y = blobs[0], np.array(["2024-01-01", "2024-01-02", "2024-02-01"], dtype="datetime64[D]")[blobs[1]]
+    model = NoisyGraphClassifier(**QUICK).fit(X, y)
+    assert model.score(X, y) > 0.97
+    assert set(model.predict_open(X)) == {"2024-01-01", "2024-01-02", "2024-02-01", "OOD"}
+
+
 @pytest.mark.parametrize("gaps", [False, True])
 def test_two_truth_values_are_classes(blobs, tmp_path: Path, gaps: bool) -> None:  # type: ignore[no-untyped-def]
     X, y = blobs[0], blobs[1] == 1

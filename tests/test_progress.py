@@ -24,7 +24,7 @@ def line(epoch: int, **more: float) -> dict[str, Any]:
 
 def shown(progress: StageProgress, *, terminal: bool) -> io.StringIO:
     text = io.StringIO()
-    progress.console = Console(file=text, force_terminal=terminal, width=200)
+    progress.console = Console(file=text, force_terminal=terminal, width=200, highlight=False)
     return text
 
 

@@ -60,6 +60,14 @@ def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_run_that_was_quicker_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="the folder holds another run"), new_run(out):
+        make_run(out, "quick")
+    assert read_config(out)["source"] == {"mark": "quick"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_link_to_an_empty_folder_is_written_through(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

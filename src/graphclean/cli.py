@@ -438,6 +438,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
+        if code == 130:  # newer versions of typer make this of a KeyboardInterrupt
+            raise KeyboardInterrupt
     except InputError as error:
         _fail(str(error), 2)
     except RunStopped as error:

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from .data.fetch import fetch_set
 from .data.named import count_images, data_root, locate
 from .data.registry import SETS, NamedSet, get_set
 from .data.verify import verify_set
-from .errors import InputError
-from .progress import StageProgress
+from .errors import InputError, RunStopped
+from .progress import StageProgress, open_console
 from .screen import plain_table
 
 app = typer.Typer(help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True)
@@ -34,7 +33,7 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"root": str(where), "sets": rows}, indent=2))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(f"Data root: {escape(str(where))}\n", soft_wrap=True)
     table = plain_table("name", "found as", "images", "to fetch", "terms")
     for row in rows:
@@ -85,12 +84,11 @@ def fetch(
         try:
             with StageProgress(quiet=quiet) as progress:
                 path, fetched = fetch_set(named, where, progress)
-        except KeyboardInterrupt:
-            typer.echo(f"graphclean: interrupted; fetch {name} again to go on from there", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as error:
+            raise RunStopped(f"interrupted; fetch {name} again to go on from there", 130) from error
         message = f"{path}: {'fetched' if fetched else 'already there'}, MD5 as published"
     if not quiet:
-        Console(highlight=False).print(escape(message), soft_wrap=True)
+        open_console().print(escape(message), soft_wrap=True)
 
 
 @app.command()
@@ -114,7 +112,7 @@ def verify(
                 problems.append(str(error))
                 table.add_row(named.name, "wrong", escape(str(error)))
     if not quiet and len(problems) < len(chosen):
-        Console(highlight=False).print(table)
+        open_console().print(table)
     if problems:
         raise InputError("; ".join(problems))
 

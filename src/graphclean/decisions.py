@@ -12,12 +12,7 @@ from typing import Any, Self
 import pandas as pd
 
 from .errors import InputError
-from .runfolder import DECISIONS, read_config, read_verdicts, require_finished
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: two reviews at once are then not noticed
-    fcntl = None  # type: ignore[assignment]
+from .runfolder import DECISIONS, lock, read_config, read_verdicts, require_finished
 
 KINDS = ("accept", "reject", "label", "remove", "undo")
 
@@ -155,7 +150,7 @@ class DecisionLog:
         except OSError as error:
             raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
         try:
-            self._lock()
+            lock(self._file.fileno(), f"{self.path}: another review of this run is open; end it first")
             self.decisions = read_decisions(self.path)
             self.samples.check(self.decisions, self.path)
             # What was torn in writing would spoil the line after it.
@@ -163,14 +158,6 @@ class DecisionLog:
         except BaseException:
             self.close()
             raise
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"{self.path}: another review of this run is open; end it first") from error
 
     def add(self, decision: Decision) -> None:
         """Write one line, and remember it."""

@@ -167,7 +167,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         rejected = found.similarity < self.model_.threshold.zeta
         if classes.dtype.kind in "biuf":
             return np.where(rejected, -1, classes.astype(np.int64))
-        return np.where(rejected, OOD, classes)
+        return np.where(rejected, OOD, classes.astype(str))
 
     def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
         """1 − s(x), for features the chance of being OOD: larger is more OOD."""

@@ -14,6 +14,7 @@ from .data.arrays import Pixels
 from .data.files import Names
 from .data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
 from .data.images import (
+    PARQUET,
     Encoded,
     ImageSet,
     UnreadableImage,
@@ -22,7 +23,7 @@ from .data.images import (
     read_image_folder,
     read_manifest,
 )
-from .data.photo_tables import PARQUET, find_parts, read_parquet_photos, read_photo_table
+from .data.photo_tables import find_parts, read_parquet_photos, read_photo_table
 from .data.resize import to_array
 from .embed import Batch, embed_batches, load_embedder, read_batches
 from .errors import InputError

@@ -24,11 +24,16 @@ TRAINING = (NAME,)
 """The numbers of an epoch leave no room for a bar."""
 
 
+def open_console(*, stderr: bool = False) -> Console:
+    """A terminal that shows text as it is: numbers without colour, and no picture for `:train:`."""
+    return Console(stderr=stderr, highlight=False, emoji=False)
+
+
 class StageProgress:
     """A bar a stage on stderr, shown late; one plain line a stage where stderr is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True)
+        self.console = open_console(stderr=True)
         self.quiet = quiet
         self.started = time.monotonic()
         self.stage = ""
@@ -52,7 +57,7 @@ class StageProgress:
             return
         if not self.console.is_terminal:
             if stage != self.stage:
-                self.console.print(f"{stage} …", highlight=False)
+                self.console.print(f"{stage} …")
             self.stage = stage
             return
         self._draw(stage, STAGE).update(self.task, completed=done, total=total)
@@ -75,7 +80,7 @@ class StageProgress:
     def say(self, line: str) -> None:
         """A line of its own, at once."""
         if not self.quiet:
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(line, markup=False, soft_wrap=True)
 
     def epoch(self, metrics: dict[str, Any], total: int) -> None:
         """An epoch of training: a live line on a terminal, else a plain one now and then."""

@@ -24,6 +24,11 @@ from torch import Tensor
 from ._version import __version__
 from .errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows: two processes at work on one file are then not noticed
+    fcntl = None  # type: ignore[assignment]
+
 MODEL, PROTOTYPES, SUMMARY, METRICS = (
     "model.safetensors",
     "prototypes.safetensors",
@@ -62,6 +67,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         return
     if not (out / "config.json").is_file() or not (out / "env.json").is_file():
         raise InputError(f"{out}: the folder holds files that are not a run; choose another with --out")
+    with in_use(out):
+        pass
     if not overwrite and is_unfinished(out):
         raise InputError(
             f"{out}: the folder holds a training run that did not finish; go on with it by "
@@ -78,6 +85,32 @@ def check_target(out: Path, *, overwrite: bool) -> None:
             f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
             f"--out, or move {DECISIONS} away first (`graphclean review --merge` can bring it back)"
         )
+
+
+def lock(file: int, busy: str) -> None:
+    """Keep an open file to this process until it is closed; what another one keeps is refused as `busy`."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(busy) from error
+    except OSError:  # a file system without locks
+        return
+
+
+@contextmanager
+def in_use(run: Path) -> Iterator[None]:
+    """While training writes into a run folder, no other process may."""
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(run, os.O_RDONLY)
+    try:
+        lock(folder, f"{run}: another process is training in it; wait until it ends, or choose another --out")
+        yield
+    finally:
+        os.close(folder)
 
 
 def is_unfinished(run: Path) -> bool:
@@ -105,6 +138,7 @@ def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise InputError(f"{out}: can't be written: {error.strerror}") from error
     try:
         yield draft
+        check_target(out, overwrite=overwrite)  # another process may have been quicker
         _swap(draft, out)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{out}: can't be written: {getattr(error, 'strerror', None) or error}") from error

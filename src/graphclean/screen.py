@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .audit import Summary
-from .progress import describe_seconds
+from .progress import describe_seconds, open_console
 
 MEANING = {
     "keep": "the label fits",
@@ -38,7 +38,7 @@ def escape(text: str) -> str:
 
 def show_audit(summary: Summary, source: str, out: Path) -> None:
     """The verdicts, what they rest on, and where they are."""
-    console = _console()
+    console = open_console()
     sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
@@ -49,7 +49,7 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
 
 def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:
     """The verdicts, what the detector will do, and what to do next; `trained` is as in summary.json."""
-    console = _console()
+    console = open_console()
     console.print(
         f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
     )
@@ -70,7 +70,7 @@ def show_demo(
     page: Path,
 ) -> None:
     """Both methods on the test digits, and the verdicts beside the truth."""
-    console = _console()
+    console = open_console()
     console.print(
         f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
         f"{facts['known']:,} labels are wrong. {facts['ood']} more are 8s and 9s under random labels.\n",
@@ -105,7 +105,7 @@ def show_demo(
 
 def show_presets(presets: dict[str, str]) -> None:
     """Every preset with what it is for."""
-    console = _console()
+    console = open_console()
     table = plain_table("preset", "for")
     for name, purpose in presets.items():
         table.add_row(name, escape(purpose))
@@ -115,7 +115,7 @@ def show_presets(presets: dict[str, str]) -> None:
 
 def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     """How many were accepted as what."""
-    console = _console()
+    console = open_console()
     counts = prediction_counts(table)
     lost = f", {counts['unreadable']:,} can't be read" if counts["unreadable"] else ""
     console.print(
@@ -132,14 +132,14 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
 
 def show_report(out: Path, size: int, notes: list[str]) -> None:
     """Where the page is, and what it does not show."""
-    console = _console()
+    console = open_console()
     console.print(f"Report: {escape(str(out))} ({size / 1e6:.1f} MB; open it in a browser)", soft_wrap=True)
     _show_warnings(notes)
 
 
 def show_review(address: str, path: Path) -> None:
     """Where to go, and how it ends; the address is alone on its line, to be clicked or copied."""
-    console = _console()
+    console = open_console()
     console.print(f"Review: {escape(address)}", soft_wrap=True)
     console.print(f"Saved as you go, in {escape(str(path))}. Ctrl-C ends the review.", soft_wrap=True)
 
@@ -147,14 +147,14 @@ def show_review(address: str, path: Path) -> None:
 def show_reviewed(count: int, run: Path) -> None:
     """How many decisions there are, and what to do with them."""
     samples = "sample" if count == 1 else "samples"
-    _console().print(
+    open_console().print(
         f"\n{count:,} {samples} decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
     )
 
 
 def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> None:
     """What another reviewer's file brought, and where the two differ."""
-    console = _console()
+    console = open_console()
     decisions = "decision" if added == 1 else "decisions"
     console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
     if conflicts:
@@ -168,7 +168,7 @@ def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> Non
 
 def show_export(exported: dict[str, Any]) -> None:
     """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
-    console = _console()
+    console = open_console()
     out, checked, given = escape(exported["out"]), exported["checked"], exported["input"]
     console.print(f"Model: {out} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
     rows = [("input", given["name"], given["expects"])]
@@ -190,7 +190,7 @@ def show_applied(
     table: pd.DataFrame, counts: dict[str, int], out: Path, changed: int, notes: list[str], *, dry_run: bool
 ) -> None:
     """How many were kept, relabelled and removed; on a dry run also the first few of each."""
-    console = _console()
+    console = open_console()
     shown = plain_table("action", "samples")
     for action, count in counts.items():
         shown.add_row(action, f"{count:,}")
@@ -281,13 +281,9 @@ def _show_places(console: Console, out: Path) -> None:
 
 
 def _show_warnings(messages: list[str]) -> None:
-    console = Console(stderr=True, highlight=False)
+    console = open_console(stderr=True)
     for message in messages:
         console.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
-
-
-def _console() -> Console:
-    return Console(highlight=False)
 
 
 def plain_table(*columns: str) -> Table:

@@ -1,7 +1,8 @@
 """What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -226,10 +227,21 @@ def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]
     return found
 
 
+def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
+    """Nothing is written to data, nor into its folder: the next run would find it there."""
+    real = Path(os.path.realpath(target))
+    for source in sources:
+        place = locate(Path(str(source)))[0]
+        if source is not None and real.is_relative_to(os.path.realpath(place)):
+            raise InputError(f"{target}: lies in {place}, which is never written to; choose another --out")
+
+
 def source_name(data: Path) -> str:
     """What a run or a table of predictions is called after its data."""
     place, split = locate(data)
-    return "-".join(place.stem.removeprefix("hf:").split(":") + ([split] if split is not None else []))
+    whole = Path(os.path.abspath(place))  # `.` and `..` have names too
+    name = whole.name if whole.is_dir() else whole.stem
+    return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
 
 
 def _kind(described: dict[str, Any], run: Path) -> Kind:

@@ -135,7 +135,7 @@ def test_conflicting_copies_are_named_and_judged_by_the_others() -> None:
     labels[0] = truth[0]
     z, labels = np.vstack([z, z[:1]]), np.append(labels, 2)
     names = [f"s{i}" for i in range(241)]
-    expected = r"1 group of exact copies carry conflicting labels, such as s0 \(0\), s240 \(2\)"
+    expected = r"1 group of exact copies carries conflicting labels, such as s0 \(0\), s240 \(2\)"
     with pytest.warns(DataWarning) as caught:
         table = clean_embeddings(z, labels, ids=names)
     assert any(pd.Series([str(w.message)]).str.contains(expected)[0] for w in caught)
@@ -154,6 +154,12 @@ def test_unlabelled_samples_get_a_proposal() -> None:
     assert (rows.proposed_label.to_numpy() == truth[hidden]).mean() > 0.95
     assert rows.given_label.isna().all()
     assert rows.label_quality.isna().all()
+
+
+def test_classes_that_differ_in_capitals_alone_are_named() -> None:
+    z, labels, _ = blobs([40] * 3)
+    with pytest.warns(DataWarning, match="differ in capitals alone are different classes: Cat and cat$"):
+        clean_embeddings(z, np.array(["Cat", "cat", "dog"])[labels])
 
 
 def test_strong_imbalance_warns_and_spares_the_small_class() -> None:

@@ -194,3 +194,10 @@ def test_damaged_files_are_one_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", x=np.array([np.ones((2, 2)), np.ones((3, 3))], dtype=object), y=[0, 1])
     with pytest.raises(InputError, match="pickled objects, which are never loaded"):
         read_images(tmp_path / "c.npz")
+
+
+def test_labels_may_be_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "keras.npz"
+    np.savez(path, x=np.zeros((3, 8, 8, 3), dtype=np.uint8), y=np.array([[1], [2], [1]]))
+    assert holds_images(path, Names())
+    assert read_images(path).labels.tolist() == [1, 2, 1]

@@ -135,7 +135,7 @@ def test_refused_files(tmp_path: Path) -> None:
         (tmp_path / "none.npz", "no such file"),
         (tmp_path, "a folder, not a file"),
         (write(tmp_path / "e.npz", b""), "the file is empty"),
-        (write(tmp_path / "x.pkl", pickle.dumps(Z)), "embeddings come as .npz, .npy"),
+        (write(tmp_path / "x.pkl", pickle.dumps(Z)), "data comes as .npz, .npy"),
         (write(tmp_path / "g.npz", b"garbage"), "not a NumPy file"),
         (write(tmp_path / "g.parquet", b"garbage"), "can't be read"),
         (
@@ -219,3 +219,44 @@ def test_names_may_belong_to_the_file_of_labels(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", a=np.array(Y), b=np.arange(4))
     found = read_embeddings(tmp_path / "z.csv", labels=tmp_path / "y.npz", names=Names(labels_key="a"))
     assert list(found.labels) == Y
+
+
+@pytest.mark.parametrize("parted", [";", "\t", ", "])
+def test_tables_of_spreadsheets(tmp_path: Path, parted: str) -> None:
+    """Semicolons or tabs in a .csv, spaces beside names, capitals in them."""
+    lines = [parted.join(cells) for cells in (("ID", "a", "b", "Label"), ("7", "1.5", "2", "cat"))]
+    path = tmp_path / "t.csv"
+    path.write_text("\r\n".join(lines), encoding="utf-8-sig")
+    found = read_embeddings(path)
+    assert (found.ids, found.columns, found.features.tolist()) == (["7"], ["a", "b"], [[1.5, 2]])
+    assert [label.strip() for label in found.labels] == ["cat"]
+
+
+def test_labels_with_semicolons_are_matched_by_id(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,a,b\n1,1,2\n2,3,4\n")
+    (tmp_path / "y.csv").write_text("Id;Label\n2;dog\n1;cat\n")
+    assert read_embeddings(tmp_path / "t.csv", labels=tmp_path / "y.csv").labels == ["cat", "dog"]
+
+
+def test_labels_may_be_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "keras.npz"
+    np.savez(path, x=np.ones((3, 2)), y=np.array([[1.0], [2.0], [1.0]]))
+    found = read_embeddings(path)
+    assert (found.features.shape, found.labels.tolist()) == ((3, 2), [1, 2, 1])
+
+
+def test_decimal_commas_and_printed_arrays_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b;label\n0,5;1,5;cat\n")
+    with pytest.raises(InputError, match=r"none of a, b holds numbers \(a starts with '0,5'\)"):
+        read_embeddings(tmp_path / "t.csv")
+    (tmp_path / "p.csv").write_text("z,label\n[0.5  1.5],cat\n")
+    with pytest.raises(InputError, match=r"column 'z' holds other than lists such as \[0.5, 1.25\]"):
+        read_embeddings(tmp_path / "p.csv")
+
+
+def test_images_are_told_from_embeddings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "images.npz", x=np.zeros((3, 8, 8, 3)), y=np.arange(3))
+    np.save(tmp_path / "images.npy", np.zeros((3, 8, 8)))
+    for name in ("images.npz", "images.npy"):
+        with pytest.raises(InputError, match="it holds images, from which `graphclean train` learns"):
+            read_embeddings(tmp_path / name)

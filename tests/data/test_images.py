@@ -61,10 +61,31 @@ def test_photos_of_telephones_and_browsers_are_not_passed_over(tmp_path: Path) -
         save(tmp_path / name)
     (tmp_path / "dog/b.jpg").rename(tmp_path / "dog/b.JFIF")
     (tmp_path / "cat/c.HEIC").write_bytes(b"ftypheic")
+    (tmp_path / "cat/d.cr2").write_bytes(b"II*")
     images = read_image_folder(tmp_path)
-    assert images.ids == ["cat/a.png", "cat/c.HEIC", "dog/b.JFIF"]
-    assert images.problems == {1: ".heic is not read; convert it to .jpg or .png"}
+    assert images.ids == ["cat/a.png", "cat/c.HEIC", "cat/d.cr2", "dog/b.JFIF"]
+    why = "is not read; convert it to .jpg or .png"
+    assert images.problems == {1: f".heic {why}", 2: f".cr2 {why}"}
     assert images.paths[1] is None
+
+
+def test_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
+    for name in (
+        "set/train/cat/1.png",
+        "set/train/dog/2.png",
+        "set/Test/3.png",
+        "rail/train/1.png",
+        "rail/val/2.png",
+    ):
+        save(tmp_path / name)
+    with pytest.raises(
+        InputError, match=r"set: train, Test are parts of a data set, not classes; give one: .*/train$"
+    ):
+        read_image_folder(tmp_path / "set")
+    assert len(read_image_folder(tmp_path / "set", labelled=False).ids) == 3
+    assert read_image_folder(tmp_path / "rail").labels == ["train", "val"]  # nothing below says otherwise
+    save(tmp_path / "set/bus/4.png")
+    assert read_image_folder(tmp_path / "set").labels == ["Test", "bus", "train", "train"]
 
 
 def test_links_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: Path) -> None:
@@ -173,6 +194,11 @@ def test_paths_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: P
         "": "no path",
         "x" * 5000: "no such file",
         "nul\0.png": "no such file",
+        r"cat\1.png": None,
+        r".\dog\2.png ": None,
+        r"..\secret.png": "leaves the folder",
+        " cat/1.png": None,
+        "https://example.org/cat/1.png": "a web address, which is not fetched",
     }
     lines = [f"{path},{'ab'[row % 2]}" for row, path in enumerate(rows)]
     (folder / "m.csv").write_text("\n".join(["path,label", *lines]))
@@ -180,6 +206,28 @@ def test_paths_that_leave_or_lead_nowhere_are_rows_that_are_not_opened(folder: P
     assert images.ids == list(rows)
     assert [images.problems.get(row) for row in range(len(rows))] == list(rows.values())
     assert [path is None for path in images.paths] == [reason is not None for reason in rows.values()]
+
+
+def test_a_name_is_first_taken_as_it_is_written(folder: Path) -> None:
+    r"""Where `cat\1.png` is the name of a file, it is no folder's."""
+    (folder / "cat\\1.png").write_bytes((folder / "dog" / "2.png").read_bytes())
+    (folder / "m.csv").write_text("path,label\ncat\\1.png,a\ndog/2.png,b\n")
+    assert read_manifest(folder / "m.csv").paths[0] == Path(os.path.realpath(folder)) / "cat\\1.png"
+
+
+def test_a_table_beside_its_photos_says_where_it_belongs(folder: Path) -> None:
+    (folder / "cat" / "m.csv").write_text("path,label\n../dog/2.png,a\n../cat2/1.png,b\n")
+    with pytest.raises(InputError, match=r"leaves the folder of the table; move the table to a folder that"):
+        read_manifest(folder / "cat" / "m.csv")
+
+
+def test_usual_columns_in_capitals_and_spaces_at_the_end_of_names(folder: Path) -> None:
+    (folder / "m.csv").write_text("ID, Path, Label\n7,cat/1.png ,a\n8,dog/2.png ,b\n")
+    assert looks_like_manifest(folder / "m.csv")
+    images = read_manifest(folder / "m.csv")
+    assert (images.ids, images.problems) == (["7", "8"], {})
+    pd.read_csv(folder / "m.csv").rename(columns=str.strip).to_parquet(folder / "m.pq")
+    assert looks_like_manifest(folder / "m.pq")
 
 
 def test_columns_are_named_or_asked_for(folder: Path) -> None:

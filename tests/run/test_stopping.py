@@ -7,12 +7,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from graphclean.errors import InputError
 from graphclean.learn import Trainer
+from graphclean.run import train
 from graphclean.run.stopping import StopSignals
+from graphclean.runfolder import write_lines
 
 from .tiny import TINY, metrics, results, save_digits
 
@@ -134,6 +138,27 @@ def test_a_signal_after_training_is_one_line_too(  # type: ignore[no-untyped-def
     assert (done.code, done.err.count("\n")) == (130, 1)
     assert "--resume goes on" in done.err
     assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
+
+
+def test_a_folder_in_which_a_run_trains_is_left_to_it(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path)
+    out = tmp_path / "runs" / "digits-train"
+    told = []
+
+    def meanwhile(path: Path, rows: list[Any]) -> None:
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(InputError) as error:
+                train(tmp_path / "digits.npz", out, **options)
+            told.append(str(error.value))
+        write_lines(path, rows)
+
+    monkeypatch.setattr("graphclean.run.training.write_lines", meanwhile)
+    assert cli("train", "digits.npz", *TINY, "--quiet").code == 0
+    why = f"{out}: another process is training in it; wait until it ends, or choose another --out"
+    assert set(told) == {why}
+    assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # nobody is there any more
 
 
 def test_handlers_are_left_alone_outside_the_main_thread() -> None:

@@ -15,7 +15,7 @@ IMBALANCE = 20
 
 
 def label_notes(labels: Labels) -> list[str]:
-    """Small classes, strong imbalance, unlabelled samples."""
+    """Small classes, strong imbalance, names that differ in capitals alone, unlabelled samples."""
     sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
     notes = []
     small = np.flatnonzero(sizes < SMALL_CLASS)
@@ -31,6 +31,13 @@ def label_notes(labels: Labels) -> list[str]:
             f"strong imbalance: {labels.classes[int(sizes.argmax())]} has {sizes.max()} samples, "
             f"{labels.classes[int(sizes.argmin())]} has {sizes.min()}"
         )
+    spelt: dict[str, list[str]] = {}
+    for name in map(str, labels.classes):
+        spelt.setdefault(name.casefold(), []).append(name)
+    alike = [" and ".join(names) for names in spelt.values() if len(names) > 1]
+    if alike:
+        some = ", ".join(alike[:3]) + (", …" if len(alike) > 3 else "")
+        notes.append(f"classes that differ in capitals alone are different classes: {some}")
     missing = int((labels.codes < 0).sum())
     if missing:
         samples = "1 sample is" if missing == 1 else f"{missing} samples are"
@@ -58,6 +65,6 @@ def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
     groups = frame[frame["node"].duplicated(keep=False)].groupby("node", sort=True)["row"].apply(list)
     if len(groups):
         example = ", ".join(f"{ids[row]} ({labels.classes[labels.codes[row]]})" for row in groups.iloc[0][:3])
-        plural = "group" if len(groups) == 1 else "groups"
-        notes.append(f"{len(groups)} {plural} of exact copies carry conflicting labels, such as {example}")
+        carry = "group of exact copies carries" if len(groups) == 1 else "groups of exact copies carry"
+        notes.append(f"{len(groups)} {carry} conflicting labels, such as {example}")
     return notes

@@ -15,7 +15,9 @@ from .files import (
     check_file,
     load_arrays,
     match_labels,
+    one_a_row,
     pick_array,
+    pick_labels,
     refuse_unused,
 )
 
@@ -57,7 +59,7 @@ def holds_images(path: Path, names: Names) -> bool:
         return False
     shapes = array_shapes(path)
     images = [name for name, shape in shapes.items() if len(shape) in (3, 4)]
-    features = [name for name, shape in shapes.items() if len(shape) == 2]
+    features = [name for name, shape in shapes.items() if len(shape) == 2 and not one_a_row(shape)]
     if images and features:
         raise InputError(
             f"{path}: it holds images ({', '.join(images)}) and features ({', '.join(features)}); "
@@ -94,10 +96,10 @@ def read_images(
     if labelled and labels is not None:
         given = match_labels(None, labels, names)
     elif labelled:
-        flat = any(array.ndim == 1 for array in arrays.values())
+        flat = any(one_a_row(array.shape) for array in arrays.values())
         if path.suffix.lower() == ".npy" or (names.labels_key is None and not flat):
             raise InputError(f"{path}: there are no labels in it; give them with --labels FILE")
-        given = pick_array(path, arrays, names.labels_key, lambda a: a.ndim == 1, "1-D array", "--labels-key")
+        given = pick_labels(path, arrays, names.labels_key)
     return ImageArrays(images, used, given, notes)
 
 

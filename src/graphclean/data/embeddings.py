@@ -20,8 +20,11 @@ from .files import (
     load_arrays,
     load_table,
     match_labels,
+    one_a_row,
     pick_array,
+    pick_labels,
     refuse_unused,
+    usual_column,
 )
 
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".parquet")
@@ -68,7 +71,8 @@ def read_embeddings(
         found = _read_table(path, names, labelled=labelled and labels is None, columns=columns)
     else:
         kinds = ", ".join(SUFFIXES)
-        raise InputError(f"{path}: embeddings come as {kinds}, not {path.suffix or 'a file without suffix'}")
+        given = path.suffix or "a file without suffix"
+        raise InputError(f"{path}: data comes as {kinds}, or as a folder of photos, not {given}")
     if not labelled:
         return found
     if labels is not None:
@@ -79,21 +83,23 @@ def read_embeddings(
 
 
 def _is_features(array: Numbers) -> bool:
-    return array.ndim == 2 and bool(np.issubdtype(array.dtype, np.floating))
+    floats = bool(np.issubdtype(array.dtype, np.floating))
+    return array.ndim == 2 and not one_a_row(array.shape) and floats
 
 
 def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
     arrays = load_arrays(path)
+    shapes = [array.shape for array in arrays.values()]
+    if names.features_key is None and max(map(len, shapes), default=0) > 2 and 2 not in map(len, shapes):
+        raise InputError(f"{path}: it holds images, from which `graphclean train` learns, and no embeddings")
     if path.suffix.lower() == ".npy":
         return EmbeddingSet(next(iter(arrays.values())))
     features = pick_array(path, arrays, names.features_key, _is_features, "2-D float array", "--features-key")
     if not labelled:
         return EmbeddingSet(features)
-    flat = any(array.ndim == 1 for array in arrays.values())
-    if names.labels_key is None and not flat:
+    if names.labels_key is None and not any(one_a_row(array.shape) for array in arrays.values()):
         return EmbeddingSet(features)
-    labels = pick_array(path, arrays, names.labels_key, lambda a: a.ndim == 1, "1-D array", "--labels-key")
-    return EmbeddingSet(features, labels)
+    return EmbeddingSet(features, pick_labels(path, arrays, names.labels_key))
 
 
 def _read_table(
@@ -101,11 +107,11 @@ def _read_table(
 ) -> EmbeddingSet:
     table = load_table(path)
     label = names.label_column
-    if labelled or label is not None or "label" in table.columns:
+    if labelled or label is not None or usual_column(list(table.columns), "label") is not None:
         label = find_column(path, table, label, "label", "--label-column")
     ids: list[str] | None = None
     id_column = names.id_column
-    if id_column is not None or "id" in table.columns:
+    if id_column is not None or usual_column(list(table.columns), "id") is not None:
         id_column = find_column(path, table, id_column, "id", "--id-column")
         ids = [str(value) for value in table[id_column]]
     rest = [str(name) for name in table.columns if name not in (label, id_column)]
@@ -146,8 +152,10 @@ def _feature_columns(
     if lists:
         return _stack_lists(path, table[lists[0]], lists[0]), lists, ignored
     if not numeric:
+        first = f" ({columns[0]} starts with {str(table[columns[0]].iloc[0])[:20]!r})" if columns else ""
         raise InputError(
-            f"{path}: no feature columns: none of {', '.join(columns[:8]) or 'its columns'} holds numbers"
+            f"{path}: no feature columns: none of {', '.join(columns[:8]) or 'its columns'} holds "
+            f"numbers{first}; a column that names photos is given with --path-column"
         )
     return np.column_stack(list(numeric.values())), list(numeric), ignored
 
@@ -179,12 +187,12 @@ def _as_numbers(path: Path, values: pd.Series) -> Numbers | None:
 
 def _stack_lists(path: Path, values: pd.Series, name: str) -> Numbers:
     def read() -> list[Numbers]:
-        return [np.asarray(json.loads(v) if isinstance(v, str) else v, dtype=np.float64) for v in values]
+        try:
+            return [np.asarray(json.loads(v) if isinstance(v, str) else v, dtype=np.float64) for v in values]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: column {name!r} holds other than lists such as [0.5, 1.25]") from error
 
-    try:
-        rows = guard(path, read)
-    except TypeError as error:
-        raise InputError(f"{path}: column {name!r} holds something other than lists of numbers") from error
+    rows = guard(path, read)
     lengths = {row.shape for row in rows}
     if len(lengths) != 1 or rows[0].ndim != 1:
         raise InputError(f"{path}: the lists in column {name!r} are not all of one length")

@@ -139,6 +139,22 @@ def pick_array(
     return arrays[fitting[0]]
 
 
+def pick_labels(path: Path, arrays: dict[str, Numbers], key: str | None) -> Numbers:
+    """The labels among arrays, flat; a single column, as some libraries keep labels, will do."""
+    found = pick_array(path, arrays, key, lambda a: one_a_row(a.shape), "1-D array", "--labels-key")
+    return found.reshape(-1) if one_a_row(found.shape) else found
+
+
+def one_a_row(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has one value a row, as labels have."""
+    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+
+
+def separator(path: Path, header: str) -> str:
+    """What parts the cells of a table, by its first line: spreadsheets write semicolons in many countries."""
+    return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+
+
 def load_table(path: Path) -> pd.DataFrame:
     """A .csv or .tsv with every cell as text, or a .parquet with its types."""
 
@@ -146,10 +162,12 @@ def load_table(path: Path) -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":
             frame: pd.DataFrame = pq.read_table(path).to_pandas()
             return frame
-        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            parted = separator(path, file.readline())
+        _check_width(path, parted)
         # As text first: a label column of 01, 02 or NA must stay what it is.
-        _check_width(path, separator)
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        frame = pd.read_csv(path, sep=parted, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        return frame.rename(columns=str.strip)
 
     table = guard(path, read)
     if len(table) == 0:
@@ -157,24 +175,29 @@ def load_table(path: Path) -> pd.DataFrame:
     return table
 
 
-def _check_width(path: Path, separator: str) -> None:
+def _check_width(path: Path, parted: str) -> None:
     """Refuse rows longer than the header: pandas would take the first column for an index, and shift."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator)
+        reader = csv.reader(file, delimiter=parted)
         header, first = next(reader, []), next(reader, [])
     if len(first) > len(header):
-        raise InputError(f"{path}: rows have more cells than the header; is there a comma at their end?")
+        raise InputError(f"{path}: rows have more cells than the header; is there a separator at their end?")
 
 
 def find_column(path: Path, table: pd.DataFrame, name: str | None, default: str, option: str) -> str:
     """The column that was named, or the usual one; refused with the nearest name where it is missing."""
-    wanted = name if name is not None else default
     columns = [str(column) for column in table.columns]
+    wanted = name if name is not None else usual_column(columns, default) or default
     if wanted not in columns:
         hint = nearest(wanted, columns)
         say = "" if name is not None else f"; name it with {option}"
         raise InputError(f"{path}: no column {wanted!r} in it{hint}{say}")
     return wanted
+
+
+def usual_column(columns: Sequence[str], usual: str) -> str | None:
+    """The column with a usual name, in capitals or not, if there is one."""
+    return usual if usual in columns else next((name for name in columns if name.lower() == usual), None)
 
 
 def nearest(name: str, there: Sequence[str]) -> str:
@@ -195,7 +218,7 @@ def read_labels(path: Path, names: Names | None = None) -> Any:
         return text.splitlines()
     if suffix in (".npy", ".npz"):
         arrays = load_arrays(path)
-        return pick_array(path, arrays, names.labels_key, lambda a: a.ndim == 1, "1-D array", "--labels-key")
+        return pick_labels(path, arrays, names.labels_key)
     if suffix in (".csv", ".tsv", ".parquet"):
         table = load_table(path)
         if names.label_column is None and len(table.columns) == 1:
@@ -210,7 +233,7 @@ def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
     if ids is None or labels.suffix.lower() not in (".csv", ".tsv", ".parquet"):
         return values
     table = load_table(labels)
-    id_column = names.id_column if names.id_column is not None else "id"
+    id_column = names.id_column if names.id_column is not None else usual_column(list(table.columns), "id")
     if id_column not in table.columns:
         return values
     keys = [str(value) for value in table[id_column]]

@@ -20,13 +20,20 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
+from .files import separator, usual_column
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-UNREAD = {".heic", ".heif", ".avif"}
-"""Photos that are listed, but can't be read: to pass over them in silence would hide what telephones take."""
+UNREAD = {
+    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".svg", ".psd"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
+}
+"""Photos that are listed, but can't be read: to pass over them in silence would hide what cameras take."""
+PARQUET = {".parquet", ".pq"}
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
+SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+"""Folders that hold a part of a data set, and name no class unless there are others beside them."""
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
 
 GLANCE = 20
@@ -35,6 +42,7 @@ FEW_NUMBERS = 16
 """Number columns from which a table with paths is one of embeddings."""
 
 LEAVES = "leaves the folder"
+NOT_FETCHED = "a web address, which is not fetched"
 
 # Pillow warns of images above its limit, with a path of its own source; `open_image` refuses them.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -114,6 +122,15 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
         labels=labels if labelled else None,
         problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
     )
+    parts = sorted(set(labels) - {""}, key=lambda part: (not part.lower().startswith("train"), part))
+    if (
+        labelled
+        and {part.lower() for part in parts} <= SPLITS
+        and any(name.count("/") > 1 for name in images.ids)
+    ):
+        raise InputError(
+            f"{root}: {', '.join(parts)} are parts of a data set, not classes; give one: {root / parts[0]}"
+        )
     _check_files(images, root)
     return images
 
@@ -182,11 +199,11 @@ def read_manifest(
         chosen = [find_column(path, header, path_column, PATH_COLUMNS, "path")]
         if labelled:
             chosen.append(find_column(path, header, label_column, LABEL_COLUMNS, "label"))
-        if id_column is not None or "id" in header:
+        if id_column is not None or usual_column(header, "id") is not None:
             chosen.append(find_column(path, header, id_column, {"id"}, "id"))
         return chosen
 
-    read = _read_parquet if path.suffix.lower() in {".parquet", ".pq"} else _read_text
+    read = _read_parquet if path.suffix.lower() in PARQUET else _read_text
     columns = read(path, choose)
     if not columns[0]:
         raise InputError(f"{path} has no rows")
@@ -219,25 +236,23 @@ def looks_like_manifest(path: Path) -> bool:
     numbers = sum(_is_number(cell) for cell in cells)
     lists = any(isinstance(cell, list) or str(cell).lstrip().startswith("[") for cell in cells)
     return (
-        any(Path(cell).suffix.lower() in SUFFIXES for cell in named) and numbers < FEW_NUMBERS and not lists
+        any(Path(cell.strip()).suffix.lower() in SUFFIXES for cell in named)
+        and numbers < FEW_NUMBERS
+        and not lists
     )
 
 
 def _first_rows(path: Path) -> tuple[list[str], list[list[Any]]]:
     """The header and the first few rows of a table."""
-    if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() in PARQUET:
         with pq.ParquetFile(path) as file:
             header = list(file.schema_arrow.names)
             rows = next(file.iter_batches(batch_size=GLANCE)).to_pylist() if file.metadata.num_rows else []
         return header, [[row[name] for name in header] for row in rows]
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=_separator(path, file.readline()))
+        reader = csv.reader(file, delimiter=separator(path, file.readline()))
         file.seek(0)
         return [name.strip() for name in next(reader, [])], list(islice(reader, GLANCE))
-
-
-def _separator(path: Path, header: str) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
 
 
 def _is_number(cell: Any) -> bool:
@@ -273,15 +288,15 @@ def _read_text(path: Path, choose: Choose) -> list[list[str]]:
     """The chosen columns of a CSV or TSV file, every cell as it is written."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            separator = _separator(path, file.readline())
+            parted = separator(path, file.readline())
             file.seek(0)
-            reader = csv.reader(file, delimiter=separator, strict=True)
+            reader = csv.reader(file, delimiter=parted, strict=True)
             header = [name.strip() for name in next(reader, [])]
             chosen = choose(header)
             columns: list[list[str]] = [[] for _ in chosen]
             for cells in filter(None, reader):
                 if len(cells) != len(header):
-                    counts = f"{len(cells)} cells, the header has {len(header)}"
+                    counts = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, the header has {len(header)}"
                     raise InputError(f"{path}, line {reader.line_num}: {counts}")
                 for column, place in zip(columns, chosen, strict=True):
                     column.append(cells[place])
@@ -324,9 +339,16 @@ class _Finder:
         """As written -> resolved; None where it leaves the root, or is odd."""
 
     def __call__(self, cell: str) -> Path | str:
-        """The file, or why it is refused."""
+        """The file, or why it is refused; tried as written, without spaces at its ends, and as Windows'."""
         if not cell.strip():
             return "no path"
+        if cell.strip().lower().startswith(("http://", "https://")):
+            return NOT_FETCHED
+        spellings = dict.fromkeys([cell, cell.strip(), cell.strip().replace("\\", "/")])
+        found = [self._find(spelling) for spelling in spellings]
+        return next((place for place in found if isinstance(place, Path)), found[-1])
+
+    def _find(self, cell: str) -> Path | str:
         try:
             return self._quick(cell) or self._resolve(cell)
         except (OSError, ValueError):  # a name too long, or with a NUL byte
@@ -356,7 +378,9 @@ def _check_files(images: ImageFiles, source: Path) -> None:
     """Refuse a set without a file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
-        raise InputError(f"no images in {source}{some}")
+        table_outside = source.is_file() and images.problems.get(0) == LEAVES
+        hint = " of the table; move the table to a folder that holds all its photos" if table_outside else ""
+        raise InputError(f"no images in {source}{some}{hint}")
     check_classes(images, source)
 
 

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .files import Names
+from .files import Names, usual_column
 from .image_tables import SPLITS, check_parts, class_names, find_tables, open_parquet
-from .images import LABEL_COLUMNS, Encoded, ImageSet, cell_text, check_classes, find_column
+from .images import LABEL_COLUMNS, PARQUET, Encoded, ImageSet, cell_text, check_classes, find_column
 
-PARQUET = {".parquet", ".pq"}
 BATCH = 64
 """Rows with images that are read at a time."""
 MANY = 10_000
@@ -178,7 +177,7 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
     image = _choose_image(table, names.path_column)
     label = _choose_label(where, schema, names.label_column) if labelled else None
     identity = None
-    if names.id_column is not None or "id" in schema.names:
+    if names.id_column is not None or usual_column(schema.names, "id") is not None:
         identity = schema.names[find_column(where, schema.names, names.id_column, {"id"}, "id")]
     kind = schema.field(image).type
     beside = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0

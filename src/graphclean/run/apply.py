@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..data.images import ImageFiles
 from ..data.photo_tables import ImageTable
 from ..decisions import Decision, read_decided
 from ..errors import InputError
-from ..photos import find_photos, locate
+from ..photos import find_photos
 from ..runfolder import (
     VERDICTS,
     read_config,
@@ -23,7 +23,7 @@ from ..runfolder import (
     require_finished,
     safe_csv,
 )
-from ..sources import find_data, match_photos, recorded_names
+from ..sources import find_data, match_photos, recorded_names, refuse_sources
 from .placing import Form, place_files, plan_files
 from .retabling import write_cleaned
 
@@ -77,7 +77,7 @@ def apply(
     sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
-        _refuse_sources(target, sources)
+        refuse_sources(target, sources)
         changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
         return Applied(target, table, changed)
     if source.get("kind") != "photos":
@@ -93,7 +93,7 @@ def apply(
         )
     assert isinstance(images, ImageFiles)
     target = out if out is not None else run / "cleaned"
-    _refuse_sources(target, sources)
+    refuse_sources(target, sources)
     originals = _find_originals(images, path, table["id"].tolist())
     real = Path(os.path.realpath(target))
     if any(path is not None and path.is_relative_to(real) for path in originals):
@@ -182,14 +182,6 @@ def _score(name: str, value: float) -> str:
     return "" if pd.isna(value) else f" ({name} {value:.2f})"
 
 
-def _refuse_sources(target: Path, sources: Sequence[Any]) -> None:
-    """Nothing is written to what a run was made from, nor into it."""
-    real = Path(os.path.realpath(target))
-    for source in sources:
-        if source is not None and real.is_relative_to(os.path.realpath(str(source))):
-            raise InputError(f"{target}: lies in {source}, which is never written to; choose another --out")
-
-
 def _refuse_own(target: Path, run: Path) -> None:
     if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
         raise InputError(f"{target}: is a file of the run itself; choose another --out")
@@ -242,7 +234,7 @@ def _copy_table(
         )
     target = out if out is not None else run / "cleaned.parquet"
     places = [path, *(source.get(name) for name in ("data", "trusted"))]
-    _refuse_sources(target, [locate(Path(str(place)))[0] for place in places if place is not None])
+    refuse_sources(target, places)
     _refuse_own(target, run)
     images = find_photos(path, recorded_names(source))
     assert isinstance(images, ImageTable)

@@ -29,7 +29,7 @@ from ..runfolder import (
     write_table,
     write_tensors,
 )
-from ..sources import Source, read_source
+from ..sources import Source, read_source, refuse_sources
 from .device import choose_device
 from .points import Points, gather_points, write_points
 
@@ -48,6 +48,7 @@ def clean(
 ) -> Audit:
     """Audit embeddings or photos and write the run folder `out`; `device` is where timm embeds photos."""
     check_target(out, overwrite=overwrite)
+    refuse_sources(out, [data, labels])
     require_search(config.audit)
     names = names if names is not None else Names()
     place = choose_device(device)

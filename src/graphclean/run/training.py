@@ -1,6 +1,7 @@
 """`graphclean train`: from a source to a run folder that can be resumed at any point."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ..runfolder import (
     METRICS,
     check_target,
     clear_drafts,
+    in_use,
     new_run,
     read_config,
     read_env,
@@ -28,7 +30,7 @@ from ..runfolder import (
     write_env,
     write_lines,
 )
-from ..sources import Kind, Source, embedding, read_source
+from ..sources import Kind, Source, embedding, read_source, refuse_sources
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
@@ -79,6 +81,7 @@ def train(
     watcher = watcher if watcher is not None else Watcher()
     names = names if names is not None else Names()
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
+    refuse_sources(out, [data, labels, trusted])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
     if preset is None and recorded is not None:
         preset = recorded.get("preset")
@@ -171,7 +174,7 @@ def train_source(
     if len(labels.classes) < 2:
         raise InputError(f"the labels hold {len(labels.classes)} class; at least two are needed")
     place = choose_device(device)
-    with one_line_errors(config, out / CHECKPOINT, anew=" --overwrite"):
+    with one_line_errors(config, out / CHECKPOINT, anew=" --overwrite"), ExitStack() as alone:
         try:
             prepared = prepare(
                 source.inputs,
@@ -186,12 +189,13 @@ def train_source(
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
         if resume:
             _check_data(out, source)
-            clear_drafts(out)
         else:
             with new_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
                 write_photos(source, folder)
+        alone.enter_context(in_use(out))
+        clear_drafts(out)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
@@ -233,7 +237,8 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
         return None
-    config = read_config(out)
+    with in_use(out):
+        config = read_config(out)
     if config.get("kind") != "train":
         kind = config.get("kind")
         raise InputError(f"{out}: the folder holds a run of `{kind}`, and only training can be resumed")
