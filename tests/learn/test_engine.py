@@ -332,6 +332,14 @@ def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         assert reports["on"].losses[term] == pytest.approx(value, rel=0.1)
 
 
+def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    counts = [0, 1, 16, 17, 63, 64]
+    for compile_, places in (("on", [0, 16, 16, 32, 64, 64]), ("off", counts)):
+        settings = dataclasses.replace(TINY, batch=64, compile=compile_)  # type: ignore[arg-type]
+        assert trainer(settings, n=100)._places(counts) == places
+
+
 def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("no compiler here")

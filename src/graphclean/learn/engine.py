@@ -24,9 +24,9 @@ from .settings import LearnSettings
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
-BUCKET = 128
-"""Compiled, selected samples a step are filled up to a multiple of this, so that few shapes occur: it takes
-tens of seconds to compile for one more, the time that the fillers cost in as many epochs."""
+SIZES = 4
+"""Compiled, the selected samples of a step are filled up to a quarter of the batch, a half, and so on: it
+takes tens of seconds to compile for one more size, and fillers cost tenths of a second an epoch."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
@@ -251,7 +251,7 @@ class Trainer:
 
     def _places(self, counts: list[int]) -> list[int]:
         """Places for so many selected samples a step: as many, or up to the next of a few sizes."""
-        multiple = BUCKET if self._compiled else 1
+        multiple = -(-self.batch // SIZES) if self._compiled else 1
         return [min(self.batch, -(-count // multiple) * multiple) for count in counts]
 
     def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
