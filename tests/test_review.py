@@ -16,10 +16,8 @@ import pytest
 
 from graphclean.decisions import DecisionLog, read_decisions
 from graphclean.errors import InputError
-from graphclean.pictures import find_pictures
-from graphclean.report.build import build_page
+from graphclean.report.build import Page, build_page
 from graphclean.review import MOST_BYTES, ReviewServer, open_review
-from graphclean.runfolder import read_config
 
 from .report.builders import CLASSES, make_run
 
@@ -33,22 +31,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(run: Path) -> bytes:
-    return build_page(run, mode="review", token=TOKEN)[0]
+def built(run: Path) -> Page:
+    return build_page(run, token=TOKEN)
+
+
+@pytest.fixture(scope="module")
+def page(built: Page) -> bytes:
+    return built.content
 
 
 @pytest.fixture
-def server(run: Path, page: bytes) -> Iterator[ReviewServer]:
+def server(run: Path, built: Page) -> Iterator[ReviewServer]:
     """As `open_review` makes it; the page is made once for all tests."""
     (run / "decisions.jsonl").unlink(missing_ok=True)
-    with DecisionLog(run) as log:
-        pictures = find_pictures(run, read_config(run)["source"], log.samples.ids)
-        with ReviewServer(log, page, pictures, token=TOKEN, by="Ada") as server:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            yield server
-            server.shutdown()
-            thread.join()
+    with (
+        DecisionLog(run) as log,
+        ReviewServer(log, built.content, built.pictures, token=TOKEN, by="Ada") as server,
+    ):
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 class Asker:

@@ -18,7 +18,7 @@ from .data.hub import names_hub
 from .data.images import Encoded, ImageFiles, ImageSet, UnreadableImage, open_image
 from .errors import InputError
 from .photos import find_photos
-from .runfolder import read_env
+from .runfolder import read_env, recorded_data
 from .sources import find_data, match_photos, read_source, recorded_names
 
 WORKERS = min(4, os.cpu_count() or 1)
@@ -80,12 +80,10 @@ def find_pictures(run: Path, source: dict[str, Any], ids: list[str], data: Path 
     """
     if source.get("kind") not in ("photos", "images"):
         raise InputError(f"{run}: made from embeddings, which have no pictures")
-    recorded = Path(str(source.get("data")))
+    recorded, names = recorded_data(run, source), recorded_names(source)
     if data is None and names_hub(recorded):
         raise InputError(f"{recorded}: not loaded again unasked; --data {recorded} asks for it")
-    if data is None and source["kind"] == "images" and (run / recorded).exists():
-        data = run / recorded  # the demo's, which brings its own
-    path, names = find_data(source, data), recorded_names(source)
+    path = find_data(source, data if data is not None else recorded)
     if source["kind"] == "images":
         return _of_array(_read_array(run, source, path, names))
     return _of_photos(find_photos(path, names, labelled=False), ids, path)

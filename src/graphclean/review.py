@@ -15,9 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from .decisions import DecisionLog, settle
 from .errors import InputError
-from .pictures import Pictures, find_pictures
+from .pictures import Pictures
 from .report.build import build_page
-from .runfolder import read_config, require_finished
 
 HOST = "127.0.0.1"
 HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
@@ -90,10 +89,11 @@ class ReviewServer(ThreadingHTTPServer):
             decision = self.log.samples.decide(
                 asked.get("row"), asked.get("kind"), asked.get("label"), self.by
             )
-            if decision.kind == "undo" and decision.row not in settle(self.log.decisions):
+            before = [one for one in self.log.decisions if one.row == decision.row]
+            if decision.kind == "undo" and not settle(before):
                 raise InputError(f"there is nothing to undo for {decision.id}")
             self.log.add(decision)
-            now = settle([one for one in self.log.decisions if one.row == decision.row]).get(decision.row)
+            now = settle([*before, decision]).get(decision.row)
             return None if now is None else asdict(now)
 
 
@@ -205,12 +205,6 @@ def open_review(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ReviewServer:
     """A server for the review of `run`, on a port of this machine, not yet answering."""
-    source = read_config(run).get("source", {})
-    require_finished(run)
     token = secrets.token_urlsafe(32)
-    page, _ = build_page(run, data=data, mode="review", progress=progress, token=token)
-    try:
-        pictures = find_pictures(run, source, log.samples.ids, data)
-    except InputError:
-        pictures = None
-    return ReviewServer(log, page, pictures, token=token, port=port, by=by)
+    page = build_page(run, data=data, progress=progress, token=token)
+    return ReviewServer(log, page.content, page.pictures, token=token, port=port, by=by)

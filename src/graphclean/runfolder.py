@@ -340,6 +340,12 @@ def read_config(run: Path) -> dict[str, Any]:
     return config
 
 
+def recorded_data(run: Path, source: dict[str, Any]) -> Path:
+    """Where the data of a run lay, by the `source` of its config; the demo brings its own in its folder."""
+    path = Path(str(source.get("data")))
+    return run / path if source.get("kind") == "images" and (run / path).is_file() else path
+
+
 def read_env(run: Path) -> dict[str, Any]:
     """What a run was made on, and the fingerprint of its data."""
     return read_json(run / "env.json")

@@ -1,6 +1,7 @@
 """The report in a real browser."""
 
 import csv
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,17 @@ def test_a_pair_of_the_confusion_opens_its_mislabels(watched: Watched, report: P
     assert shown == f"{number} of {number} shown"
 
 
+def find_point(box: dict[str, float], tip: Any, go: Callable[[float, float], None]) -> tuple[float, float]:
+    """Go over the map until a sample is told of; where that was."""
+    for y in range(20, int(box["height"]), 14):
+        for x in range(20, int(box["width"]), 14):
+            place = (box["x"] + x, box["y"] + y)
+            go(*place)
+            if tip.is_visible():
+                return place
+    raise AssertionError("there is no sample on the map")
+
+
 def test_the_map_shows_a_picture_under_the_pointer_and_by_keyboard(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     canvas = page.locator("#map canvas")
@@ -170,11 +182,7 @@ def test_the_map_shows_a_picture_under_the_pointer_and_by_keyboard(watched: Watc
     box = canvas.bounding_box()
     tip = page.locator("#tip")
     assert tip.is_hidden()
-    spots = [(x, y) for y in range(10, int(box["height"]), 14) for x in range(10, int(box["width"]), 14)]
-    for x, y in spots:
-        page.mouse.move(box["x"] + x, box["y"] + y)
-        if tip.is_visible():
-            break
+    find_point(box, tip, page.mouse.move)
     assert tip.locator("img").is_visible()
     page.mouse.move(5, 5)
     assert tip.is_hidden()
@@ -196,14 +204,10 @@ def test_a_tap_on_the_map_shows_a_picture_and_another_opens_it(browser: Any, rep
     canvas, tip = page.locator("#map canvas"), page.locator("#tip")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
-    spots = [(x, y) for y in range(20, int(box["height"]), 14) for x in range(20, int(box["width"]), 14)]
-    for x, y in spots:
-        page.touchscreen.tap(box["x"] + x, box["y"] + y)
-        if tip.is_visible():
-            break
+    place = find_point(box, tip, page.touchscreen.tap)
     assert tip.locator("img").is_visible()
     assert page.locator("dialog[open]").count() == 0
-    page.touchscreen.tap(box["x"] + x, box["y"] + y)
+    page.touchscreen.tap(*place)
     page.wait_for_selector("dialog[open]")
     context.close()
 

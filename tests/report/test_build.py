@@ -30,7 +30,7 @@ def read_data(page: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_photos_are_in_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
-    page, notes = build_page(run)
+    page, notes, _ = build_page(run)
     facts, rows = read_data(page)
     assert notes == []
     assert len(facts["pictures"]) == len(rows["id"]) == 60
@@ -45,7 +45,7 @@ def test_photos_without_an_image_are_not_missed(tmp_path: Path) -> None:
     table.loc[3, ["verdict", "label_quality", "ood_score"]] = ["unreadable", np.nan, np.nan]
     table.to_parquet(run / "verdicts.parquet")
     (tmp_path / "photos" / table.id[3]).write_bytes(b"")
-    page, notes = build_page(run)
+    page, notes, _ = build_page(run)
     assert len(read_data(page)[0]["pictures"]) == 59
     assert notes == []
 
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = make_run(tmp_path / "run", 200, photos=tmp_path / "photos")
     monkeypatch.setattr(sampling, "MOST_ROWS", 80)
     monkeypatch.setattr(build, "MOST_PICTURES", 30)
-    page, notes = build_page(run)
+    page, notes, _ = build_page(run)
     facts, rows = read_data(page)
     assert len(rows["id"]) == 80
     assert facts["total"] == 200
@@ -160,7 +160,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
     monkeypatch.setattr(build, "MOST_BYTES", 20_000)
-    page, _ = build_page(run)
+    page = build_page(run).content
     assert 0 < len(read_data(page)[0]["pictures"]) < 60
     assert len(page) < 150_000
 
@@ -168,7 +168,7 @@ def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: 
 def test_a_run_of_an_earlier_version_has_a_page_without_map(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "points.safetensors").unlink()
-    page, notes = build_page(run)
+    page, notes, _ = build_page(run)
     facts, rows = read_data(page)
     assert (facts["map"], facts["border"], "similarity" in rows) == (None, None, False)
     assert any("earlier version" in note for note in notes)
@@ -178,7 +178,7 @@ def test_the_report_tells_that_people_decided(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with DecisionLog(run) as log:
         log.add(log.samples.decide(1, "accept"))
-    assert any("Reviewed by people: 1." in note for note in build_page(run)[1])
+    assert any("Reviewed by people: 1." in note for note in build_page(run).notes)
 
 
 def test_decisions_of_another_run_are_not_counted_but_refused(tmp_path: Path) -> None:

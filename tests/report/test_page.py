@@ -18,7 +18,7 @@ from .builders import IMAGE, NAMES, SCRIPT, make_run
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return build_page(make_run(tmp_path_factory.mktemp("runs") / "run"))[0].decode()
+    return build_page(make_run(tmp_path_factory.mktemp("runs") / "run")).content.decode()
 
 
 def test_labels_and_names_stand_in_the_page_escaped(page: str) -> None:
@@ -63,4 +63,4 @@ def test_scripts_make_elements_from_text_alone_and_all_are_used() -> None:
 def test_data_whose_path_has_stray_bytes_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     write_config(run, "clean", {"data": "photos\udcff", "kind": "features"}, {})
-    assert "photos\\udcff" in build_page(run)[0].decode()
+    assert "photos\\udcff" in build_page(run).content.decode()

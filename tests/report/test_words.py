@@ -92,5 +92,5 @@ def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -
     assert again == "graphclean train 'my images.npz' --labels-key y --out runs/x --resume"
     assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
     (tmp_path / "digits.npz").touch()
-    kept = train_again(tmp_path, {"kind": "train", "source": {"data": "digits.npz"}})
+    kept = train_again(tmp_path, {"kind": "train", "source": {"kind": "images", "data": "digits.npz"}})
     assert kept == f"graphclean train {tmp_path}/digits.npz --out {tmp_path} --resume"

@@ -20,7 +20,6 @@ class EfficientNetLite0:
     """Photos to the 1280 mean-pooled features under the network's classifier."""
 
     name = "efficientnet-lite0"
-    dim = 1280
     size = 160
     """Pixels a side: half the work of the 224 that it was trained at."""
 

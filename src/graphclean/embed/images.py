@@ -28,10 +28,6 @@ class Embedder(Protocol):
     def name(self) -> str: ...
 
     @property
-    def dim(self) -> int:
-        """Features a photo."""
-
-    @property
     def size(self) -> int:
         """Pixels a side that it takes."""
 
@@ -40,7 +36,7 @@ class Embedder(Protocol):
         """What a call runs, for export."""
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """(N, dim) float32 features of an (N, 3, size, size) uint8 batch."""
+        """(N, d) float32 features of an (N, 3, size, size) uint8 batch."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ class TimmEmbedder:
     ) -> None:
         self.name = PREFIX + name
         backbone = Backbone(name, pretrained=pretrained)
-        self.dim, self.size = backbone.dim, backbone.size
+        self.size = backbone.size
         self.device = device
         self.network: nn.Module = Floats(backbone).eval().to(device)
 
     @torch.inference_mode()
     def __call__(self, batch: Tensor) -> Tensor:
-        """(N, dim) float32 features of an (N, 3, size, size) uint8 batch."""
+        """(N, d) float32 features of an (N, 3, size, size) uint8 batch."""
         features: Tensor = self.network(batch.to(self.device))
         return features.float().cpu()
 

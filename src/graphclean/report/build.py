@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,16 @@ class Report:
     """What it does not show, and why."""
 
 
+class Page(NamedTuple):
+    """A page, not yet written."""
+
+    content: bytes
+    notes: list[str]
+    """What it does not show, and why."""
+    pictures: Pictures | None
+    """Where its pictures come from."""
+
+
 def write_report(
     run: Path,
     *,
@@ -81,21 +91,20 @@ def write_report(
         raise InputError(f"{target}: the report is an .html file")
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"{out}: the file exists; use --overwrite to replace it, or another --out")
-    page, notes = build_page(run, data=data, progress=progress)
+    page = build_page(run, data=data, progress=progress)
     with replaced(target) as draft:
-        draft.write_bytes(page)
-    return Report(target, len(page), notes)
+        draft.write_bytes(page.content)
+    return Report(target, len(page.content), page.notes)
 
 
 def build_page(
     run: Path,
     *,
     data: Path | None = None,
-    mode: str = "report",
     progress: Progress | None = None,
     token: str | None = None,
-) -> tuple[bytes, list[str]]:
-    """The page, and what it does not show."""
+) -> Page:
+    """The page of a report; with a `token`, by which decisions are sent, that of a review."""
     tell = progress if progress is not None else lambda *_: None
     config = read_config(run)
     require_finished(run)
@@ -134,11 +143,11 @@ def build_page(
         if len(plan["row"]) < plan["of"]:
             notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
     decided = read_decided(run)
-    if decided and mode == "report":
+    if decided and token is None:
         notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
     detector = summary.get("detector") or _read_detector(run)
     facts = {
-        "mode": mode,
+        "mode": "report" if token is None else "review",
         "run": str(run),
         "things": things,
         "classes": samples.classes,
@@ -160,7 +169,7 @@ def build_page(
     page = render_page(
         facts=facts,
         table=table,
-        words=sum_up(run, config, summary, samples, reviewing=mode == "review"),
+        words=sum_up(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
         scores=read_json(run / SCORES) if (run / SCORES).is_file() else None,
         summary=summary,
@@ -168,7 +177,7 @@ def build_page(
         env=read_env(run),
         token=token,
     )
-    return page, notes
+    return Page(page, notes, pictures)
 
 
 def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:

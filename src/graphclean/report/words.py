@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..runfolder import recorded_data
 from .samples import Samples
 
 MEANING = {
@@ -57,11 +58,7 @@ def sum_up(
     kind = str(config.get("source", {}).get("kind", "features"))
     counts = {name: int(samples.where(name).sum()) for name in MEANING}
     named = int((samples.where("unlabelled") & samples.selected).sum())
-    steps = _steps(run, config, counts, kind, named)
-    if reviewing:
-        steps = [
-            REVIEWING if (step.command or "").startswith("graphclean review") else step for step in steps
-        ]
+    steps = _steps(run, config, counts, kind, named, reviewing=reviewing)
     return Words(_headline(counts, kind, len(samples)), _lead(summary, kind), steps)
 
 
@@ -92,9 +89,16 @@ def _lead(summary: dict[str, Any], kind: str) -> str:
     )
 
 
-def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str, named: int) -> list[Step]:
+def _steps(
+    run: Path, config: dict[str, Any], counts: dict[str, int], kind: str, named: int, *, reviewing: bool
+) -> list[Step]:
     """Of the unlabelled, `named` ones get a label when verdicts are carried out."""
     place = shlex.quote(str(run))
+    check = Step(
+        "Check the surest cases below, then go through them one by one: accept, reject, or name "
+        "another label.",
+        f"graphclean review {place}",
+    )
     flagged = counts["relabel"] + counts["ood"]
     judged = sum(counts.values()) - counts["unreadable"] - counts["unlabelled"]
     if judged and counts["uncertain"] == judged:
@@ -104,13 +108,7 @@ def _steps(run: Path, config: dict[str, Any], counts: dict[str, int], kind: str,
         ]
     steps = []
     if flagged:
-        steps.append(
-            Step(
-                "Check the surest cases below, then go through them one by one: accept, reject, or name "
-                "another label.",
-                f"graphclean review {place}",
-            )
-        )
+        steps.append(REVIEWING if reviewing else check)
         relabelled = counts["relabel"] + named
         removed = counts["ood"] + counts["unreadable"] + counts["unlabelled"] - named
         steps.append(
@@ -147,11 +145,8 @@ def train_again(run: Path, config: dict[str, Any]) -> str | None:
 
 
 def _arguments(run: Path, config: dict[str, Any]) -> str:
-    """The data of a run and how it was read, as typed in a shell; that of the demo lies in its run folder."""
+    """The data of a run and how it was read, as typed in a shell."""
     source = config.get("source", {})
-    data = str(source.get("data"))
-    if (run / data).is_file():
-        data = str(run / data)
     asked = [(f"--{name.replace('_', '-')}", source.get(name)) for name in READ_BY]
     options = [word for option, value in asked if value is not None for word in (option, str(value))]
-    return shlex.join([data, *options])
+    return shlex.join([str(recorded_data(run, source)), *options])

@@ -93,44 +93,19 @@ def train(
     if goes_on:
         device = _same_device(out, device)
     place = choose_device(device)
-    asked = [setting.partition("=")[2].strip() for setting in settings if _sets_network(setting)]
     why = (recorded or {}).get("source", {}).get("route")
-    route = Route(preset, why) if preset is not None else None
-
-    def take_route(kind: Kind, count: int) -> Route:
-        named = "embedding-head" if embedder is not None else None
-        return choose_route(kind, count, place, asked[-1] if asked else named)
-
-    def read_how(count: int) -> Reading:
-        """Photos as the network takes them; which one that is may depend on their number."""
-        nonlocal route, base
-        if route is None:
-            route = take_route("photos", count)
-            base = load_preset(route.preset)
-        learn = apply_settings(base, settings, SECTIONS).learn
-        if takes_features(learn.network):
-            return embedding(embedder, place)
-        if embedder is not None:
-            raise InputError(
-                f"--embedder {embedder} makes features of photos, but {learn.network} "
-                f"(preset {route.preset}) takes the photos themselves; leave one of them out"
-            )
-        return Cropping(learn.size)
-
+    way = _Way(settings, embedder, place, base, Route(preset, why) if preset is not None else None)
     source = read_source(
         data,
         names,
         labels=labels,
         embedder=embedder,
-        choose=read_how,
+        choose=way.read_photos,
         images=True,
         cache=out,
         progress=watcher.stage,
     )
-    if route is None:
-        route = take_route(source.kind, len(source.inputs))
-        base = load_preset(route.preset)
-    config = apply_settings(base, settings, SECTIONS)
+    route = way.settle(source.kind, len(source.inputs))
     described = describe_request(data, labels, names) | source.describe()
     extra = None
     if trusted is not None:
@@ -141,7 +116,7 @@ def train(
     return train_source(
         source,
         out,
-        config,
+        way.config,
         route=route,
         described=described,
         trusted=extra,
@@ -226,8 +201,42 @@ def train_source(
             return _write_results(result, prepared, source, out, epochs, route, described, trusted)
 
 
-def _sets_network(setting: str) -> bool:
-    return setting.partition("=")[0].strip() == "learn.network"
+@dataclass
+class _Way:
+    """What is trained with which settings: as asked for, or settled when the data is known."""
+
+    settings: Sequence[str]
+    embedder: str | None
+    device: torch.device
+    base: Config
+    route: Route | None
+
+    @property
+    def config(self) -> Config:
+        """All settings, those of the user last."""
+        return apply_settings(self.base, self.settings, SECTIONS)
+
+    def settle(self, kind: Kind, count: int) -> Route:
+        """The route that was named, or the one for so many samples of a kind."""
+        if self.route is None:
+            named = "embedding-head" if self.embedder is not None else None
+            parts = (setting.partition("=") for setting in self.settings)
+            asked = [value.strip() for name, _, value in parts if name.strip() == "learn.network"]
+            self.route = choose_route(kind, count, self.device, asked[-1] if asked else named)
+            self.base = load_preset(self.route.preset)
+        return self.route
+
+    def read_photos(self, count: int) -> Reading:
+        """Photos as the network takes them; which one that is may depend on their number."""
+        route, learn = self.settle("photos", count), self.config.learn
+        if takes_features(learn.network):
+            return embedding(self.embedder, self.device)
+        if self.embedder is not None:
+            raise InputError(
+                f"--embedder {self.embedder} makes features of photos, but {learn.network} "
+                f"(preset {route.preset}) takes the photos themselves; leave one of them out"
+            )
+        return Cropping(learn.size)
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
