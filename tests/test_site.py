@@ -117,14 +117,28 @@ GIVEN: dict[str, Callable[[], None]] = {
 """Folders that pages may begin with, and how they are made."""
 
 
+def install(words: list[str]) -> None:
+    """`pip install` of this project, into a folder; what it needs from elsewhere is not fetched."""
+    extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[0])
+    assert extras is not None
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name for name in (extras[1] or "").split(",") if name} <= set(there)
+    alone = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", "installed"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *alone, f"{ROOT}{words[0][1:]}"], check=True)
+    code = "import graphclean; print(graphclean.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": "installed"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(found.stdout.strip()).is_relative_to(Path("installed").resolve())
+
+
 def check_other(words: list[str]) -> None:
-    """What is not `graphclean`: an extra, a target of make or a script that must be there."""
-    if words[:2] == ["pip", "install"]:
-        extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[2])
-        assert extras is not None
-        there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert {name for name in (extras[1] or "").split(",") if name} <= set(there)
-    elif words[0] == "make":
+    """What is neither `graphclean` nor `pip`: a target of make or a script that must be there."""
+    if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     else:
         assert words[0] == "python", f"what is {words[0]}?"
@@ -207,6 +221,8 @@ def test_blocks_run(path: Path, world: Path, given: Path) -> None:
             for words in block.commands:
                 if words[0] == "graphclean":
                     run_command(words[1:])
+                elif words[:2] == ["pip", "install"]:
+                    install(words[2:])
                 else:
                     check_other(words)
 
