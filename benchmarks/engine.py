@@ -79,6 +79,7 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     alone = timed(trainer, lambda: pass_alone(trainer, inputs), repeats=50)
     epoch = statistics.median(report.seconds for report in reports)
     cleaning = statistics.median(report.clean_seconds for report in reports)
+    network = epoch - cleaning - augmentation
     through = 2 * len(trainer.inputs) + 2 * reports[-1].selected
     found = {
         "samples": len(trainer.inputs),
@@ -88,9 +89,10 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
         "embedding": embedding,
         "graph": graph,
         "augmentation": augmentation,
-        "network": epoch - cleaning - augmentation,
+        "network": network,
         "images": through,
-        "images_per_second": through / (epoch - cleaning - augmentation),
+        "images_per_second": through / network,
+        "filled_images_per_second": steps * sum(step) / network,
         "network_alone_images_per_second": sum(step) / alone,
     }
     print(found, flush=True)
@@ -107,9 +109,9 @@ def pass_alone(trainer: Trainer, batches: list[torch.Tensor]) -> None:
     """A step's batches through the network, back, and an update: no views, no mixup, no losses of ours."""
     with trainer._precision():
         outputs = [trainer._forward(batch) for batch in batches]
-    trainer.optimiser.zero_grad(set_to_none=True)
     sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
     trainer.optimiser.step()
+    trainer.optimiser.zero_grad(set_to_none=True)
 
 
 def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -313,6 +313,8 @@ def engine_section(result: dict[str, Any]) -> str:
         ["augmentation", seconds(result["augmentation"])],
         ["network: forward, losses, backward, update", seconds(result["network"])],
         ["images through it, a second", f"{result['images_per_second']:,.0f}"],
+        ["– with those that fill up static shapes", f"{result['filled_images_per_second']:,.0f}"],
+        ["– by itself: no losses, no mixup", f"{result['network_alone_images_per_second']:,.0f}"],
         ["first step, compiling included", seconds(result["first_step"][0])],
         ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
     ]

@@ -13,12 +13,19 @@ SHAPES = 64
 
 
 class Compiled:
-    """A function of tensors, compiled when first called; where that fails, it warns and stays as it was."""
+    """A function of tensors, compiled when first called; where that fails, it warns and stays as it was.
 
-    def __init__(self, plain: Callable[..., Any]) -> None:
+    With `graphs` its kernels are replayed as CUDA graphs. Later calls then write over its results, unless
+    their gradients are still to come.
+    """
+
+    def __init__(self, plain: Callable[..., Any], *, graphs: bool = False) -> None:
         self.plain = plain
-        self._fast: Callable[..., Any] | None = torch.compile(plain, dynamic=False)
+        options: dict[str, Any] = {"options": {"triton.cudagraphs": True}} if graphs else {}
+        self._fast: Callable[..., Any] | None = torch.compile(plain, dynamic=False, **options)
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+        # Try cuDNN's convolutions for each shape and keep the fastest, which pays where shapes are few.
+        torch.backends.cudnn.benchmark = True
 
     def __call__(self, *args: Any) -> Any:
         if self._fast is not None:

@@ -24,9 +24,9 @@ from .settings import LearnSettings
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
-SIZES = 4
-"""Compiled, the selected samples of a step are filled up to a quarter of the batch, a half, and so on: it
-takes tens of seconds to compile for one more size, and fillers cost tenths of a second an epoch."""
+SIZES = 8
+"""Compiled, the selected samples of a step are filled up to an eighth of the batch, a quarter, and so on: it
+takes ten seconds or so to compile for one more size, and fillers cost a tenth of a second an epoch."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
@@ -150,7 +150,9 @@ class Trainer:
         self._compiled = settings.compile == "on" or (
             settings.compile == "auto" and on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         )
-        self._forward: Callable[[Tensor], Output] = Compiled(self.network) if self._compiled else self.network
+        self._forward: Callable[[Tensor], Output] = self.network
+        if self._compiled:
+            self._forward = Compiled(self.network, graphs=on_gpu)
         self._views = Views(settings, self.generator, compiled=self._compiled)
         self._under_way: _Epoch | None = None
         self._stop = False
@@ -195,8 +197,9 @@ class Trainer:
                 raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
                 out = self._forward(scale(batch))
-            z.append(out.z.float())
-            logits.append(out.logits.float())
+            # Copies, since the next batch may be written where this one's results are.
+            z.append(out.z.clone())
+            logits.append(out.logits.to(torch.float32, copy=True))
         self.network.train()
         return torch.cat(z)[:n], torch.cat(logits)[:n]
 
@@ -302,9 +305,9 @@ class Trainer:
                 positives=s.subgraph_positives,
             )
         # At λ = 0 the contrastive pass stays: it feeds the batch statistics, and its losses are reported.
-        self.optimiser.zero_grad(set_to_none=True)
         total_loss(ce, inst, subgraph, s.lambda_inst, s.lambda_subgraph).backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
         return torch.stack([ce, inst, subgraph]).detach()
 
     def _mix(
