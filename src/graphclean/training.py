@@ -115,9 +115,16 @@ def prepare(
 
 
 def _judge(
-    z: Any, labels: Labels, config: Config, ids: Sequence[str] | None, progress: Progress | None
+    z: Any,
+    labels: Labels,
+    config: Config,
+    ids: Sequence[str] | None,
+    progress: Progress | None,
+    closeness: Any = None,
 ) -> Audit:
-    return audit_embeddings(z, labels, ids=ids, settings=config.audit, progress=progress, zeros=True)
+    return audit_embeddings(
+        z, labels, ids=ids, settings=config.audit, progress=progress, zeros=True, closeness=closeness
+    )
 
 
 def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = None) -> TrainingResult:
@@ -127,17 +134,14 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
     if prepared.verdicts is not None:
-        audit = prepared.verdicts
-        trained = _settle(trained, audit, labels)
-    else:
-        audit = replace(_judge(trained.z, labels, config, prepared.ids, progress), panel=None)
-    believed = audit.verdicts["ood_score"].to_numpy()
-    if audit.panel is not None:
-        closeness = 1 - audit.panel.prior.ood
-        threshold = find_threshold(closeness, believed, config.ood, auto=0.5)
-    else:
-        closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
-        threshold = find_threshold(closeness, believed, config.ood)
+        trained = _settle(trained, prepared.verdicts, labels)
+    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+    audit, auto = prepared.verdicts, None
+    if audit is None:
+        audit = replace(_judge(trained.z, labels, config, prepared.ids, progress, closeness), panel=None)
+    elif audit.panel is not None:
+        closeness, auto = 1 - audit.panel.prior.ood, 0.5
+    threshold = find_threshold(closeness, audit.verdicts["ood_score"].to_numpy(), config.ood, auto=auto)
     model = TrainedModel(
         network=trained.network,
         description=describe_network(config.learn),

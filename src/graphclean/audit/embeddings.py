@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import DataWarning, InputError
 from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
 from ..graph.approx import approximate_neighbours, load_faiss
-from ..ood import class_prototypes, prototype_similarity
+from ..ood import class_prototypes, ood_by_humps, prototype_similarity
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
 from .label_model import Array, LabelModel, class_signal, fit_label_model
@@ -88,11 +88,13 @@ def audit_embeddings(
     settings: AuditSettings | None = None,
     progress: Progress | None = None,
     zeros: bool = False,
+    closeness: Array | None = None,
 ) -> Audit:
     """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
 
     `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
-    zero are taken for features like any others rather than for embeddings that failed.
+    zero are taken for features like any others rather than for embeddings that failed. `closeness` is s(x)
+    of embeddings that were trained on these labels, and may have learned some by heart.
     """
     settings = settings if settings is not None else AuditSettings()
     tell = progress if progress is not None else lambda *_: None
@@ -132,6 +134,13 @@ def audit_embeddings(
         signal = class_signal(evidence, encoded.codes)
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
+            apart = ood_by_humps(closeness) if closeness is not None else None
+            if apart is not None and 2 * (posterior.ood > 0.5).sum() < (apart > 0.5).sum():
+                posterior = model.posterior(evidence, encoded.codes, apart)
+                notes.append(
+                    "by their labels few samples are OOD, but s(x) falls into two groups: training may have "
+                    "learned labels by heart, so that who is OOD was judged by s(x)"
+                )
             if near is not None and settings.judges == "panel":
                 posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
             decision = decide(posterior, encoded.codes, settings.certainty)

@@ -61,18 +61,21 @@ class LabelModel:
     log_likelihood: float
     """Mean log p of the given labels: what k is chosen by."""
 
-    def prior(self, evidence: Array) -> Posterior:
-        """What each sample is by its evidence alone."""
+    def prior(self, evidence: Array, ood: Array | None = None) -> Posterior:
+        """What each sample is by its evidence alone; `ood` stands for o where it is known from elsewhere."""
         log_evidence = _log(evidence)
         q = softmax(self.temperature * log_evidence, axis=1)
-        o = expit(self.intercept + self.slope * (log_evidence.max(1) - self.centre) / self.spread)
+        o = ood
+        if o is None:
+            o = expit(self.intercept + self.slope * (log_evidence.max(1) - self.centre) / self.spread)
         return Posterior((1 - o)[:, None] * q, o)
 
-    def posterior(self, evidence: Array, labels: Codes) -> Posterior:
+    def posterior(self, evidence: Array, labels: Codes, ood: Array | None = None) -> Posterior:
         """What each sample is, its given label taken into account; −1 means unlabelled."""
         whole = Posterior(np.empty(evidence.shape), np.empty(len(labels)))
         for part in pieces(*evidence.shape):
-            whole.classes[part], whole.ood[part] = self.update(self.prior(evidence[part]), labels[part])
+            prior = self.prior(evidence[part], ood[part] if ood is not None else None)
+            whole.classes[part], whole.ood[part] = self.update(prior, labels[part])
         return whole
 
     def update(self, prior: Posterior, labels: Codes) -> Posterior:

@@ -222,11 +222,11 @@ def _finish(
     draw = material.draw
     z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
     similarity = _closeness(z, trained)
-    verdicts = audit_embeddings(trained.z, draw.labels).verdicts
+    closeness = _closeness(trained.z, trained)
+    verdicts = audit_embeddings(trained.z, draw.labels, closeness=closeness).verdicts
     threshold = None
     if job.cell.ood is not None:
-        ood = verdicts["ood_score"].to_numpy()
-        threshold = find_threshold(_closeness(trained.z, trained), ood, OodSettings())
+        threshold = find_threshold(closeness, verdicts["ood_score"].to_numpy(), OodSettings())
     predicted = logits.argmax(1).cpu().numpy()
     zeta = threshold.zeta if threshold is not None else None
     scores = describe_scores(predicted, similarity, draw.eval_truth, zeta)

@@ -1,7 +1,15 @@
 """Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
 
+from .humps import ood_by_humps
 from .prototypes import class_prototypes, prototype_similarity
 from .settings import OodSettings
 from .thresholds import Threshold, find_threshold
 
-__all__ = ["OodSettings", "Threshold", "class_prototypes", "find_threshold", "prototype_similarity"]
+__all__ = [
+    "OodSettings",
+    "Threshold",
+    "class_prototypes",
+    "find_threshold",
+    "ood_by_humps",
+    "prototype_similarity",
+]

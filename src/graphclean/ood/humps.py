@@ -1,0 +1,38 @@
+"""P(OOD) by s(x) alone, for embeddings whose training has learned labels by heart."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+Floats = npt.NDArray[np.float64]
+
+
+def ood_by_humps(similarity: Floats) -> Floats | None:
+    """Each sample's chance of being in the lower of two humps of s(x); None where there aren't two.
+
+    The humps are those of two means. Without OOD samples s has one hump, and a tail that the means cut
+    somewhere, but not in a valley: around the border of two humps there must be less than half as many
+    samples as at the lower hump's peak, by more than chance. The chance is that of two normals with one
+    deviation, which falls evenly with s.
+    """
+    s = np.sort(np.asarray(similarity, dtype=np.float64))
+    border = s.mean()
+    for _ in range(100):
+        low, high = s[s < border], s[s >= border]
+        if len(low) == 0:
+            return None
+        gap, before, border = high.mean() - low.mean(), border, (high.mean() + low.mean()) / 2
+        if border == before:
+            break
+    width = gap / 10
+
+    def around(x: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        return np.asarray(np.searchsorted(s, np.add(x, width)) - np.searchsorted(s, np.subtract(x, width)))
+
+    peak = around(np.linspace(s[0], border, 50)).max()
+    if around(border) >= peak / 2 - np.sqrt(peak):
+        return None
+    variance = (low.var() * len(low) + high.var() * len(high)) / len(s)
+    # Equal values on both sides leave no variance, and a step.
+    slope = gap / max(variance, 1e-9)
+    return np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))

@@ -1,0 +1,83 @@
+"""P(OOD) by the two humps of s(x)."""
+
+import numpy as np
+import pytest
+
+from graphclean.audit import audit_embeddings
+from graphclean.ood import find_threshold, ood_by_humps
+from graphclean.ood.settings import OodSettings
+
+
+def closeness_of(ood: int, known: int = 4000, seed: int = 0) -> np.ndarray:
+    """s(x) as training leaves it: known samples near 1 with a tail, OOD ones far off."""
+    rng = np.random.default_rng(seed)
+    near = 1 - rng.gamma(1.0, 0.1, known)
+    return np.clip(np.concatenate([near, rng.normal(0.25, 0.1, ood)]), -1, 1)
+
+
+@pytest.mark.parametrize("ood", [800, 1600, 4000])
+def test_the_lower_hump_is_ood(ood: int) -> None:
+    s = closeness_of(ood)
+    chance = ood_by_humps(s)
+    assert chance is not None
+    assert ((chance > 0.5) == (np.arange(len(s)) >= 4000)).mean() > 0.97
+    assert chance.mean() == pytest.approx(ood / len(s), abs=0.03)
+    order = s.argsort()
+    assert (np.diff(chance[order]) <= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("known", [20, 300, 4000])
+def test_a_tail_is_no_hump(known: int, seed: int) -> None:
+    assert ood_by_humps(closeness_of(0, known, seed)) is None
+
+
+@pytest.mark.parametrize("s", [np.full(50, 0.9), np.array([0.9]), np.array([0.1, 0.9])], ids=str)
+def test_too_little_to_tell(s: np.ndarray) -> None:
+    assert ood_by_humps(s) is None
+
+
+def test_two_values_are_two_humps() -> None:
+    s = np.repeat([0.1, 0.9], [100, 300])
+    np.testing.assert_array_equal(ood_by_humps(s), np.repeat([1.0, 0.0], [100, 300]))
+
+
+LEARNED = 0.5
+"""Strangers whose label is that of their place."""
+
+
+def learned_by_heart() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Embeddings with strangers beside others of the same label, often; labels, s(x), and who is OOD."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 200)
+    given = np.where(rng.random(800) < 0.3, rng.integers(0, 4, 800), truth)
+    known = np.eye(4, 24)[truth] + rng.normal(0, 0.08, (800, 24))
+    places = rng.normal(0, 1, (30, 24)) * (np.arange(24) >= 4)
+    places /= np.linalg.norm(places, axis=1, keepdims=True)
+    strangers = places.repeat(8, 0) + rng.normal(0, 0.08, (240, 24))
+    theirs = np.where(rng.random(240) < LEARNED, rng.integers(0, 4, 30).repeat(8), rng.integers(0, 4, 240))
+    labels = np.concatenate([given, theirs])
+    z = np.concatenate([known, strangers]).astype(np.float32)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return z, labels, z[:, :4].max(1).astype(np.float64), np.arange(1040) >= 800
+
+
+def test_labels_learned_by_heart_do_not_hide_who_is_ood() -> None:
+    z, labels, s, ood = learned_by_heart()
+    blind = audit_embeddings(z, labels).verdicts
+    assert (blind["ood_score"] > 0.5).mean() < 0.05
+    seeing = audit_embeddings(z, labels, closeness=s)
+    assert ((seeing.verdicts["verdict"] == "ood") == ood).mean() > 0.99
+    assert any("learned labels by heart" in note for note in seeing.summary.warnings)
+    threshold = find_threshold(s, seeing.verdicts["ood_score"].to_numpy(), OodSettings())
+    assert 0.3 < threshold.zeta < 0.7
+
+
+def test_where_labels_tell_s_is_not_asked() -> None:
+    z, labels, s, ood = learned_by_heart()
+    labels[ood] = np.random.default_rng(1).integers(0, 4, int(ood.sum()))
+    by_labels = audit_embeddings(z, labels)
+    assert (by_labels.verdicts["ood_score"] > 0.5).mean() > 0.2
+    again = audit_embeddings(z, labels, closeness=s)
+    np.testing.assert_array_equal(by_labels.verdicts["ood_score"], again.verdicts["ood_score"])
+    assert again.summary.warnings == by_labels.summary.warnings
