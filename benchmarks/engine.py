@@ -9,7 +9,7 @@ Takes over the work folder of a finished run, so that the network is trained and
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +114,10 @@ def pass_alone(trainer: Trainer, batches: list[torch.Tensor]) -> None:
     trainer.optimiser.zero_grad(set_to_none=True)
 
 
-def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """Epochs over other numbers of samples, drawn from the cell again with a little noise: none are equal."""
     rng = np.random.default_rng(0)
     everything, labels = material.train_images(), torch.as_tensor(material.draw.labels)
-    found = []
     for n in sizes:
         rows = torch.as_tensor(rng.integers(0, len(labels), n))
         images = everything[rows].to(trainer.device)
@@ -128,7 +127,7 @@ def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[d
         trainer.cleaner = GraphCleaner(trainer.labels, trainer.n_classes, trainer.graph)
         reports: list[Any] = []
         trainer.on_epoch = lambda report, _, reports=reports: reports.append(report)
-        for _ in range(5):
+        for _ in range(3):
             trainer._run_epoch()
         # Medians, since an epoch in which a new size of the selected set occurs compiles for it.
         part = {
@@ -138,8 +137,7 @@ def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> list[d
             "cleaning": statistics.median(report.clean_seconds for report in reports),
         }
         print(part, flush=True)
-        found.append(part)
-    return found
+        yield part
 
 
 def main() -> None:
@@ -169,8 +167,11 @@ def main() -> None:
         "first_step": first_step,
         "peak_gib": peak,
         **found,
-        "growth": grow(trainer, material, tuple(options.sizes)),
+        "growth": [],
     }
+    for part in grow(trainer, material, tuple(options.sizes)):
+        result["growth"].append(part)
+        save(f"engine-{device.type}", result, options.out)
     print(save(f"engine-{device.type}", result, options.out))
 
 

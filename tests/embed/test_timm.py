@@ -150,7 +150,7 @@ def test_from_images_to_predictions_and_onnx(cli, tmp_path) -> None:  # type: ig
     images = rng.integers(0, 60, (90, 12, 12, 3))
     images[np.arange(90), :, :, labels] += 150
     np.savez(tmp_path / "x.npz", x=images.astype(np.uint8), y=labels)
-    settings = ["learn.network=timm:tiny", "learn.epochs=8", "learn.warmup=1", "learn.batch=30"]
+    settings = ["learn.network=timm:tiny", "learn.epochs=16", "learn.warmup=1", "learn.batch=30"]
     settings += ["learn.augmix=off", "graph.k=8", "audit.k=10"]
     done = cli("train", "x.npz", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 0

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,15 @@ from graphclean.data.digits import noisy_digits
 from graphclean.data.loader import ResidentInputs
 from graphclean.errors import DataWarning, InputError
 from graphclean.graph import Cleaned, GraphSettings
-from graphclean.learn import DivergedError, EpochReport, InterruptedRun, LearnSettings, Trained, Trainer
+from graphclean.learn import (
+    DivergedError,
+    EpochReport,
+    InterruptedRun,
+    LearnSettings,
+    Trained,
+    Trainer,
+    engine,
+)
 from graphclean.learn.views import scale
 
 TINY = LearnSettings(network="small-conv", epochs=4, warmup=1, batch=64, lr=0.05, crop=1, flip=False)
@@ -334,10 +343,42 @@ def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    counts = [0, 1, 16, 17, 63, 64]
-    for compile_, places in (("on", [0, 8, 16, 24, 64, 64]), ("off", counts)):
-        settings = dataclasses.replace(TINY, batch=64, compile=compile_)  # type: ignore[arg-type]
-        assert trainer(settings, n=100)._places(counts) == places
+    counts = [0, 16, 17, 17]
+    plain = trainer(TINY, n=256)
+    assert plain._places(counts) == counts
+    made = trainer(dataclasses.replace(TINY, compile="on"), n=256)
+    assert made._places([0, 0]) == [0, 0]
+    assert made._places(counts) == [0, 64, 64, 64]  # too little work left to compile for fewer
+    saved = 2 * (64 - 24) * 4 * len(counts)
+    monkeypatch.setattr(engine, "WORTH", saved)
+    assert made._places(counts) == [0, 24, 24, 24]
+    made.epoch = 1
+    assert made._places([5, 5, 5, 5]) == [24] * 4  # there is code for that; to save 16 places is not worth it
+    assert made._places([25, 24, 24, 24]) == [64] * 4
+    assert made._places([64, 63, 63, 63]) == [64] * 4
+
+
+def test_a_resumed_run_goes_on_with_the_sizes_it_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A later start would find less work left, and compile for fewer sizes: other draws, another result."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(engine, "WORTH", 200)
+    settings = dataclasses.replace(TINY, epochs=5, compile="on")
+    whole = trainer(settings)
+    expected = whole.train()
+    assert len(whole._sizes) > 1
+    first = trainer(
+        settings, checkpoint=tmp_path / "checkpoint", on_epoch=lambda r, _: stop_after(first, r, 3)
+    )
+    with pytest.raises(InterruptedRun):
+        first.train()
+    second = trainer(settings, checkpoint=tmp_path / "checkpoint")
+    assert_same(second.train(resume=True), expected)
+    assert second._sizes == whole._sizes
+
+
+def stop_after(made: Trainer, report: EpochReport, epoch: int) -> None:
+    if report.epoch == epoch:
+        made.request_stop()
 
 
 def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,6 +394,8 @@ def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_graphs_change_nothing() -> None:
     """Compiled and replayed: losses as without, and every row of an evaluation is its own."""
+    warnings.simplefilter("ignore")  # of PyTorch's compiler
+    warnings.simplefilter("error", DataWarning)
     pixels, labels, _ = digits(400)
     inputs = ResidentInputs(pixels.cuda())
     reports: dict[str, list[EpochReport]] = {"on": [], "off": []}

@@ -223,10 +223,9 @@ def _finish(
     z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
     similarity = _closeness(z, trained)
     closeness = _closeness(trained.z, trained)
-    verdicts = audit_embeddings(trained.z, draw.labels, closeness=closeness).verdicts
-    threshold = None
-    if job.cell.ood is not None:
-        threshold = find_threshold(closeness, verdicts["ood_score"].to_numpy(), OodSettings())
+    audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
+    believed = audit.verdicts["ood_score"].to_numpy()
+    threshold = find_threshold(closeness, believed, OodSettings()) if job.cell.ood is not None else None
     predicted = logits.argmax(1).cpu().numpy()
     zeta = threshold.zeta if threshold is not None else None
     scores = describe_scores(predicted, similarity, draw.eval_truth, zeta)
@@ -240,12 +239,15 @@ def _finish(
         "threshold": asdict(threshold) if threshold is not None else None,
         "scores": scores,
         "cleaning": describe_cleaning(trained.cleaned.labels, trained.cleaned.selected, draw),
-        "verdicts": asdict(score_verdicts(verdicts, draw.truth, draw.truth < 0)),
+        "verdicts": asdict(score_verdicts(audit.verdicts, draw.truth, draw.truth < 0)),
+        "notes": audit.summary.warnings,
     }
     arrays: Arrays = {
         "logits": logits.half().cpu().numpy(),
         "similarity": similarity.astype(np.float16),
         "truth": draw.eval_truth.astype(np.int16),
+        "train_similarity": closeness.astype(np.float16),
+        "train_ood": believed.astype(np.float16),
         "z": trained.z[torch.as_tensor(mapped, device=trained.z.device)].half().cpu().numpy(),
         "kind": sample_kinds(draw)[mapped],
         "label": draw.truth[mapped].astype(np.int16),

@@ -25,13 +25,14 @@ from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
 SIZES = 8
-"""Compiled, the selected samples of a step are filled up to an eighth of the batch, a quarter, and so on: it
-takes ten seconds or so to compile for one more size, and fillers cost a tenth of a second an epoch."""
+"""Compiled, the selected samples of a step are filled up to one of so many parts of the batch."""
+WORTH = 2_000_000
+"""Images that another size must save a run to be compiled for: what a GPU does in the 20 s that it takes."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
-COMPILE_FROM = 8_000_000
-"""Samples trained on in all from which compiling saves more time than it takes, two minutes or so."""
+COMPILE_FROM = 4_000_000
+"""Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
 
 
 class DivergedError(RuntimeError):
@@ -154,6 +155,7 @@ class Trainer:
         if self._compiled:
             self._forward = Compiled(self.network, graphs=on_gpu)
         self._views = Views(settings, self.generator, compiled=self._compiled)
+        self._sizes = [self.batch]
         self._under_way: _Epoch | None = None
         self._stop = False
 
@@ -253,9 +255,17 @@ class Trainer:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
     def _places(self, counts: list[int]) -> list[int]:
-        """Places for so many selected samples a step: as many, or up to the next of a few sizes."""
-        multiple = -(-self.batch // SIZES) if self._compiled else 1
-        return [min(self.batch, -(-count // multiple) * multiple) for count in counts]
+        """Places for so many selected samples a step: as many, or as there is compiled code for."""
+        if not self._compiled or not any(counts):
+            return counts
+        part = -(-self.batch // SIZES)
+        enough = min(self.batch, -(-max(counts) // part) * part)
+        size = min(size for size in self._sizes if size >= enough)
+        steps = (self.settings.epochs - self.epoch) * len(counts)
+        if 2 * (size - enough) * steps >= WORTH:
+            size = enough
+            self._sizes.append(size)
+        return [size if count else 0 for count in counts]
 
     def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
         cleaned = epoch.cleaned
@@ -367,6 +377,7 @@ class Trainer:
         tensors |= {f"cleaner.{key}": value for key, value in cleaner.items() if isinstance(value, Tensor)}
         tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
         facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
+        facts["sizes"] = list(self._sizes)
         now = self._under_way
         if now is not None:
             facts |= {"step": now.step, "seconds": now.seconds, "clean_seconds": now.clean_seconds}
@@ -396,6 +407,7 @@ class Trainer:
         self.generator.set_state(part["rng"]["own"])
         torch.set_rng_state(part["rng"]["global"])
         self.epoch = int(found.facts["epoch"])
+        self._sizes = found.facts.get("sizes", self._sizes)
         if part["now"]:
             here = {name: tensor.to(self.device) for name, tensor in part["now"].items()}
             decided = {name: part["cleaner"][name].to(self.device) for name in ("labels", "selected")}
