@@ -158,8 +158,8 @@ def train(
         typer.Option(
             help="See `graphclean presets`. By default heads are trained on embeddings, and on pretrained "
             f"features of photos without a GPU or under {run.ENOUGH:,} photos (embeddings); the whole "
-            "network on more photos (photos) and on arrays of images (cifar10-lond), a small one without a "
-            "GPU (small-images)."
+            "network on more photos (photos) and on arrays of images (cifar10-lond, or in fewer epochs "
+            f"from {run.ENOUGH:,} images on cifar10-lond-fast), a small one without a GPU (small-images)."
         ),
     ] = None,
     settings: Settings = None,

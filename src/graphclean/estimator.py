@@ -69,7 +69,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ----------
     preset
         A name from `graphclean presets`; None takes `embeddings` for features; for images `cifar10-lond` with
-        a GPU and `small-images` without.
+        a GPU (`cifar10-lond-fast` for many) and `small-images` without.
     settings
         Changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
     epochs

@@ -20,7 +20,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
     [
         ("features", 10, CPU, None, "embeddings", None),
         ("features", 10**6, GPU, None, "embeddings", None),
-        ("images", 10, GPU, None, "cifar10-lond", None),
+        ("images", ENOUGH - 1, GPU, None, "cifar10-lond", None),
+        ("images", ENOUGH, GPU, None, "cifar10-lond-fast", "20,000 images or more, so 60 epochs will do"),
         ("images", 10, CPU, None, "small-images", "no GPU, so a small network is trained"),
         ("images", 10, CPU, "preact-resnet18", "cifar10-lond", None),
         ("photos", 10**6, CPU, None, "embeddings", "no GPU, so heads are trained on pretrained features"),
