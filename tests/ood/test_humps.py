@@ -81,3 +81,9 @@ def test_where_labels_tell_s_is_not_asked() -> None:
     again = audit_embeddings(z, labels, closeness=s)
     np.testing.assert_array_equal(by_labels.verdicts["ood_score"], again.verdicts["ood_score"])
     assert again.summary.warnings == by_labels.summary.warnings
+
+
+def test_few_odd_samples_are_no_hump() -> None:
+    s = np.concatenate([closeness_of(0), np.full(150, 0.1)])
+    assert ood_by_humps(s) is None
+    assert ood_by_humps(np.append(s, np.full(300, 0.1))) is not None

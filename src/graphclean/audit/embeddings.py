@@ -135,7 +135,7 @@ def audit_embeddings(
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
             apart = ood_by_humps(closeness) if closeness is not None else None
-            if apart is not None and 2 * (posterior.ood > 0.5).sum() < (apart > 0.5).sum():
+            if apart is not None and (posterior.ood[apart > 0.5] > 0.5).mean() < 0.5:
                 posterior = model.posterior(evidence, encoded.codes, apart)
                 notes.append(
                     "by their labels few samples are OOD, but s(x) falls into two groups: training may have "

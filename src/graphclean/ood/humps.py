@@ -6,6 +6,9 @@ from scipy.special import expit
 
 Floats = npt.NDArray[np.float64]
 
+SMALLEST = 0.05
+"""Share of the samples that the lower hump must hold: fewer may be odd samples of a known class."""
+
 
 def ood_by_humps(similarity: Floats) -> Floats | None:
     """Each sample's chance of being in the lower of two humps of s(x); None where there aren't two.
@@ -30,7 +33,7 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
         return np.asarray(np.searchsorted(s, np.add(x, width)) - np.searchsorted(s, np.subtract(x, width)))
 
     peak = around(np.linspace(s[0], border, 50)).max()
-    if around(border) >= peak / 2 - np.sqrt(peak):
+    if len(low) < SMALLEST * len(s) or around(border) >= peak / 2 - np.sqrt(peak):
         return None
     variance = (low.var() * len(low) + high.var() * len(high)) / len(s)
     # Equal values on both sides leave no variance, and a step.
