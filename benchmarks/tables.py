@@ -17,8 +17,8 @@ REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 RUNS = Path(__file__).parents[1] / "results"
 CELL = "cifar10/tinyimagenet/20k"
 SHOWN = {
-    "ngc": "300 epochs as in the paper",
-    "ngc--graph.evidence-leave-own-out--learn.epochs-60": "60 in which no sample vouches for itself",
+    "ngc": "300 epochs",
+    "ngc--graph.evidence-leave-own-out--learn.epochs-60": "60 epochs in which no sample vouches for itself",
 }
 """The runs of the cell that the README shows, all of seed 0."""
 STEPS = {
