@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from graphclean.graph import Cleaned, GraphCleaner, GraphSettings, knn_graph, nearest_neighbours, to_scipy
+from graphclean.graph.selection import confident_edges, select_components
 
 from .oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
 
@@ -67,6 +68,27 @@ def test_equals_a_brute_force_ngc_over_epochs(base: GraphSettings, seed: int) ->
         np.testing.assert_array_equal(cleaned.labels.numpy(), wanted_labels)
         np.testing.assert_array_equal(cleaned.confident.numpy(), wanted_confident)
         np.testing.assert_array_equal(cleaned.selected.numpy(), wanted_selected)
+
+
+def test_barred_nodes_are_not_confident_and_connect_nothing() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 1)
+    barred = torch.zeros(len(labels), dtype=torch.bool)
+    barred[::3] = True
+    free = GraphCleaner(labels, 4, RELEASE).step(z, logits)
+    cleaner = GraphCleaner(labels, 4, RELEASE)
+    cleaned = cleaner.step(z, logits, barred=barred)
+    assert torch.equal(cleaned.soft_labels, free.soft_labels)
+    assert torch.equal(cleaned.labels, free.labels)
+    assert torch.equal(cleaned.confident, free.confident & ~barred)
+    assert free.selected[barred].any()
+    assert not cleaned.selected[barred].any()
+    assert not cleaned.degrees[barred].any()
+    graph = knn_graph(nearest_neighbours(z, RELEASE.k))
+    expected = select_components(
+        *confident_edges(graph, cleaned.confident), cleaned.labels, cleaned.confident, 4, RELEASE.lcc_edges
+    )
+    assert torch.equal(cleaned.selected, expected)
+    assert torch.equal(cleaner.selected, cleaned.selected)
 
 
 def test_degrees_count_edges_between_confident_nodes() -> None:

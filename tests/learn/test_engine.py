@@ -9,9 +9,11 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from graphclean.config import load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.data.loader import ResidentInputs
 from graphclean.errors import DataWarning, InputError
@@ -81,10 +83,45 @@ def test_it_learns_digits_despite_wrong_labels() -> None:
     assert result.prototypes.norm(dim=1).allclose(torch.ones(8))
 
 
+def test_a_gate_keeps_strangers_out() -> None:
+    """8s and 9s that the graph takes for confident lie far from every prototype."""
+    pixels, labels, truth = digits(1200, noise=0.5)
+    demo = load_preset("demo")
+    found: dict[str, tuple[Trained, list[Cleaned]]] = {}
+    for gate in ("off", "humps"):
+        cleanings: list[Cleaned] = []
+        settings = dataclasses.replace(demo.learn, gate=gate)  # type: ignore[arg-type]
+        made = Trainer(
+            ResidentInputs(pixels), labels, 8, settings, demo.graph,
+            on_epoch=lambda _, cleaned, cleanings=cleanings: cleanings.append(cleaned),  # type: ignore[misc]
+        )  # fmt: skip
+        found[gate] = made.train(), cleanings
+    strangers = {gate: int((truth >= 8)[run.cleaned.selected].sum()) for gate, (run, _) in found.items()}
+    known = {gate: int((truth < 8)[run.cleaned.selected].sum()) for gate, (run, _) in found.items()}
+    assert strangers["humps"] < strangers["off"] / 3
+    assert known["humps"] > 0.97 * known["off"]
+    for off, humps in zip(*(cleanings[: demo.learn.warmup] for _, cleanings in found.values()), strict=True):
+        assert torch.equal(off.selected, humps.selected)  # the warm-up has no gate
+
+
 def test_two_runs_agree_and_another_seed_does_not() -> None:
     assert_same(trainer().train(), trainer().train())
     other = trainer(dataclasses.replace(TINY, seed=1)).train()
     assert not torch.equal(other.z, trainer().train().z)
+
+
+def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is barred, it is by the last selection, which the checkpoint holds."""
+    monkeypatch.setattr(engine, "ood_by_humps", lambda s: (s < np.median(s)).astype(float))
+    settings = dataclasses.replace(TINY, gate="humps")
+    expected = trainer(settings).train()
+    assert 0 < expected.cleaned.selected.sum() <= 100
+    first = trainer(settings, checkpoint=tmp_path, on_epoch=lambda r, _: stop_after_epoch(first, r, 3))
+    with pytest.raises(InterruptedRun):
+        first.train()
+    assert_same(trainer(settings, checkpoint=tmp_path).train(resume=True), expected)
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
@@ -367,7 +404,7 @@ def test_a_resumed_run_goes_on_with_the_sizes_it_had(monkeypatch: pytest.MonkeyP
     expected = whole.train()
     assert len(whole._sizes) > 1
     first = trainer(
-        settings, checkpoint=tmp_path / "checkpoint", on_epoch=lambda r, _: stop_after(first, r, 3)
+        settings, checkpoint=tmp_path / "checkpoint", on_epoch=lambda r, _: stop_after_epoch(first, r, 3)
     )
     with pytest.raises(InterruptedRun):
         first.train()
@@ -376,7 +413,7 @@ def test_a_resumed_run_goes_on_with_the_sizes_it_had(monkeypatch: pytest.MonkeyP
     assert second._sizes == whole._sizes
 
 
-def stop_after(made: Trainer, report: EpochReport, epoch: int) -> None:
+def stop_after_epoch(made: Trainer, report: EpochReport, epoch: int) -> None:
     if report.epoch == epoch:
         made.request_stop()
 

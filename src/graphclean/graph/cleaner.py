@@ -91,11 +91,18 @@ class GraphCleaner:
         self.given = labels.long()
         self.epoch = 0
         self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
-        self._labels = self.given.clamp(min=0)
-        self._selected = self.given >= 0
+        self.labels = self.given.clamp(min=0)
+        """ŷ of the last step; before the first the given labels."""
+        self.selected = self.given >= 0
+        """Likewise the selection."""
 
-    def step(self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None) -> Cleaned:
-        """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`."""
+    def step(
+        self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None, barred: Tensor | None = None
+    ) -> Cleaned:
+        """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`.
+
+        `barred` marks samples that can't be confident, whatever their neighbours say.
+        """
         s = self.settings
         if graph is not None:
             neighbours = as_csr(graph, device=self.given.device)
@@ -111,12 +118,14 @@ class GraphCleaner:
         labels, confident = judge_confidence(soft, self.given, eta=s.eta)
         if not s.confidence:
             confident = torch.ones_like(confident)
+        if barred is not None:
+            confident = confident & ~barred
         rows, cols = confident_edges(neighbours, confident)
         degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
         selected = confident
         if s.geometry:
             selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
-        self._labels, self._selected = labels, selected
+        self.labels, self.selected = labels, selected
         self.epoch += 1
         return Cleaned(selected, labels, soft, confident, degrees)
 
@@ -137,11 +146,11 @@ class GraphCleaner:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
         decay = self.settings.ensemble
         self._logits = decay * self._logits + (1 - decay) * logits.detach().to(self._logits)
-        hard = one_hot(self._labels, self.n_classes).to(self._logits.dtype)
+        hard = one_hot(self.labels, self.n_classes).to(self._logits.dtype)
         if self.epoch == 0:
-            return hard * self._selected.unsqueeze(1)
+            return hard * self.selected.unsqueeze(1)
         p = (self._logits / (1 - decay ** (self.epoch + 1))).softmax(1)
-        return torch.where(self._selected.unsqueeze(1), hard, p)
+        return torch.where(self.selected.unsqueeze(1), hard, p)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on besides its inputs."""
@@ -150,8 +159,8 @@ class GraphCleaner:
             "epoch": self.epoch,
             "given": self.given,
             "logits": self._logits,
-            "labels": self._labels,
-            "selected": self._selected,
+            "labels": self.labels,
+            "selected": self.selected,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -165,8 +174,8 @@ class GraphCleaner:
             raise ValueError("the saved state was made with other labels")
         self.epoch = int(state["epoch"])
         self._logits = state["logits"].to(device)
-        self._labels = state["labels"].to(device)
-        self._selected = state["selected"].to(device)
+        self.labels = state["labels"].to(device)
+        self.selected = state["selected"].to(device)
 
 
 def _rows_to_one(Y: Tensor) -> Tensor:

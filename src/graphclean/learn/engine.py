@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..backbones import PREFIX
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
-from ..ood import class_prototypes
+from ..ood import class_prototypes, ood_by_humps, prototype_similarity
 from .augment import Mixed, draw_beta, mixup
 from .beliefs import DrawnLabels
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
@@ -182,7 +182,7 @@ class Trainer:
         finally:
             if writer is not None:
                 writer.wait()
-        cleaned = self.cleaner.step(z, logits)
+        cleaned = self._clean(z, logits)
         prototypes = class_prototypes(z, cleaned.labels, cleaned.selected, self.n_classes)
         return Trained(self.network, z, logits, cleaned, prototypes)
 
@@ -209,7 +209,7 @@ class Trainer:
         """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
         z, logits = self.embed()
-        cleaned = self.cleaner.step(z, logits)
+        cleaned = self._clean(z, logits)
         _, trusted = self._lesson(cleaned)
         batches = shuffled_batches(len(self.inputs), self.batch, self.generator, trusted)
         totals = torch.zeros(len(TERMS), device=self.device)
@@ -218,6 +218,16 @@ class Trainer:
         if self.on_clean is not None:
             self.on_clean(self.epoch + 1, z, cleaned)
         return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
+
+    def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
+        """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
+        cleaner = self.cleaner
+        if self._warm or self.settings.gate == "off" or not isinstance(cleaner, GraphCleaner):
+            return cleaner.step(z, logits)
+        prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
+        far = ood_by_humps(prototype_similarity(z, prototypes).amax(1).double().cpu().numpy())
+        barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
+        return cleaner.step(z, logits, barred=barred)
 
     @property
     def _warm(self) -> bool:

@@ -10,6 +10,7 @@ Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
+Gate = Literal["off", "humps"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class LearnSettings:
     """Pixels a side of the centre squares that photos become; arrays of images keep their own size."""
     labels_from: LabelsFrom = "graph"
     """`graph`: cleaned on z at every epoch; `features`: drawn from the verdicts on the features given."""
+    gate: Gate = "off"
+    """`humps`: after the warm-up, what lies in the lower of two humps of s(x) is not selected; `off`: all."""
     epochs: int = 300
     """The last epoch is the result; nothing is picked on a test set."""
     warmup: int = 5
