@@ -87,10 +87,10 @@ def test_a_gate_keeps_strangers_out() -> None:
     """8s and 9s that the graph takes for confident lie far from every prototype."""
     pixels, labels, truth = digits(1200, noise=0.5)
     demo = load_preset("demo")
-    found: dict[str, tuple[Trained, list[Cleaned]]] = {}
-    for gate in ("off", "humps"):
+    found: dict[float, tuple[Trained, list[Cleaned]]] = {}
+    for gate in (1.0, 0.5):
         cleanings: list[Cleaned] = []
-        settings = dataclasses.replace(demo.learn, gate=gate)  # type: ignore[arg-type]
+        settings = dataclasses.replace(demo.learn, gate_from=gate)
         made = Trainer(
             ResidentInputs(pixels), labels, 8, settings, demo.graph,
             on_epoch=lambda _, cleaned, cleanings=cleanings: cleanings.append(cleaned),  # type: ignore[misc]
@@ -98,10 +98,10 @@ def test_a_gate_keeps_strangers_out() -> None:
         found[gate] = made.train(), cleanings
     strangers = {gate: int((truth >= 8)[run.cleaned.selected].sum()) for gate, (run, _) in found.items()}
     known = {gate: int((truth < 8)[run.cleaned.selected].sum()) for gate, (run, _) in found.items()}
-    assert strangers["humps"] < strangers["off"] / 3
-    assert known["humps"] > 0.97 * known["off"]
-    for off, humps in zip(*(cleanings[: demo.learn.warmup] for _, cleanings in found.values()), strict=True):
-        assert torch.equal(off.selected, humps.selected)  # the warm-up has no gate
+    assert strangers[0.5] < strangers[1.0] / 3
+    assert known[0.5] > 0.97 * known[1.0]
+    for open_, gated in zip(*(cleanings[:15] for _, cleanings in found.values()), strict=True):
+        assert torch.equal(open_.selected, gated.selected)  # the first half of 30 epochs has no gate
 
 
 def test_two_runs_agree_and_another_seed_does_not() -> None:
@@ -115,7 +115,7 @@ def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
 ) -> None:
     """Whoever is barred, it is by the last selection, which the checkpoint holds."""
     monkeypatch.setattr(engine, "ood_by_humps", lambda s: (s < np.median(s)).astype(float))
-    settings = dataclasses.replace(TINY, gate="humps")
+    settings = dataclasses.replace(TINY, gate_from=0.5)
     expected = trainer(settings).train()
     assert 0 < expected.cleaned.selected.sum() <= 100
     first = trainer(settings, checkpoint=tmp_path, on_epoch=lambda r, _: stop_after_epoch(first, r, 3))

@@ -221,8 +221,9 @@ class Trainer:
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
-        cleaner = self.cleaner
-        if self._warm or self.settings.gate == "off" or not isinstance(cleaner, GraphCleaner):
+        cleaner, start = self.cleaner, self.settings.gate_from
+        early = self._warm or start == 1 or self.epoch < start * self.settings.epochs
+        if early or not isinstance(cleaner, GraphCleaner):
             return cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
         far = ood_by_humps(prototype_similarity(z, prototypes).amax(1).double().cpu().numpy())

@@ -10,7 +10,6 @@ Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
-Gate = Literal["off", "humps"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class LearnSettings:
     """Pixels a side of the centre squares that photos become; arrays of images keep their own size."""
     labels_from: LabelsFrom = "graph"
     """`graph`: cleaned on z at every epoch; `features`: drawn from the verdicts on the features given."""
-    gate: Gate = "off"
-    """`humps`: after the warm-up, what lies in the lower of two humps of s(x) is not selected; `off`: all."""
+    gate_from: float = 1.0
+    """Share of the epochs after which the lower of two humps of s(x) is not selected; 1: never (paper)."""
     epochs: int = 300
     """The last epoch is the result; nothing is picked on a test set."""
     warmup: int = 5
@@ -77,6 +76,8 @@ class LearnSettings:
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 2:
             raise ValueError("epochs must be at least 1 and batch at least 2")
+        if not 0 <= self.gate_from <= 1:
+            raise ValueError("gate_from must be from 0 to 1")
         if not self.lr > 0:
             raise ValueError("lr must be above 0")
         if self.size < 8:

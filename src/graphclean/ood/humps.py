@@ -8,6 +8,8 @@ Floats = npt.NDArray[np.float64]
 
 SMALLEST = 0.05
 """Share of the samples that the lower hump must hold: fewer may be odd samples of a known class."""
+FEWEST = 20
+"""Samples that its peak must hold: fewer may be chance."""
 
 
 def ood_by_humps(similarity: Floats) -> Floats | None:
@@ -15,8 +17,8 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
 
     The humps are those of two means. Without OOD samples s has one hump, and a tail that the means cut
     somewhere, but not in a valley: around the border of two humps there must be less than half as many
-    samples as at the lower hump's peak, by more than chance. The chance is that of two normals with one
-    deviation, which falls evenly with s.
+    samples as at the lower hump's peak. The chance is that of two normals with one deviation, which falls
+    evenly with s.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
     border = s.mean()
@@ -33,7 +35,7 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
         return np.asarray(np.searchsorted(s, np.add(x, width)) - np.searchsorted(s, np.subtract(x, width)))
 
     peak = around(np.linspace(s[0], border, 50)).max()
-    if len(low) < SMALLEST * len(s) or around(border) >= peak / 2 - np.sqrt(peak):
+    if len(low) < SMALLEST * len(s) or peak < FEWEST or around(border) >= peak / 2:
         return None
     variance = (low.var() * len(low) + high.var() * len(high)) / len(s)
     # Equal values on both sides leave no variance, and a step.
