@@ -248,6 +248,8 @@ def _finish(
         "truth": draw.eval_truth.astype(np.int16),
         "train_similarity": closeness.astype(np.float16),
         "train_ood": believed.astype(np.float16),
+        "train_label": trained.cleaned.labels.cpu().numpy().astype(np.int16),
+        "train_selected": trained.cleaned.selected.cpu().numpy(),
         "z": trained.z[torch.as_tensor(mapped, device=trained.z.device)].half().cpu().numpy(),
         "kind": sample_kinds(draw)[mapped],
         "label": draw.truth[mapped].astype(np.int16),
