@@ -60,6 +60,9 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     reports: list[Any] = []
     trainer.on_epoch = lambda report, _: reports.append(report)
     trainer.epoch = trainer.settings.epochs - 1
+    # First of all, since the first step of a run that has none left is among them.
+    for _ in range(5):
+        trainer._run_epoch()
     batches = torch.arange(len(trainer.inputs), device=trainer.device)
     batches = batches[: len(batches) // trainer.batch * trainer.batch].view(-1, trainer.batch)
     steps = -(-len(trainer.inputs) // trainer.batch)
@@ -71,9 +74,7 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     augmentation = timed(trainer, augment) * steps / len(batches)
     embedding = timed(trainer, trainer.embed)
     z, logits = trainer.embed()
-    graph = timed(trainer, lambda: trainer.cleaner.step(z, logits))
-    for _ in range(5):
-        trainer._run_epoch()
+    graph = timed(trainer, lambda: trainer._clean(z, logits))
     step = [2 * trainer.batch, 2 * trainer._places([-(-reports[-1].selected // steps)])[0]]
     inputs = [make_batch(trainer, n) for n in step]
     alone = timed(trainer, lambda: pass_alone(trainer, inputs), repeats=50)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -202,8 +203,8 @@ def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def
     plain = GraphCleaner.step
 
     def without(classes: int):  # type: ignore[no-untyped-def]
-        def step(self: GraphCleaner, *args: torch.Tensor) -> Cleaned:
-            cleaned = plain(self, *args)
+        def step(self: GraphCleaner, *args: torch.Tensor, **options: Any) -> Cleaned:
+            cleaned = plain(self, *args, **options)
             return replace(cleaned, selected=cleaned.selected & (cleaned.labels >= classes))
 
         return step
