@@ -1,11 +1,15 @@
-"""P(OOD) by the two humps of s(x)."""
+"""P(OOD) by s(x): the two humps of it, or nothing where it tells no one apart."""
 
 import numpy as np
 import pytest
 
 from graphclean.audit import audit_embeddings
+from graphclean.audit.inputs import encode_labels
+from graphclean.config import apply_settings, load_preset
+from graphclean.data.digits import noisy_digits
 from graphclean.ood import find_threshold, ood_by_humps
 from graphclean.ood.settings import OodSettings
+from graphclean.training import fit
 
 
 def closeness_of(ood: int, known: int = 4000, seed: int = 0) -> np.ndarray:
@@ -87,3 +91,18 @@ def test_few_odd_samples_are_no_hump() -> None:
     s = np.concatenate([closeness_of(0), np.full(150, 0.1)])
     assert ood_by_humps(s) is None
     assert ood_by_humps(np.append(s, np.full(300, 0.1))) is not None
+
+
+def test_without_strangers_next_to_nothing_is_rejected() -> None:
+    """At half of the labels wrong, mislabelled digits pass for OOD by their labels, but not by s(x)."""
+    digits = noisy_digits(seed=8)
+    rows = np.flatnonzero(~digits.is_ood)
+    rows = rows[np.random.default_rng(8).permutation(len(rows))]
+    train, test = rows[:1200], rows[1200:]
+    config = apply_settings(load_preset("demo"), ["learn.seed=8"])
+    result = fit(digits.images[train], encode_labels(digits.labels[train]), config)
+    by_labels = audit_embeddings(result.trained.z, digits.labels[train]).verdicts
+    assert (by_labels["verdict"] == "ood").mean() > 0.02
+    assert (result.audit.verdicts["verdict"] == "ood").mean() < 0.005
+    new = result.model.predict(digits.images[test])
+    assert (new["verdict"] == "ood").mean() < 0.05

@@ -47,6 +47,15 @@ def test_where_nothing_is_ood_next_to_nothing_is_rejected(nothing: float) -> Non
     assert found.rejected_known == pytest.approx(0.01, abs=1e-3)
 
 
+def test_mislabelled_samples_taken_for_ood_draw_no_border() -> None:
+    """Without strangers, those that pass for OOD by their labels lie among the others."""
+    rng = np.random.default_rng(0)
+    s = rng.normal(0.9, 0.05, 5000)
+    found = find_threshold(s, np.where(rng.random(5000) < 0.08, 0.9, 0.05), AUTO)
+    assert found.zeta == pytest.approx(np.quantile(s, 0.01))
+    assert found.rejected_known < 0.02
+
+
 def test_a_border_on_probabilities_rejects_a_few_at_least() -> None:
     chance = np.linspace(0, 1, 1001)
     assert find_threshold(1 - chance, chance, AUTO, auto=0.5).zeta == 0.5

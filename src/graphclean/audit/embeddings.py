@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import DataWarning, InputError
 from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
 from ..graph.approx import approximate_neighbours, load_faiss
-from ..ood import class_prototypes, ood_by_humps, prototype_similarity
+from ..ood import LEAST, class_prototypes, lie_apart, ood_by_humps, prototype_similarity
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
 from .label_model import Array, LabelModel, class_signal, fit_label_model
@@ -134,13 +134,11 @@ def audit_embeddings(
         signal = class_signal(evidence, encoded.codes)
         if signal >= settings.signal:
             posterior = model.posterior(evidence, encoded.codes)
-            apart = ood_by_humps(closeness) if closeness is not None else None
-            if apart is not None and (posterior.ood[apart > 0.5] > 0.5).mean() < 0.5:
-                posterior = model.posterior(evidence, encoded.codes, apart)
-                notes.append(
-                    "by their labels few samples are OOD, but s(x) falls into two groups: training may have "
-                    "learned labels by heart, so that who is OOD was judged by s(x)"
-                )
+            other = (
+                _ood_by_closeness(closeness, posterior.ood > 0.5, notes) if closeness is not None else None
+            )
+            if other is not None:
+                posterior = model.posterior(evidence, encoded.codes, other)
             if near is not None and settings.judges == "panel":
                 posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
             decision = decide(posterior, encoded.codes, settings.certainty)
@@ -247,6 +245,21 @@ def _choose_graph(
         if best[1] is None or model.log_likelihood > best[1].log_likelihood:
             best = heard, model
     return *best, tried
+
+
+def _ood_by_closeness(closeness: Array, far: npt.NDArray[np.bool_], notes: list[str]) -> Array | None:
+    """P(OOD) by s(x) where those that are OOD by their labels (`far`) are not the ones; otherwise None."""
+    humps = ood_by_humps(closeness)
+    if humps is not None and far[humps > 0.5].mean() < 0.5:
+        notes.append(
+            "by their labels few samples are OOD, but s(x) falls into two groups: training may have "
+            "learned labels by heart, so that who is OOD was judged by s(x)"
+        )
+        return humps
+    if far.any() and not far.all() and not lie_apart(closeness[far], closeness[~far]):
+        # As near to the classes as all others: mislabelled, not OOD.
+        return np.full(len(far), LEAST)
+    return None
 
 
 def _by_sample(heard: Heard, copies: Copies) -> Array:

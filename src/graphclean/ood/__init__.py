@@ -3,13 +3,15 @@
 from .humps import ood_by_humps
 from .prototypes import class_prototypes, prototype_similarity
 from .settings import OodSettings
-from .thresholds import Threshold, find_threshold
+from .thresholds import LEAST, Threshold, find_threshold, lie_apart
 
 __all__ = [
+    "LEAST",
     "OodSettings",
     "Threshold",
     "class_prototypes",
     "find_threshold",
+    "lie_apart",
     "ood_by_humps",
     "prototype_similarity",
 ]

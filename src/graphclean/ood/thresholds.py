@@ -36,8 +36,9 @@ def find_threshold(
     known. `auto` is half-way between the mean s of the samples that are rather OOD and of those that are
     rather known. Training draws all selected samples inwards, so that the place where one kind outweighs
     the other in the training set lies too low for new data; and a fit of two normals, which gives the long
-    tail of the known to the OOD, lies too high. Where s(x) is a probability, its border is
-    `auto` itself, unless that would reject too few.
+    tail of the known to the OOD, lies too high. Where the two are not even a deviation apart, the samples
+    that are rather OOD are mislabelled ones, and there is nothing to reject but the farthest out. Where s(x)
+    is a probability, its border is `auto` itself, unless that would reject too few.
     """
     s, p = np.asarray(similarity, dtype=np.float64), np.asarray(ood, dtype=np.float64)
     p = np.where(np.isfinite(p), p, 0.0)
@@ -46,10 +47,16 @@ def find_threshold(
         zeta = float(settings.zeta)
     elif auto is not None:
         zeta = max(auto, float(np.quantile(s, LEAST)))
-    elif LEAST <= far.mean() < 1:
+    elif LEAST <= far.mean() < 1 and lie_apart(s[far], s[~far]):
         zeta = float(s[far].mean() + s[~far].mean()) / 2
     else:
         zeta = float(np.quantile(s, LEAST))
     known = 1 - p if p.min() < 1 else np.ones_like(p)
     rejected = float(np.average(s < zeta, weights=known))
     return Threshold(zeta, rejected, float(p.mean()), "auto" if settings.zeta == "auto" else "fixed")
+
+
+def lie_apart(far: Floats, near: Floats) -> bool:
+    """Whether two groups lie at least one of their deviations apart, the first below the second."""
+    within = (far.var() * len(far) + near.var() * len(near)) / (len(far) + len(near))
+    return bool(near.mean() - far.mean() >= np.sqrt(within))
