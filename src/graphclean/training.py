@@ -20,7 +20,7 @@ from .errors import InputError
 from .graph import Cleaned
 from .learn.engine import DivergedError, EpochReport, Trained, Trainer
 from .learn.inference import describe_network
-from .ood import class_prototypes, find_threshold, prototype_similarity
+from .ood import class_prototypes, find_threshold, measure_closeness
 from .trained import Predictions, TrainedModel
 
 Watch = Callable[[EpochReport, Cleaned], None]
@@ -135,7 +135,7 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
     if prepared.verdicts is not None:
         trained = _settle(trained, prepared.verdicts, labels)
-    closeness = prototype_similarity(trained.z, trained.prototypes).amax(1).double().cpu().numpy()
+    closeness = measure_closeness(trained.z, trained.prototypes)
     audit, auto = prepared.verdicts, None
     if audit is None:
         audit = replace(_judge(trained.z, labels, config, prepared.ids, progress, closeness), panel=None)

@@ -98,7 +98,7 @@ def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path
     images = torch.as_tensor(np.array(sources.test.images))
     changed = torch.as_tensor(runner.resampling_control(images.numpy()))
     s = [
-        runner._closeness(trainer.embed(runner.ResidentInputs(part))[0], trained)
+        runner.measure_closeness(trainer.embed(runner.ResidentInputs(part))[0], trained.prototypes)
         for part in (images[: TEST // 2], changed[TEST // 2 :])
     ]
     expected = np.mean([(a > b) + 0.5 * (a == b) for a in s[0] for b in s[1]])

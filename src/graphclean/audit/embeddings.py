@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import DataWarning, InputError
 from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
 from ..graph.approx import approximate_neighbours, load_faiss
-from ..ood import LEAST, class_prototypes, lie_apart, ood_by_humps, prototype_similarity
+from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_labels
 from .label_model import Array, LabelModel, class_signal, fit_label_model
@@ -296,7 +296,7 @@ def _make_predictor(
         torch.as_tensor(selected),
         len(labels.classes),
     )
-    closeness = prototype_similarity(unit, prototypes).amax(1).double().numpy()
+    closeness = measure_closeness(unit, prototypes)
     return Predictor(
         classes=labels.classes,
         standardiser=standardiser,

@@ -26,7 +26,7 @@ from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
-from ..ood import OodSettings, find_threshold, prototype_similarity
+from ..ood import OodSettings, find_threshold, measure_closeness
 from ..run.stopping import StopSignals, one_line_errors
 from ..runfolder import replaced, write_json
 from .cells import SECTIONS, Cell, Method, get_cell, make_method
@@ -221,8 +221,8 @@ def _finish(
     """The one scoring, after the last epoch, and the arrays that outlast the network."""
     draw = material.draw
     z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
-    similarity = _closeness(z, trained)
-    closeness = _closeness(trained.z, trained)
+    similarity = measure_closeness(z, trained.prototypes)
+    closeness = measure_closeness(trained.z, trained.prototypes)
     audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
     believed = audit.verdicts["ood_score"].to_numpy()
     threshold = find_threshold(closeness, believed, OodSettings()) if job.cell.ood is not None else None
@@ -262,13 +262,8 @@ def _run_control(material: Material, trainer: Trainer, trained: Trained, similar
     half = len(material.draw.eval_ind) // 2
     resampled = torch.as_tensor(resampling_control(material.known_scored(slice(half, None))))
     z, _ = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
-    both = np.concatenate([similarity[:half], _closeness(z, trained)])
+    both = np.concatenate([similarity[:half], measure_closeness(z, trained.prototypes)])
     return auroc(-both, np.arange(len(both)) >= half)
-
-
-def _closeness(z: Tensor, trained: Trained) -> np.ndarray:
-    """s(x) of Eq. 9."""
-    return np.asarray(prototype_similarity(z, trained.prototypes).amax(1).double().cpu().numpy())
 
 
 def _remove(work: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..backbones import PREFIX
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
 from ..graph import Cleaned, GraphCleaner, GraphSettings
-from ..ood import class_prototypes, ood_by_humps, prototype_similarity
+from ..ood import class_prototypes, measure_closeness, ood_by_humps
 from .augment import Mixed, draw_beta, mixup
 from .beliefs import DrawnLabels
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
@@ -226,7 +226,7 @@ class Trainer:
         if early or not isinstance(cleaner, GraphCleaner):
             return cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
-        far = ood_by_humps(prototype_similarity(z, prototypes).amax(1).double().cpu().numpy())
+        far = ood_by_humps(measure_closeness(z, prototypes))
         barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
         return cleaner.step(z, logits, barred=barred)
 
@@ -418,7 +418,7 @@ class Trainer:
         self.generator.set_state(part["rng"]["own"])
         torch.set_rng_state(part["rng"]["global"])
         self.epoch = int(found.facts["epoch"])
-        self._sizes = found.facts.get("sizes", self._sizes)
+        self._sizes = found.facts["sizes"]
         if part["now"]:
             here = {name: tensor.to(self.device) for name, tensor in part["now"].items()}
             decided = {name: part["cleaner"][name].to(self.device) for name in ("labels", "selected")}

@@ -1,9 +1,9 @@
 """Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
 
-from .humps import ood_by_humps
-from .prototypes import class_prototypes, prototype_similarity
+from .humps import lie_apart, ood_by_humps
+from .prototypes import class_prototypes, measure_closeness, prototype_similarity
 from .settings import OodSettings
-from .thresholds import LEAST, Threshold, find_threshold, lie_apart
+from .thresholds import LEAST, Threshold, find_threshold
 
 __all__ = [
     "LEAST",
@@ -12,6 +12,7 @@ __all__ = [
     "class_prototypes",
     "find_threshold",
     "lie_apart",
+    "measure_closeness",
     "ood_by_humps",
     "prototype_similarity",
 ]

@@ -1,4 +1,4 @@
-"""P(OOD) by s(x) alone, for embeddings whose training has learned labels by heart."""
+"""Whether s(x) tells two kinds apart, and P(OOD) by it alone where labels have been learned by heart."""
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,15 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
     peak = around(np.linspace(s[0], border, 50)).max()
     if len(low) < SMALLEST * len(s) or peak < FEWEST or around(border) >= peak / 2:
         return None
-    variance = (low.var() * len(low) + high.var() * len(high)) / len(s)
     # Equal values on both sides leave no variance, and a step.
-    slope = gap / max(variance, 1e-9)
+    slope = gap / max(_variance_within(low, high), 1e-9)
     return np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))
+
+
+def lie_apart(far: Floats, near: Floats) -> bool:
+    """Whether two groups lie at least one of their deviations apart, the first below the second."""
+    return bool(near.mean() - far.mean() >= np.sqrt(_variance_within(far, near)))
+
+
+def _variance_within(low: Floats, high: Floats) -> float:
+    return float((low.var() * len(low) + high.var() * len(high)) / (len(low) + len(high)))

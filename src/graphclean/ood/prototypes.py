@@ -1,5 +1,7 @@
 """Eq. 8 and 9 of the paper: class prototypes, and how close a sample comes to one."""
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -17,3 +19,8 @@ def prototype_similarity(z: Tensor, prototypes: Tensor) -> Tensor:
     """Cosine with every prototype, −1 for a class that has none; Eq. 9's s(x) is the maximum of a row."""
     cosine = normalize(z, dim=1) @ prototypes.T
     return torch.where(prototypes.any(1), cosine, -1)
+
+
+def measure_closeness(z: Tensor, prototypes: Tensor) -> npt.NDArray[np.float64]:
+    """s(x) of Eq. 9, as an array on the host."""
+    return np.asarray(prototype_similarity(z, prototypes).amax(1).double().cpu().numpy())

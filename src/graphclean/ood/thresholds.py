@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .humps import lie_apart
 from .settings import OodSettings
 
 Floats = npt.NDArray[np.float64]
@@ -54,9 +55,3 @@ def find_threshold(
     known = 1 - p if p.min() < 1 else np.ones_like(p)
     rejected = float(np.average(s < zeta, weights=known))
     return Threshold(zeta, rejected, float(p.mean()), "auto" if settings.zeta == "auto" else "fixed")
-
-
-def lie_apart(far: Floats, near: Floats) -> bool:
-    """Whether two groups lie at least one of their deviations apart, the first below the second."""
-    within = (far.var() * len(far) + near.var() * len(near)) / (len(far) + len(near))
-    return bool(near.mean() - far.mean() >= np.sqrt(within))
