@@ -139,11 +139,6 @@ class Trainer:
         for parameter in self.network.parameters():
             # Warm-up leaves the projector without gradients, and the fused optimiser wants all or none.
             self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self._norms = [
-            (part, part.momentum)
-            for part in self.network.modules()
-            if isinstance(part, nn.modules.batchnorm._BatchNorm)
-        ]
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.cleaner: GraphCleaner | DrawnLabels
         if beliefs is not None:
@@ -304,22 +299,20 @@ class Trainer:
         """One update; returns the three terms, detached."""
         s = self.settings
         views = self._views(batch)
-        batches: tuple[Tensor, ...] = ()
+        batches: list[Tensor] = []
         if not self._warm:
-            batches = (views,) if s.batch_stats == "together" else views.chunk(2)
-        ce = inst = subgraph = torch.zeros((), device=self.device)
-        if not batches and not places:
-            return torch.stack([ce, inst, subgraph])
-        # One pass after the other: each is normalised by its own batch statistics.
-        with self._precision():
-            outputs = [self._forward(batch) for batch in batches]
+            batches += [views] if s.batch_stats == "together" else views.chunk(2)
         if places:
             mixed, lam, weight = self._mix(views, targets, trusted, places)
-            # Where there are passes to learn the running statistics from, mixed images need not.
-            self._learn_stats(s.running_stats == "all" or not outputs)
-            with self._precision():
-                logits = self._forward(mixed.images).logits
-            self._learn_stats(True)
+            batches.append(mixed.images)
+        ce = inst = subgraph = torch.zeros((), device=self.device)
+        if not batches:
+            return torch.stack([ce, inst, subgraph])
+        with self._precision():
+            # One after the other: each is normalised by its own batch statistics.
+            outputs = [self._forward(batch) for batch in batches]
+        if places:
+            logits = outputs.pop().logits
             ce = mixup_cross_entropy(logits, mixed.targets, mixed.partner_targets, lam, weight)
         if outputs:
             weak, strong = torch.cat([out.z for out in outputs]).chunk(2)
@@ -337,11 +330,6 @@ class Trainer:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         return torch.stack([ce, inst, subgraph]).detach()
-
-    def _learn_stats(self, learn: bool) -> None:
-        """Whether passes change the running statistics of batch norm from now on."""
-        for norm, momentum in self._norms:
-            norm.momentum = momentum if learn else 0.0
 
     def _mix(
         self, views: Tensor, targets: Tensor, trusted: Tensor, places: int

@@ -8,7 +8,6 @@ from .losses import Positives
 AugMixVariant = Literal["full", "last-chain", "off"]
 Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
-RunningStats = Literal["all", "views"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
 
@@ -67,8 +66,6 @@ class LearnSettings:
     """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
     batch_stats: BatchStats = "together"
     """Batch norm sees weak and strong views `together`, or each in a pass of its own (release)."""
-    running_stats: RunningStats = "all"
-    """What evaluation normalises by is learned in `all` passes (release), or not in that of mixed images."""
     final_norm: bool = True
     """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
     compile: Compile = "auto"
