@@ -1,15 +1,17 @@
 """Where the time of a training epoch goes, and how it grows with the number of samples.
 
-Takes over the work folder of a finished run, so that the network is trained and the selection is a real one:
+Trains a cell for some epochs of its preset first, so that the selection is a real one. Nothing is scored.
 
-    graphclean bench run cifar10/tinyimagenet/20k --set learn.epochs=60 --keep
-    python benchmarks/engine.py --work runs/bench/cifar10--tinyimagenet--20k/ngc--learn.epochs-60/test-0
+    python benchmarks/engine.py
 """
 
 import argparse
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ import numpy as np
 import torch
 
 from common import RESULTS, data_root, save
+from graphclean.bench.cells import get_cell, make_method
 from graphclean.bench.material import Material, load_sources, prepare
-from graphclean.bench.runner import DRAW, load_job, make_trainer
+from graphclean.bench.runner import DRAW, Job, make_trainer
 from graphclean.data.loader import ResidentInputs
 from graphclean.graph import GraphCleaner
-from graphclean.learn import Trainer
+from graphclean.learn import Trainer, engine
 from graphclean.run.device import choose_device
 
 GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
@@ -42,6 +45,22 @@ def time_first_step(trainer: Trainer, started: float) -> list[float]:
     return first
 
 
+@contextmanager
+def no_new_sizes() -> Iterator[None]:
+    """Compile for no other sizes of the selected set, such as it passes through while it grows."""
+    before, engine.WORTH = engine.WORTH, sys.maxsize
+    yield
+    engine.WORTH = before
+
+
+def train_some(trainer: Trainer, epochs: int) -> None:
+    """The first epochs of a run, before any is timed."""
+    trainer.on_epoch = lambda report, _: print(report, flush=True)
+    for _ in range(epochs):
+        trainer._run_epoch()
+        trainer.epoch += 1
+
+
 def timed(trainer: Trainer, work: Callable[[], Any], repeats: int = 5) -> float:
     """Median seconds between device syncs, after one call to warm up."""
     work()
@@ -59,8 +78,6 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     """Where the time of an epoch goes, with the selection that training came to."""
     reports: list[Any] = []
     trainer.on_epoch = lambda report, _: reports.append(report)
-    trainer.epoch = trainer.settings.epochs - 1
-    # First of all, since the first step of a run that has none left is among them.
     for _ in range(5):
         trainer._run_epoch()
     batches = torch.arange(len(trainer.inputs), device=trainer.device)
@@ -130,7 +147,6 @@ def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> Iterat
         trainer.on_epoch = lambda report, _, reports=reports: reports.append(report)
         for _ in range(3):
             trainer._run_epoch()
-        # Medians, since an epoch in which a new size of the selected set occurs compiles for it.
         part = {
             "samples": n,
             "selected": reports[-1].selected,
@@ -145,34 +161,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--work", type=Path, required=True, help="work folder of a run made with --keep")
+    parser.add_argument("--cell", default="cifar10/tinyimagenet/20k")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--epochs", type=int, default=20, help="to train before an epoch is timed")
     parser.add_argument("--data-root")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sizes", type=int, nargs="*", default=GROWTH, help="samples to grow to")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    job, device = load_job(options.work), choose_device(options.device)
-    sources = load_sources(job.cell, job.split, data_root(options.data_root))
-    material = prepare(job.cell, job.seed, job.split, sources, options.work / DRAW)
-    started = time.perf_counter()
-    trainer, _ = make_trainer(job, material, options.work, device)
+    cell, device = get_cell(options.cell), choose_device(options.device)
+    job = Job(cell, make_method(cell, options.settings), 0, "test")
+    sources = load_sources(cell, job.split, data_root(options.data_root))
+    with tempfile.TemporaryDirectory() as work:
+        material = prepare(cell, job.seed, job.split, sources, Path(work) / DRAW)
+        started = time.perf_counter()
+        trainer, _ = make_trainer(job, material, Path(work), device)
     trainer.on_clean = None
     first_step = time_first_step(trainer, started)
-    trainer.train(resume=True)
+    with no_new_sizes():
+        train_some(trainer, options.epochs)
     found = break_down(trainer)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
     result = {
         "cell": job.cell.name,
         "method": job.method.name,
         "preset": job.method.preset,
+        "trained": options.epochs,
         "first_step": first_step,
         "peak_gib": peak,
         **found,
         "growth": [],
     }
-    for part in grow(trainer, material, tuple(options.sizes)):
-        result["growth"].append(part)
-        save(f"engine-{device.type}", result, options.out)
+    with no_new_sizes():
+        for part in grow(trainer, material, tuple(options.sizes)):
+            result["growth"].append(part)
+            save(f"engine-{device.type}", result, options.out)
     print(save(f"engine-{device.type}", result, options.out))
 
 

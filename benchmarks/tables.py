@@ -315,7 +315,7 @@ PASSED = {
     "filled_images_per_second": "– with those that fill up static shapes",
     "network_alone_images_per_second": "– by itself: no losses, no mixup",
 }
-"""Other ways to count images; results from before they were measured lack them."""
+"""Other ways to count images."""
 
 
 def engine_section(result: dict[str, Any]) -> str:
@@ -327,7 +327,7 @@ def engine_section(result: dict[str, Any]) -> str:
         ["augmentation", seconds(result["augmentation"])],
         ["network: forward, losses, backward, update", seconds(result["network"])],
         ["images through it, a second", f"{result['images_per_second']:,.0f}"],
-        *([name, f"{result[key]:,.0f}"] for key, name in PASSED.items() if key in result),
+        *([name, f"{result[key]:,.0f}"] for key, name in PASSED.items()),
         ["first step, compiling included", seconds(result["first_step"][0])],
         ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
     ]
@@ -338,7 +338,7 @@ def engine_section(result: dict[str, Any]) -> str:
     return f"""## Training on a GPU
 
 Preset `{result["preset"]}` on `{result["cell"].replace("--", "/")}`, N = {result["samples"]:,}, batch 512, compiled, bf16;
-medians over epochs after a whole run, so that as much is selected ({result["selected"]:,}) as training comes to.
+medians over epochs after {result["trained"]} of training, with {result["selected"]:,} samples selected.
 
 {table(["", ""], rows)}
 
