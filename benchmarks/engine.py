@@ -93,8 +93,6 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
     z, logits = trainer.embed()
     graph = timed(trainer, lambda: trainer._clean(z, logits))
     step = [2 * trainer.batch, 2 * trainer._places([-(-reports[-1].selected // steps)])[0]]
-    inputs = [make_batch(trainer, n) for n in step]
-    alone = timed(trainer, lambda: pass_alone(trainer, inputs), repeats=50)
     epoch = statistics.median(report.seconds for report in reports)
     cleaning = statistics.median(report.clean_seconds for report in reports)
     network = epoch - cleaning - augmentation
@@ -111,7 +109,7 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
         "images": through,
         "images_per_second": through / network,
         "filled_images_per_second": steps * sum(step) / network,
-        "network_alone_images_per_second": sum(step) / alone,
+        "step": step,
     }
     print(found, flush=True)
     return found
@@ -123,13 +121,21 @@ def make_batch(trainer: Trainer, n: int) -> torch.Tensor:
     return batch.contiguous(memory_format=torch.channels_last) if trainer.device.type == "cuda" else batch
 
 
-def pass_alone(trainer: Trainer, batches: list[torch.Tensor]) -> None:
-    """A step's batches through the network, back, and an update: no views, no mixup, no losses of ours."""
-    with trainer._precision():
-        outputs = [trainer._forward(batch) for batch in batches]
-    sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
-    trainer.optimiser.step()
-    trainer.optimiser.zero_grad(set_to_none=True)
+def pass_alone(trainer: Trainer, sizes: list[int]) -> float:
+    """Images a second through the network, back and an update, of batches of these sizes made before.
+
+    No views, no mixup, no losses of ours: what it learns is worth nothing, so it comes last.
+    """
+    batches = [make_batch(trainer, n) for n in sizes]
+
+    def step() -> None:
+        with trainer._precision():
+            outputs = [trainer._forward(batch) for batch in batches]
+        sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
+        trainer.optimiser.step()
+        trainer.optimiser.zero_grad(set_to_none=True)
+
+    return sum(sizes) / timed(trainer, step, repeats=50)
 
 
 def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
@@ -182,21 +188,13 @@ def main() -> None:
         train_some(trainer, options.epochs)
     found = break_down(trainer)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
-    result = {
-        "cell": job.cell.name,
-        "method": job.method.name,
-        "preset": job.method.preset,
-        "trained": options.epochs,
-        "first_step": first_step,
-        "peak_gib": peak,
-        **found,
-        "growth": [],
-    }
+    about = {"cell": cell.name, "preset": job.method.preset, "trained": options.epochs}
     with no_new_sizes():
-        for part in grow(trainer, material, tuple(options.sizes)):
-            result["growth"].append(part)
-            save(f"engine-{device.type}", result, options.out)
-    print(save(f"engine-{device.type}", result, options.out))
+        growth = list(grow(trainer, material, tuple(options.sizes)))
+    found["network_alone_images_per_second"] = pass_alone(trainer, found["step"])
+    breakdown = {**about, "first_step": first_step[0], "peak_gib": peak, **found}
+    print(save(f"engine-{device.type}", breakdown, options.out))
+    print(save(f"engine-growth-{device.type}", {**about, "growth": growth}, options.out))
 
 
 if __name__ == "__main__":
