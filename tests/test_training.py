@@ -1,5 +1,8 @@
 """A training job on arrays: from noisy digits to verdicts, a threshold and predictions."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
@@ -14,10 +17,11 @@ from graphclean.data.digits import noisy_digits
 from graphclean.evaluate import score_verdicts
 from graphclean.evaluate.openset import score_open_set
 from graphclean.graph import GraphCleaner
+from graphclean.trained import load_trained
 from graphclean.training import finish, fit, prepare
 
 
-def test_noisy_digits_end_to_end() -> None:
+def test_noisy_digits_end_to_end(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     digits = noisy_digits(noise=0.4, seed=7)
     pixels = digits.images
@@ -42,6 +46,13 @@ def test_noisy_digits_end_to_end() -> None:
     assert 0 < result.model.threshold.zeta < 1
     assert new.probability.max() <= 1
     assert result.seconds > 0
+    both = replace(result.model, by_both=True)
+    both.save(tmp_path)
+    loaded = load_trained(tmp_path, torch.device("cpu")).score(pixels[test])
+    np.testing.assert_array_equal(loaded.probabilities, both.score(pixels[test]).probabilities)
+    np.testing.assert_array_equal(loaded.similarity, new.similarity)
+    assert np.abs(loaded.probabilities - new.probabilities).max() > 0.01
+    assert (loaded.classes == truth[test])[truth[test] >= 0].mean() > 0.93
 
 
 def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from .audit.predictor import FLOOR, NEIGHBOURS, Predictor
 from .embed import load_embedder
 from .errors import InputError
 from .learn.views import scale
-from .ood import prototype_similarity
+from .ood import judge_by_both, prototype_similarity
 from .trained import TrainedModel
 
 Judged = tuple[Tensor, Tensor, Tensor]
@@ -74,6 +74,7 @@ class NetworkJudge(nn.Module):
         self.panel = model.panel
         self.near = Near(model.panel.nodes, model.panel.posterior) if model.panel is not None else None
         self.input_shape = model.input_shape
+        self.by_both = model.by_both
         self.border = 1 - model.threshold.zeta
         self.zeta = model.threshold.zeta
 
@@ -85,8 +86,10 @@ class NetworkJudge(nn.Module):
             unit = normalize(prepared, dim=1)
             known, ood = self.panel.weigh(unit, self.near(unit))
             return ((out.logits.log_softmax(1) + known) / 2).softmax(1), ood, 1 - ood < self.zeta
-        similarity = prototype_similarity(out.z, self.prototypes).amax(1)
-        return out.logits.softmax(1), 1 - similarity, similarity < self.zeta
+        cosines = prototype_similarity(out.z, self.prototypes)
+        logits = judge_by_both(out.logits, cosines) if self.by_both else out.logits
+        similarity = cosines.amax(1)
+        return logits.softmax(1), 1 - similarity, similarity < self.zeta
 
     def steady(self, inputs: Tensor) -> Tensor:
         """Which inputs rounding can't change: all, as a network is continuous, but for the panel's ties."""

@@ -17,7 +17,7 @@ from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
 from .errors import InputError
 from .learn.inference import embed_new, rebuild_network
-from .ood import Threshold, prototype_similarity
+from .ood import Threshold, judge_by_both, prototype_similarity
 from .runfolder import MODEL, PROTOTYPES, read_tensors, write_tensors
 
 Told = Callable[[int, int], None]
@@ -53,6 +53,8 @@ class TrainedModel:
     prototypes: Tensor
     """Of z."""
     threshold: Threshold
+    by_both: bool = False
+    """Classes are judged by classifier and prototypes (`learn.predict_by`); not beside a panel."""
     panel: Panel | None = None
     """For features that were judged before training."""
 
@@ -60,13 +62,15 @@ class TrainedModel:
         """The network on inputs as they were before training: raw features, or uint8 images."""
         prepared = self._prepare(inputs)
         z, logits = embed_new(self.network, prepared, progress)
-        probabilities = logits.double().softmax(1)
         if self.panel is not None:
             known, ood = self.panel(normalize(prepared, dim=1), progress)
-            probabilities = ((logits.double().log_softmax(1) + known) / 2).softmax(1)
+            logits = (logits.double().log_softmax(1) + known) / 2
             similarity = 1 - ood
         else:
-            similarity = prototype_similarity(z, self.prototypes).amax(1).double()
+            cosines = prototype_similarity(z, self.prototypes)
+            logits = judge_by_both(logits, cosines) if self.by_both else logits
+            similarity = cosines.amax(1).double()
+        probabilities = logits.double().softmax(1)
         probability, classes = probabilities.max(1)
         return Predictions(classes.numpy(), probability.numpy(), probabilities.numpy(), similarity.numpy())
 
@@ -108,7 +112,8 @@ class TrainedModel:
         if self.standardiser is not None:
             tensors["mean"] = torch.as_tensor(self.standardiser.mean)
             tensors["scale"] = torch.as_tensor(self.standardiser.scale)
-        facts = {"network": self.description, "input_shape": list(self.input_shape), "classes": self.classes}
+        facts: dict[str, Any] = {"network": self.description, "input_shape": list(self.input_shape)}
+        facts |= {"classes": self.classes, "by_both": self.by_both}
         if self.panel is not None:
             tensors |= {f"panel.{name}": value for name, value in self.panel.tensors().items()}
             facts["panel"] = list(self.panel.weights)
@@ -134,6 +139,7 @@ def load_trained(run: Path, device: torch.device) -> TrainedModel:
             standardiser=standardiser,
             prototypes=prototypes["prototypes"],
             threshold=Threshold(**border),
+            by_both=facts.get("by_both", False),
             panel=Panel.restore(of_panel, facts["panel"]) if "panel" in facts else None,
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -150,6 +150,7 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         standardiser=prepared.standardiser,
         prototypes=trained.prototypes.cpu(),
         threshold=threshold,
+        by_both=config.learn.predict_by == "both",
         panel=audit.panel.panel if audit.panel is not None else None,
     )
     chosen = trained.cleaned.selected.cpu().numpy()

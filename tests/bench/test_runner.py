@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_arrays, read_result
 from graphclean.bench.material import Sources, load_sources, prepare
-from graphclean.bench.runner import Job, find_done, load_job, run_job
+from graphclean.bench.runner import Job, find_done, run_job
 from graphclean.data.noise import load_draw
 from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
@@ -80,12 +81,32 @@ def test_the_arrays_give_the_scores_again(whole: Path) -> None:
     assert (truth >= 0).sum() == TEST
     predicted = arrays["logits"].astype(np.float32).argmax(1)
     assert (predicted == truth)[truth >= 0].mean() == pytest.approx(result["scores"]["accuracy"])
+    np.testing.assert_array_equal(arrays["cosines"].max(1), arrays["similarity"])
     again = auroc(-arrays["similarity"].astype(np.float64), truth < 0)
     assert again == pytest.approx(result["scores"]["auroc"], abs=0.02)  # ties in half precision
     assert arrays["z"].shape == (TRAIN + 40, 64)
     assert arrays["z"].dtype == np.float16
     assert (arrays["kind"] == "ood").sum() == 40
     assert ((arrays["kind"] == "ood") == (arrays["label"] < 0)).all()
+
+
+def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path, tmp_path: Path) -> None:
+    """On the same network: its recorded logits are then what both say."""
+    method = make_method(MIXED, [*QUICK, "learn.predict_by=both"])
+    both = Job(MIXED, method, 0, "test")
+    path = tmp_path / "0.json"
+    result = run_job(both, sources, tmp_path / "work", path, CPU)
+    plain, arrays = read_arrays(whole), read_arrays(path)
+    np.testing.assert_array_equal(arrays["cosines"], plain["cosines"])
+    first, second = (
+        softmax(x.astype(np.float64), axis=1) for x in (plain["logits"], 10.0 * plain["cosines"])
+    )
+    together = np.sqrt(first * second)
+    together /= together.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(arrays["logits"].astype(np.float64)), together, atol=5e-3)
+    known = arrays["truth"] >= 0
+    right = arrays["logits"].argmax(1) == arrays["truth"]
+    assert result["scores"]["accuracy"] == pytest.approx(right[known].mean())
 
 
 def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path: Path) -> None:
@@ -177,7 +198,6 @@ def test_kill_9_costs_one_epoch_at_most(root: Path, sources: Sources, whole: Pat
         )  # fmt: skip
     assert records == [2, 3]
     assert timeless(read_result(tmp_path / "0.json")) == timeless(read_result(whole))
-    assert load_job(tmp_path) == job()
     assert load_draw(tmp_path / "draw.npz").digest() == read_result(whole)["draw"]
     # A kept work folder that lost its records is refused rather than filed with a gap.
     (tmp_path / "epochs.jsonl").unlink()
@@ -247,14 +267,6 @@ def test_a_result_from_before_a_setting_existed_still_counts(whole: Path, tmp_pa
     del result["config"]["graph"]["geometry"]
     (tmp_path / "0.json").write_text(json.dumps(result))
     assert find_done(job(), tmp_path / "0.json") is not None
-
-
-def test_what_is_no_work_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not the work folder of a run"):
-        load_job(tmp_path)
-    (tmp_path / "job.json").write_text('{"cell": "cifar10/symtiny"}')
-    with pytest.raises(InputError, match="not the work folder of a run"):
-        load_job(tmp_path)
 
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:

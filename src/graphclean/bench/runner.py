@@ -1,7 +1,6 @@
 """One run of a cell: train, go on where an interruption left it, score once, and file the result."""
 
 import gc
-import json
 import shutil
 import signal
 import statistics
@@ -26,10 +25,9 @@ from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
-from ..ood import OodSettings, find_threshold, measure_closeness
+from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness, prototype_similarity
 from ..run.stopping import StopSignals, one_line_errors
-from ..runfolder import replaced, write_json
-from .cells import SECTIONS, Cell, Method, get_cell, make_method
+from .cells import SECTIONS, Cell, Method
 from .ledger import Arrays, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
@@ -46,7 +44,7 @@ STRATEGIES_EVERY = 10
 """Epochs between two comparisons of the selection strategies, each of which costs a search of its own."""
 MAPPED = 5_000
 """Training samples whose z is kept, for a map of the features."""
-JOB, DRAW, LOG, CHECKPOINT = "job.json", "draw.npz", "epochs.jsonl", "checkpoint"
+DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
 """What a work folder holds."""
 
 GO_ON = "the same command goes on from there"
@@ -95,17 +93,6 @@ class Job:
         return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
 
 
-def load_job(work: Path) -> Job:
-    """The job whose work folder this is."""
-    try:
-        about = json.loads((work / JOB).read_text(encoding="utf-8"))
-        changes, preset, name = about["changes"], about["preset"], about["method"]
-        cell = get_cell(about["cell"])
-        return Job(cell, make_method(cell, changes, preset=preset, name=name), about["seed"], about["split"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{work}: not the work folder of a run: {error}") from error
-
-
 def find_done(job: Job, path: Path) -> dict[str, Any] | None:
     """The result, if it is there; one of other settings under the same name is refused."""
     if not path.exists():
@@ -134,8 +121,6 @@ def run_job(
 ) -> dict[str, Any]:
     """Train what is left of a job in its work folder, score it, and write the result to `path`."""
     material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
-    with replaced(work / JOB) as draft:
-        write_json(draft, job.about)
     if device.type == "cuda":
         # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
         gc.collect()
@@ -221,7 +206,10 @@ def _finish(
     """The one scoring, after the last epoch, and the arrays that outlast the network."""
     draw = material.draw
     z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
-    similarity = measure_closeness(z, trained.prototypes)
+    cosines = prototype_similarity(z, trained.prototypes)
+    if job.config.learn.predict_by == "both":
+        logits = judge_by_both(logits, cosines)
+    similarity = cosines.amax(1).double().cpu().numpy()
     closeness = measure_closeness(trained.z, trained.prototypes)
     audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
     believed = audit.verdicts["ood_score"].to_numpy()
@@ -244,6 +232,7 @@ def _finish(
     }
     arrays: Arrays = {
         "logits": logits.half().cpu().numpy(),
+        "cosines": cosines.half().cpu().numpy(),
         "similarity": similarity.astype(np.float16),
         "truth": draw.eval_truth.astype(np.int16),
         "train_similarity": closeness.astype(np.float16),

@@ -191,6 +191,8 @@ class Trainer:
         """z and logits of every input (of the training set unless others are given), in evaluation mode."""
         inputs = inputs if inputs is not None else self.inputs
         self.network.eval()
+        # Compiled from the second epoch on: the first step need not wait for that.
+        forward = self._forward if self.epoch else self.network
         n = len(inputs)
         z, logits = [], []
         for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch), self.device)):
@@ -198,7 +200,7 @@ class Trainer:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
-                out = self._forward(scale(batch))
+                out = forward(scale(batch))
             # Copies, since the next batch may be written where this one's results are.
             z.append(out.z.clone())
             logits.append(out.logits.to(torch.float32, copy=True))

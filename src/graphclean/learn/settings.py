@@ -10,6 +10,7 @@ Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
+PredictBy = Literal["classifier", "both"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class LearnSettings:
     """Batch norm sees weak and strong views `together`, or each in a pass of its own (release)."""
     final_norm: bool = True
     """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
+    predict_by: PredictBy = "classifier"
+    """The class of an input is the `classifier`'s (paper), or that of classifier and prototypes, `both`."""
     compile: Compile = "auto"
     """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
     seed: int = 0

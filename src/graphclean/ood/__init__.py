@@ -1,7 +1,7 @@
 """Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
 
 from .humps import lie_apart, ood_by_humps
-from .prototypes import class_prototypes, measure_closeness, prototype_similarity
+from .prototypes import class_prototypes, judge_by_both, measure_closeness, prototype_similarity
 from .settings import OodSettings
 from .thresholds import LEAST, Threshold, find_threshold
 
@@ -11,6 +11,7 @@ __all__ = [
     "Threshold",
     "class_prototypes",
     "find_threshold",
+    "judge_by_both",
     "lie_apart",
     "measure_closeness",
     "ood_by_humps",
