@@ -53,12 +53,18 @@ def no_new_sizes() -> Iterator[None]:
     engine.WORTH = before
 
 
-def train_some(trainer: Trainer, epochs: int) -> None:
-    """The first epochs of a run, before any is timed."""
-    trainer.on_epoch = lambda report, _: print(report, flush=True)
+def train_some(trainer: Trainer, epochs: int) -> float:
+    """The first epochs of a run, before any is timed; the seconds that were lost to compiling."""
+    lost, reports = 0.0, list[Any]()
+    trainer.on_epoch = lambda report, _: reports.append(report)
     for _ in range(epochs):
         trainer._run_epoch()
         trainer.epoch += 1
+        print(reports[-1], flush=True)
+    for warmup in (True, False):
+        times = [report.seconds for report in reports[1:] if report.warmup is warmup]
+        lost += sum(times) - len(times) * statistics.median(times or [0.0])
+    return lost
 
 
 def timed(trainer: Trainer, work: Callable[[], Any], repeats: int = 5) -> float:
@@ -185,14 +191,14 @@ def main() -> None:
     trainer.on_clean = None
     first_step = time_first_step(trainer, started)
     with no_new_sizes():
-        train_some(trainer, options.epochs)
+        compiling = train_some(trainer, options.epochs)
     found = break_down(trainer)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
     about = {"cell": cell.name, "preset": job.method.preset, "trained": options.epochs}
     with no_new_sizes():
         growth = list(grow(trainer, material, tuple(options.sizes)))
     found["network_alone_images_per_second"] = pass_alone(trainer, found["step"])
-    breakdown = {**about, "first_step": first_step[0], "peak_gib": peak, **found}
+    breakdown = {**about, "first_step": first_step[0], "compiling": compiling, "peak_gib": peak, **found}
     print(save(f"engine-{device.type}", breakdown, options.out))
     print(save(f"engine-growth-{device.type}", {**about, "growth": growth}, options.out))
 

@@ -334,7 +334,8 @@ def engine_section(result: dict[str, Any]) -> str:
             f"– batches of {views:,} and {mixed:,} by themselves: no losses, no mixup",
             f"{result['network_alone_images_per_second']:,.0f}",
         ],
-        ["first step, nothing compiled before", seconds(result["first_step"])],
+        ["first step, after a start without anything compiled", seconds(result["first_step"])],
+        *([["compiling, in all", seconds(result["compiling"])]] if "compiling" in result else []),
         ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
     ]
     return f"""## Training on a GPU

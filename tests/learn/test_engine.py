@@ -423,7 +423,8 @@ def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("no compiler here")
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=refuse))
-    settings = dataclasses.replace(TINY, epochs=1, compile="on")
+    trainer(dataclasses.replace(TINY, epochs=1, compile="on")).train()  # not asked to in the first epoch
+    settings = dataclasses.replace(TINY, epochs=2, compile="on")
     with pytest.warns(DataWarning, match="uncompiled, and slower: .*no compiler here"):
         trainer(settings).train()
 

@@ -152,9 +152,7 @@ class Trainer:
             settings.compile == "auto" and on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         )
         self._forward: Callable[[Tensor], Output] = self.network
-        if self._compiled:
-            self._forward = Compiled(self.network, graphs=on_gpu)
-        self._views = Views(settings, self.generator, compiled=self._compiled)
+        self._views = Views(settings, self.generator)
         self._sizes = [self.batch]
         self._under_way: _Epoch | None = None
         self._stop = False
@@ -191,8 +189,6 @@ class Trainer:
         """z and logits of every input (of the training set unless others are given), in evaluation mode."""
         inputs = inputs if inputs is not None else self.inputs
         self.network.eval()
-        # Compiled from the second epoch on: the first step need not wait for that.
-        forward = self._forward if self.epoch else self.network
         n = len(inputs)
         z, logits = [], []
         for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch), self.device)):
@@ -200,7 +196,7 @@ class Trainer:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
-                out = forward(scale(batch))
+                out = self._forward(scale(batch))
             # Copies, since the next batch may be written where this one's results are.
             z.append(out.z.clone())
             logits.append(out.logits.to(torch.float32, copy=True))
@@ -242,7 +238,14 @@ class Trainer:
             return self.labels.clamp(min=0), self.labels >= 0
         return cleaned.labels, cleaned.selected
 
+    def _compile(self) -> None:
+        """From the second epoch on: the first is over before its code would be made."""
+        if self._compiled and self.epoch > 0 and not isinstance(self._forward, Compiled):
+            self._forward = Compiled(self.network, graphs=self.device.type == "cuda")
+            self._views = Views(self.settings, self.generator, compiled=True)
+
     def _run_epoch(self) -> None:
+        self._compile()
         epoch = self._under_way if self._under_way is not None else self._begin_epoch()
         started = time.perf_counter()
         targets, trusted = self._lesson(epoch.cleaned)
