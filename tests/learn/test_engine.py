@@ -124,6 +124,34 @@ def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
     assert_same(trainer(settings, checkpoint=tmp_path).train(resume=True), expected)
 
 
+def test_a_restart_forgets_labels_and_heats_up_again(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TINY, epochs=6, restart_from=0.6)  # in the fifth epoch
+    rates: list[float] = []
+    steps: list[int] = []
+
+    def watch(report: EpochReport, _: Cleaned) -> None:
+        rates.append(report.lr)
+        steps.append(made.cleaner.epoch)
+        if len(rates) == 4 and made.checkpoint is not None:
+            made.request_stop()
+
+    made = trainer(settings, on_epoch=watch)
+    expected = made.train()
+    assert steps == [1, 2, 3, 4, 1, 2]
+    made._set_lr(3.999)
+    before = made.optimiser.param_groups[0]["lr"]
+    made._set_lr(4)
+    after = made.optimiser.param_groups[0]["lr"]
+    assert before == pytest.approx(settings.lr_end, abs=1e-6)
+    assert after == pytest.approx(settings.lr / 3)
+    assert rates[3] < rates[2] < rates[4]
+    rates.clear()
+    made = trainer(settings, on_epoch=watch, checkpoint=tmp_path)
+    with pytest.raises(InterruptedRun):
+        made.train()
+    assert_same(trainer(settings, checkpoint=tmp_path).train(resume=True), expected)
+
+
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: int) -> None:
     def stop(report: EpochReport, _: Cleaned) -> None:
@@ -183,10 +211,15 @@ from pathlib import Path
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[2])
 from tests.learn.test_engine import trainer
+folder = Path(sys.argv[1])
 def tell(report, _):
+    # Written beside the training, on a busy disk the one of the last epoch may be late.
+    written = [f"epoch-{report.epoch - 1:05}"] if report.epoch > 1 else []
+    while [path.name for path in folder.glob("*epoch-*")] != written:
+        time.sleep(0.01)
     print(report.epoch, flush=True)
     time.sleep(0.2)
-trainer(checkpoint=Path(sys.argv[1]), on_epoch=tell).train()
+trainer(checkpoint=folder, on_epoch=tell).train()
 """
 
 
