@@ -31,7 +31,7 @@ GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
 
 
 def time_first_step(trainer: Trainer, started: float) -> list[float]:
-    """Seconds from the start to the end of the first step, compilation included, once there was one."""
+    """Seconds from the start to the end of the first step, once there was one."""
     plain, first = trainer._step, []
 
     def step(*args: Any, **options: Any) -> torch.Tensor:
