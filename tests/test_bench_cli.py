@@ -54,7 +54,7 @@ def files(folder: Path) -> list[str]:
 
 def test_run_skip_and_list(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     command = ("run", MIXED.name, "--seeds", "0", "1", *SETTINGS)
-    code, out, err = cli(*command)
+    code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)
     assert code == 0, err
     folder = f"results/cifar10--tinyimagenet--tiny/{WITHOUT_AUGMIX}"
     assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ("json", "npz")]
@@ -132,13 +132,16 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> No
     for arguments, words in (
         (("cifar10/sym51",), "no cell is called cifar10/sym51; did you mean cifar10/sym50?"),
         ((WRONG.name, "--seeds", "x"), "--seeds x: a seed is a whole number"),
+        ((WRONG.name, "--seeds", "4294967296"), "a seed is a whole number from 0 to 4,294,967,295"),
+        ((WRONG.name, "--set", "graph.eta=7"), "eta must be from 0 to 1"),
         (("3",), "no cell is named"),
         ((WRONG.name, "--without", "graph"), "--without graph: no such part"),
         ((WRONG.name, "--set", "graph.etta=1"), "did you mean graph.eta?"),
         ((WRONG.name, "--device", "tpu"), "tpu"),
         (("cifar100/sym50",), "cifar100 is not under"),
         (("cifar100/sym50",), "run `graphclean data fetch cifar100`"),
-        (("cifar10/tinyimagenet/20k",), "the OOD source holds 60 images, and 30,000 are needed"),
+        # Before anything is trained, though the first cell could be.
+        ((WRONG.name, "cifar10/tinyimagenet/20k"), "the OOD source holds 60 images, and 30,000 are needed"),
         ((WRONG.name, "--results", "/proc/results"), "/proc/results: can't be written"),
     ):
         code, out, err = cli("run", *arguments)

@@ -11,6 +11,7 @@ import typer
 from .bench.cells import WITHOUT, Cell, get_cell, make_method
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
+from .bench.recorded import number
 from .bench.runner import GO_ON, Job, find_done, run_job
 from .data.decode import may_write
 from .errors import InputError, RunStopped, suggest
@@ -21,6 +22,8 @@ app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and fig
 
 CONTROL_LIMIT = 0.55
 """AUROC of the resampling control above which a detector may be seeing the resampling."""
+SEEDS = 2**32
+"""Seeds are less than this: what every generator takes."""
 SHOWN_EVERY = 10
 """Epochs between two lines on the screen; the first two and the last are always shown."""
 
@@ -41,7 +44,9 @@ def run(
     cells: Annotated[
         list[str], typer.Argument(metavar="CELL…", help="E.g. cifar10/tinyimagenet/20k or cifar10/sym50.")
     ],
-    seeds: Annotated[str, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2.")] = "0",
+    seeds: Annotated[
+        list[str] | None, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2 (default: 0).")
+    ] = None,
     split: Annotated[
         SplitName, typer.Option(help="dev: train on a part and score on the rest, to choose settings.")
     ] = SplitName.test,
@@ -66,7 +71,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
-    names, numbers = _split_seeds(cells, seeds)
+    names, numbers = _split_seeds(cells, seeds or ["0"])
     chosen = [get_cell(cell) for cell in names]
     methods = {
         cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
@@ -81,7 +86,7 @@ def run(
         for job in jobs
     }
     done = {job: find_done(job, paths[job]) for job in jobs}
-    check_sources([job.cell for job in jobs if done[job] is None], root)
+    check_sources([job.cell for job in jobs if done[job] is None], split.value, root)
     loaded: Cell | None = None
     for job in jobs:
         if done[job] is not None:
@@ -110,19 +115,19 @@ def list_done(results: Results = Path("results")) -> None:
     for path in list_results(results):
         try:
             result = read_result(path)
+            scores = {key: number(result, ("scores", key), path) for key in ("accuracy", "auroc", "f_auto")}
         except InputError as error:
             problems.append(str(error))
             continue
-        scores = result["scores"]
         rows.append(
             (
                 result["cell"],
                 result["split"],
                 result["method"],
                 str(result["seed"]),
-                _percent(scores.get("accuracy")),
-                _percent(scores.get("auroc")),
-                _decimals(scores.get("f_auto")),
+                _percent(scores["accuracy"]),
+                _percent(scores["auroc"]),
+                _decimals(scores["f_auto"]),
                 str(len(result["epochs"])),
             )
         )
@@ -179,13 +184,14 @@ def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
         raise InputError(f"no {kind} is called {name}; {suggest(name, known)}")
 
 
-def _split_seeds(cells: Sequence[str], seeds: str) -> tuple[list[str], list[int]]:
+def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str], list[int]]:
     """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
-    words = [*re.split(r"[\s,]+", seeds.strip(" ,")), *(cell for cell in cells if cell.isdecimal())]
+    words = [word for text in seeds for word in re.split(r"[\s,]+", text.strip(" ,"))]
+    words += [cell for cell in cells if cell.isdecimal()]
     names = [cell for cell in cells if not cell.isdecimal()]
-    wrong = [word for word in words if not word.isdecimal()]
+    wrong = [word for word in words if not word.isdecimal() or int(word) >= SEEDS]
     if wrong:
-        raise InputError(f"--seeds {wrong[0]}: a seed is a whole number of at least 0")
+        raise InputError(f"--seeds {wrong[0]}: a seed is a whole number from 0 to {SEEDS - 1:,}")
     if not names:
         raise InputError("no cell is named; e.g. cifar10/sym50")
     return list(dict.fromkeys(names)), list(dict.fromkeys(int(word) for word in words))

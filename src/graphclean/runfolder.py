@@ -100,14 +100,17 @@ def lock(file: int, busy: str) -> None:
 
 
 @contextmanager
-def in_use(run: Path) -> Iterator[None]:
-    """While training writes into a run folder, no other process may."""
+def in_use(run: Path, option: str = "--out") -> Iterator[None]:
+    """While training writes into a folder, which `option` named, no other process may."""
     if fcntl is None:
         yield
         return
     folder = os.open(run, os.O_RDONLY)
     try:
-        lock(folder, f"{run}: another process is training in it; wait until it ends, or choose another --out")
+        lock(
+            folder,
+            f"{run}: another process is training in it; wait until it ends, or choose another {option}",
+        )
         yield
     finally:
         os.close(folder)

@@ -229,6 +229,15 @@ def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[..., Dra
     assert trustworthiness(arrays["z"].astype(np.float64), points, n_neighbors=5) > 0.9
 
 
+@pytest.mark.parametrize("kept", [slice(None), slice(3)])
+def test_a_map_of_too_little_is_one_line(tmp_path: Path, kept: slice) -> None:
+    arrays = {name: array[kept].copy() for name, array in features(1, 150).items()}
+    arrays["z"][0] = np.nan
+    write_run(tmp_path, epochs=2, arrays=arrays)
+    with pytest.raises(InputError, match="no map can be made of its z"):
+        draw_figure("map", tmp_path, tmp_path / "out")
+
+
 @pytest.mark.parametrize("name", figure_names())
 def test_without_runs_it_says_what_to_run(tmp_path: Path, name: str) -> None:
     with pytest.raises(

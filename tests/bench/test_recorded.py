@@ -63,19 +63,19 @@ def test_a_file_that_is_no_result_is_one_line(tmp_path: Path, text: str) -> None
     path = write_run(tmp_path, epochs=2)
     path.write_text(text)
     with pytest.raises(InputError, match=r"damaged|not a result"):
-        read_record(path)
+        read_record(path, tmp_path)
 
 
 @pytest.mark.parametrize("value", ["high", True, [1], float("nan"), {"x": 1}])
 def test_a_score_that_is_no_number_is_one_line(tmp_path: Path, value: Any) -> None:
-    record = read_record(write_run(tmp_path, epochs=2, scores={"accuracy": value}))
+    record = read_record(write_run(tmp_path, epochs=2, scores={"accuracy": value}), tmp_path)
     with pytest.raises(InputError, match=r"scores\.accuracy is not a number"):
         record.number("scores", "accuracy")
 
 
 def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path) -> None:
     arrays = scored_set(0, 20)
-    record = read_record(write_run(tmp_path, epochs=2, arrays=arrays))
+    record = read_record(write_run(tmp_path, epochs=2, arrays=arrays), tmp_path)
     found = record.arrays("logits", "truth")
     assert found is not None
     assert np.array_equal(found["logits"], arrays["logits"])
@@ -95,3 +95,23 @@ def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path)
         record.arrays("logits")
     path.unlink()
     assert record.arrays("logits") is None
+
+
+def test_flat_results_count_but_not_twice(tmp_path: Path) -> None:
+    path = write_run(tmp_path, epochs=2)
+    flat = tmp_path / f"{path.parents[1].name}--{path.parent.name}--0.json"
+    other = tmp_path / f"{path.parents[1].name}--{path.parent.name}--1.json"
+    other.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    (tmp_path / "._0.json").write_text("left by a file manager")
+    assert [record.path for record in read_records(tmp_path)] == [path, other]
+    flat.write_text(path.read_text())
+    with pytest.raises(InputError, match=r"the same run as .*; remove one of the two"):
+        read_records(tmp_path)
+    flat.unlink()
+    copy = path.with_name("0 (copy).json")
+    copy.write_text(path.read_text())
+    with pytest.raises(InputError, match="which is there too; remove one of the two"):
+        read_records(tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match="; move it there"):
+        read_records(tmp_path)

@@ -22,6 +22,7 @@ from graphclean.bench.runner import Job, find_done, run_job
 from graphclean.data.noise import load_draw
 from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
+from graphclean.runfolder import in_use
 
 from .builders import MIXED, QUICK, TEST, TRAIN, WRONG
 
@@ -263,10 +264,34 @@ def test_a_result_of_other_settings_under_the_same_name_is_refused(whole: Path) 
 
 
 def test_a_result_from_before_a_setting_existed_still_counts(whole: Path, tmp_path: Path) -> None:
+    """As one at the setting's default, and of no other value."""
     result = json.loads(whole.read_text())
     del result["config"]["graph"]["geometry"]
     (tmp_path / "0.json").write_text(json.dumps(result))
     assert find_done(job(), tmp_path / "0.json") is not None
+    other = Job(MIXED, make_method(MIXED, [*QUICK, "graph.geometry=false"]), 0, "test")
+    with pytest.raises(InputError, match=r"made with graph\.geometry = True, not False"):
+        find_done(other, tmp_path / "0.json")
+
+
+def test_how_fast_a_result_was_made_does_not_matter(whole: Path) -> None:
+    compiled = Job(MIXED, make_method(MIXED, [*QUICK, "learn.compile=on"]), 0, "test")
+    assert find_done(compiled, whole) == read_result(whole)
+
+
+def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:
+    with (
+        in_use(tmp_path),
+        pytest.raises(InputError, match=r"another process is training in it; .* another --work"),
+    ):
+        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_draw_says_how_to_start_anew(sources: Sources, tmp_path: Path) -> None:
+    (tmp_path / "draw.npz").write_bytes(b"draw")
+    with pytest.raises(InputError, match=f"damaged, or not a draw; .*remove {tmp_path} to start anew"):
+        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
 
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:

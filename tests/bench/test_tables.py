@@ -170,6 +170,8 @@ def test_ablations_stand_under_the_papers(tmp_path: Path) -> None:
     write_run(tmp_path, cell, "ngc--learn.epochs-60--without-geometry", epochs=2, scores={"accuracy": 0.8})
     write_run(tmp_path, cell, "ngc--learn.epochs-60", epochs=2, scores={"accuracy": 0.9})
     write_run(tmp_path, cell, "plus", epochs=2)
+    both = "ngc--without-confidence--without-geometry"  # of which the paper has no row
+    write_run(tmp_path, cell, both, epochs=2, scores={"accuracy": 0.77})
     found = [
         [*cells[:2], cells[3]] for cells in rows(render_table("ablation-accuracy", tmp_path, "markdown"))
     ]
@@ -219,7 +221,7 @@ def test_softmax_and_not_logits_are_averaged(tmp_path: Path) -> None:
     second = {"logits": np.array([[-9.0, 3.0, 2.9], [0, 0, 0]]), "truth": truth}
     assert (first["logits"] + second["logits"])[0].argmax() == 1
     pair = [
-        read_record(write_run(tmp_path, seed=seed, epochs=2, arrays=arrays))
+        read_record(write_run(tmp_path, seed=seed, epochs=2, arrays=arrays), tmp_path)
         for seed, arrays in enumerate((first, second))
     ]
     shares = [np.exp(a["logits"][0]) / np.exp(a["logits"][0]).sum() for a in (first, second)]

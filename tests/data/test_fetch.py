@@ -119,6 +119,11 @@ def test_what_is_there_is_checked_and_not_fetched_again(server: Server, place: P
     with pytest.raises(InputError, match="there, but not the published file"):
         fetch_set(entry(server), place.root)
     assert place.target.read_bytes() == b"something else"
+    beside = place.root / place.target.name
+    place.target.rename(beside)
+    beside.write_bytes(CONTENT)
+    assert fetch_set(entry(server), place.root) == (beside, False)
+    assert server.asked == [None]
 
 
 def test_a_cut_download_goes_on_where_it_stopped(server: Server, place: Place) -> None:

@@ -296,6 +296,8 @@ def _map(records: list[Record]) -> Figure | None:
             break
     else:
         return None
+    if len(arrays["z"]) < 4 or not np.isfinite(arrays["z"]).all():
+        raise InputError(f"{record.path}: no map can be made of its z: too few samples, or not all numbers")
     points = _tsne(arrays["z"].astype(np.float32))
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=3.4, title=_title([record]))
     for kind, style in plotting.KINDS.items():

@@ -91,4 +91,5 @@ def read_arrays(path: Path) -> Arrays:
 
 def list_results(results: Path) -> list[Path]:
     """The paths of all results in a folder, those in folders of their own before flat ones."""
-    return [*sorted(results.glob("*/*/*.json")), *sorted(results.glob("*.json"))]
+    found = [*sorted(results.glob("*/*/*.json")), *sorted(results.glob("*.json"))]
+    return [path for path in found if not path.name.startswith(".")]

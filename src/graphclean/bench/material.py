@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..data.decode import LabelledImages, Pixels, Progress
-from ..data.named import data_root, find_set, load_pool, load_split
-from ..data.noise import Draw, Split, check_draw, load_draw, make_draw, save_draw
+from ..data.named import count_images, find_pool, find_split, load_pool, load_split
+from ..data.noise import Draw, Split, check_draw, check_pool, load_draw, make_draw, save_draw
 from ..data.registry import get_set
 from ..errors import InputError
 from .cells import Cell
@@ -27,10 +27,14 @@ class Sources:
     """None for a cell without OOD."""
 
 
-def check_sources(cells: Iterable[Cell], root: Path | None) -> None:
+def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> None:
     """Refuse at once, rather than after hours of other cells, what lacks its data."""
-    for name in dict.fromkeys(name for cell in cells for name in cell.sets):
-        find_set(get_set(name), data_root(root))
+    for cell in dict.fromkeys(cells):
+        for part in ("train", "test")[: 1 if split == "dev" else 2]:
+            find_split(cell.base, part, root)
+        if cell.ood is not None:
+            found, pool = find_pool(cell.ood, root)
+            check_pool(cell.protocol(0, split), count_images(get_set(cell.ood), found)[pool])
 
 
 def load_sources(
@@ -80,15 +84,14 @@ def prepare(cell: Cell, seed: int, split: Split, sources: Sources, saved: Path) 
     pool = len(sources.pool.images) if sources.pool is not None else 0
     protocol = cell.protocol(seed, split)
     if saved.exists():
-        draw = load_draw(saved)
+        try:
+            draw = load_draw(saved)
+        except InputError as error:
+            raise InputError(f"{error}: remove {saved.parent} to start anew") from error
         if draw.protocol != protocol:
             raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start anew")
         check_draw(draw, sources.train.labels, pool, test)
         return Material(sources, draw)
     draw = make_draw(protocol, sources.train.labels, pool, test)
-    try:
-        saved.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{saved.parent}: can't be written: {error.strerror}") from error
     save_draw(draw, saved)
     return Material(sources, draw)

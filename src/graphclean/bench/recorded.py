@@ -1,4 +1,4 @@
-"""Recorded runs, as the tables and figures read them: `results/<cell>/<method>/<seed>.json` and `.npz`."""
+"""Recorded runs, as the tables and figures read them: each result that `bench list` shows, and its `.npz`."""
 
 import math
 import zipfile
@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from ..data.noise import Split
 from ..errors import InputError
-from .ledger import read_result, result_path
+from .ledger import list_results, read_result, result_path
 
 DIMENSIONS = {"logits": 2, "similarity": 1, "truth": 1, "z": 2, "kind": 1}
 """Of the arrays beside a result: of the scored set (truth: -1 is OOD), and z and kind of training samples."""
+
+AGAIN = "remove its JSON and run the cell again"
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ class Record:
                     return None
                 found = {name: file[name] for name in names}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: damaged: {error}; run its cell again") from error
+            raise InputError(f"{path}: damaged: {error}; {AGAIN}") from error
         for name, array in found.items():
             if array.ndim != DIMENSIONS[name] or (array.dtype.kind in "iuf") == (name == "kind"):
                 what = f"{array.ndim}-dimensional {array.dtype}"
-                raise InputError(f"{path}: damaged: {name} is {what}; run its cell again")
+                raise InputError(f"{path}: damaged: {name} is {what}; {AGAIN}")
         if len({len(array) for array in found.values()}) > 1:
-            raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; run its cell again")
+            raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; {AGAIN}")
         return found
 
 
@@ -68,12 +70,12 @@ def number(entry: dict[str, Any], keys: Iterable[str], path: Path) -> float | No
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise InputError(f"{path}: damaged: no {'.'.join(where)} in it; run its cell again")
+            raise InputError(f"{path}: damaged: no {'.'.join(where)} in it; {AGAIN}")
         value = value.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{path}: damaged: {'.'.join(where)} is not a number; run its cell again")
+        raise InputError(f"{path}: damaged: {'.'.join(where)} is not a number; {AGAIN}")
     return float(value)
 
 
@@ -81,20 +83,28 @@ def read_records(results: Path) -> list[Record]:
     """Every run recorded under `results`, in the order of cell, split, method and seed."""
     if not results.is_dir():
         raise InputError(f"{results}: no such folder of results; record one with `graphclean bench run CELL`")
-    found = [read_record(path) for path in results.glob("*/*/*.json") if not path.name.startswith(".")]
-    return sorted(found, key=lambda record: (record.cell, record.split, record.method, record.seed))
+    found: dict[tuple[str, str, str, int], Record] = {}
+    for path in list_results(results):
+        record = read_record(path, results)
+        run = (record.cell, record.split, record.method, record.seed)
+        if run in found:
+            raise InputError(f"{path}: the same run as {found[run].path}; remove one of the two")
+        found[run] = record
+    return [found[run] for run in sorted(found)]
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path, results: Path) -> Record:
     """One result file; refuses one that is damaged, of another format, or in the wrong place."""
     data = read_result(path)
     epochs, split = data["epochs"], data["split"]
     if not epochs or not all(isinstance(entry, dict) for entry in epochs) or split not in get_args(Split):
         raise InputError(f"{path}: damaged: no epochs, or no split; remove it and run the cell again")
     record = Record(path, data["cell"], split, data["method"], data["seed"], data)
-    belongs = result_path(path.parents[2], record.cell, split, record.method, record.seed)
-    if belongs != path:
-        raise InputError(f"{path}: its run belongs in {belongs}; move it there")
+    run = (record.cell, split, record.method, record.seed)
+    belongs = result_path(results, *run)
+    if path not in (belongs, result_path(results, *run, flat=True)):
+        advice = "which is there too; remove one of the two" if belongs.exists() else "move it there"
+        raise InputError(f"{path}: its run belongs in {belongs}; {advice}")
     return record
 
 

@@ -27,7 +27,8 @@ from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
 from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness, prototype_similarity
 from ..run.stopping import StopSignals, one_line_errors
-from .cells import SECTIONS, Cell, Method
+from ..runfolder import in_use
+from .cells import SECTIONS, SPEED_ONLY, Cell, Method
 from .ledger import Arrays, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
@@ -94,14 +95,17 @@ class Job:
 
 
 def find_done(job: Job, path: Path) -> dict[str, Any] | None:
-    """The result, if it is there; one of other settings under the same name is refused."""
+    """The result, if it is there; one of other settings under the same name is refused.
+
+    A setting that a result lacks is from after it, and was at its default then.
+    """
     if not path.exists():
         return None
     result = read_result(path)
     for section, settings in job.sections.items():
-        recorded = result["config"].get(section, {})
+        recorded = asdict(type(getattr(job.config, section))()) | result["config"].get(section, {})
         for name, value in settings.items():
-            if name in recorded and recorded[name] != value:
+            if recorded[name] != value and f"{section}.{name}" not in SPEED_ONLY:
                 raise InputError(
                     f"{path}: made with {section}.{name} = {recorded[name]}, not {value}; "
                     "choose another --name, or remove it to run again"
@@ -120,6 +124,24 @@ def run_job(
     watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Train what is left of a job in its work folder, score it, and write the result to `path`."""
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{work}: can't be written: {error.strerror}") from error
+    with in_use(work, "--work"):
+        return _run(job, sources, work, path, device, keep=keep, watch=watch)
+
+
+def _run(
+    job: Job,
+    sources: Sources,
+    work: Path,
+    path: Path,
+    device: torch.device,
+    *,
+    keep: bool,
+    watch: Watch | None,
+) -> dict[str, Any]:
     material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
     if device.type == "cuda":
         # An earlier run's network would count in the peak, and as one of the few shapes to compile for.

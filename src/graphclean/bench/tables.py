@@ -148,10 +148,10 @@ def _our_name(method: str) -> str:
 
 
 def _parts(method: str) -> tuple[str, str | None]:
-    """A method's name without its ablation, and the ablation."""
+    """A method's name without its ablation, and the ablation; of several they make one of their own."""
     parts = method.split("--")
-    ablation = next((part for part in parts if part.startswith("without-")), None)
-    return "--".join(part for part in parts if part != ablation), ablation
+    left_out = [part for part in parts if part.startswith("without-")]
+    return "--".join(part for part in parts if part not in left_out), "--".join(left_out) or None
 
 
 def _whole_methods(runs: _Runs, cells: Iterable[str]) -> list[str]:

@@ -22,13 +22,13 @@ SPARE = 1 << 24
 
 
 def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> tuple[Path, bool]:
-    """Fetch a set's archive into `root/NAME`; its path, and whether anything had to be fetched.
+    """Fetch a set's archive into `root/NAME`, unless the root holds it; its path, and whether it was fetched.
 
     What was fetched before an interruption stays in a `.part` file, and the next call goes on from there.
     The archive takes its name only when its size and MD5 are the published ones.
     """
     folder, archive = root / named.name, named.archive
-    target = folder / archive.file
+    target = root / archive.file if (root / archive.file).is_file() else folder / archive.file
     part = target.with_name(f"{target.name}.part")
     try:
         if target.exists():

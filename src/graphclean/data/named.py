@@ -91,6 +91,27 @@ def find_set(named: NamedSet, root: Path) -> Found:
     return found
 
 
+def find_split(name: str, split: str, root: Path | None = None) -> Found:
+    """A set that has this split; otherwise an `InputError`."""
+    found = find_set(get_set(name), data_root(root))
+    if split not in found.splits:
+        have = ", ".join(found.splits)
+        raise InputError(f"{found.path}: no {split} split of {name}; there are: {have}")
+    return found
+
+
+def find_pool(name: str, root: Path | None = None) -> tuple[Found, str]:
+    """A set, and its split that OOD is drawn from; an `InputError` where there is none."""
+    named = get_set(name)
+    found = find_set(named, data_root(root))
+    split = next((split for split in named.pools if split in found.splits), None)
+    if split is None:
+        raise InputError(
+            f"{found.path}: none of the splits {', '.join(named.pools)}, which OOD is drawn from"
+        )
+    return found, split
+
+
 def load_split(
     name: str,
     split: str,
@@ -103,11 +124,7 @@ def load_split(
 
     `cache` names the folder that keeps them; see `cache_folder` for what holds otherwise.
     """
-    named, root = get_set(name), data_root(root)
-    found = find_set(named, root)
-    if split not in found.splits:
-        have = ", ".join(found.splits)
-        raise InputError(f"{found.path}: no {split} split of {name}; there are: {have}")
+    named, found, root = get_set(name), find_split(name, split, root), data_root(root)
     key = fingerprint(found.path, f"{found.form} {split}", _stamps(named, found, split))
     folder = cache if cache is not None else cache_folder(root)
     return cached(folder, f"{name}-{split}", key, lambda: read_split(named, found, split, progress))
@@ -117,13 +134,7 @@ def load_pool(
     name: str, root: Path | None = None, *, cache: Path | None = None, progress: Progress | None = None
 ) -> LabelledImages:
     """The images of a set that OOD is drawn from; their labels play no part."""
-    named, root = get_set(name), data_root(root)
-    found = find_set(named, root)
-    split = next((split for split in named.pools if split in found.splits), None)
-    if split is None:
-        raise InputError(
-            f"{found.path}: none of the splits {', '.join(named.pools)}, which OOD is drawn from"
-        )
+    _, split = find_pool(name, root)
     return load_split(name, split, root, cache=cache, progress=progress)
 
 

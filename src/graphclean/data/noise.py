@@ -120,6 +120,13 @@ def asymmetric(labels: Labels, rate: float, rng: np.random.Generator) -> Labels:
     return noisy
 
 
+def check_pool(protocol: Protocol, pool_size: int) -> None:
+    """Refuse a source of OOD that is too small."""
+    need = protocol.n_ood + protocol.n_eval_ood
+    if pool_size < need:
+        raise InputError(f"the OOD source holds {pool_size:,} images, and {need:,} are needed")
+
+
 def make_draw(
     protocol: Protocol,
     train_labels: npt.ArrayLike,
@@ -132,16 +139,14 @@ def make_draw(
     taken from those that the test draw of the same protocol trains on, so it never sees the scored ones.
     """
     truth = _check_labels(train_labels, protocol.n_classes, "training")
-    need = protocol.n_ood + protocol.n_eval_ood
-    if pool_size < need:
-        raise InputError(f"the OOD source holds {pool_size:,} images, and {need:,} are needed")
+    check_pool(protocol, pool_size)
     if (test_labels is None) != (protocol.split == "dev"):
         raise InputError(f"a draw of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
     # The order of these calls is what a recorded run rests on.
     rng = np.random.default_rng(protocol.seed)
     labels = _spoil(truth, protocol, rng)
     order = rng.permutation(pool_size)
-    train_ood, eval_ood = order[: protocol.n_ood], order[protocol.n_ood : need]
+    train_ood, eval_ood = order[: protocol.n_ood], order[protocol.n_ood :][: protocol.n_eval_ood]
     ood_labels = rng.integers(0, protocol.n_classes, protocol.n_ood)
     train_ind = np.arange(len(truth))
     if test_labels is not None:

@@ -50,6 +50,11 @@ class GraphSettings:
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
         if self.k < 1:
             raise ValueError("k must be at least 1")
+        if not 0 <= self.eta <= 1:
+            raise ValueError("eta must be from 0 to 1")
+        for name in ("alpha", "ensemble"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1")
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         if config.get(key) != wanted.get(key)
     ]
     if differing:
-        raise InputError(f"{newest}: the checkpoint was made otherwise: {'; '.join(differing[:3])}")
+        how = "; ".join(differing[:3])
+        raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start anew")
     return Checkpoint(tensors, facts)
 
 
