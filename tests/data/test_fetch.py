@@ -35,6 +35,7 @@ class Server:
         self.shift = 0
         """How far from what was asked for a part begins."""
         self.with_length = True
+        self.content_type = "application/gzip"
         self.asked: list[str | None] = []
         self.url = ""
 
@@ -61,6 +62,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
                 self.send_header(
                     "Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}"
                 )
+            self.send_header("Content-Type", state.content_type)
             if state.with_length:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -194,6 +196,14 @@ def test_a_part_of_another_file_is_not_kept(server: Server, place: Place) -> Non
     assert files(place) == []
     fetch_set(entry(server), place.root)
     assert place.target.read_bytes() == CONTENT
+
+
+def test_a_page_is_not_taken_for_the_file(server: Server, place: Place) -> None:
+    server.content, server.with_length = b"<p>Please log in</p>", False
+    server.content_type = "text/html; charset=utf-8"
+    with pytest.raises(InputError, match="answered with a web page"):
+        fetch_set(entry(server), place.root)
+    assert files(place) == []
 
 
 def test_a_file_of_another_size_is_not_even_fetched(server: Server, place: Place) -> None:

@@ -62,6 +62,8 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            if answer.headers.get_content_type() == "text/html":
+                raise InputError(f"{url}: the server answered with a web page, not the file; try again later")
             if answer.status == http.client.PARTIAL_CONTENT:
                 start, total = _content_range(answer.headers.get("Content-Range"))
                 if start != have:
