@@ -45,6 +45,14 @@ def test_truth_values_are_no_numbers() -> None:
         ("audit.k=1.5", "is not a list of whole numbers such as 10,20,50"),
         ("audit.certainty=1.2", "certainty must be from 0.5 to under 1"),
         ("audit.k=", "k must be whole numbers of at least 1"),
+        ("learn.mixup=nan", "--set learn.mixup: 'nan' is not a number"),
+        ("learn.lr=inf", "is not a number"),
+        ("learn.momentum=1", "momentum must be at least 0 and less than 1"),
+        ("learn.warmup=-1", "warmup must be at least 0"),
+        ("learn.tau_inst=0", "tau_inst must be above 0"),
+        ("learn.seed=4294967296", "seed must be from 0 to 4,294,967,295"),
+        ("learn.restart_from=0", "restart_from must be above 0 and at most 1"),
+        ("graph.alpha=1", "alpha must be at least 0 and less than 1"),
     ],
 )
 def test_refused(assignment: str, message: str) -> None:
@@ -60,6 +68,9 @@ def test_presets_load_and_say_why() -> None:
     ]  # fmt: skip
     for name in preset_names():
         assert read_preset(name).startswith("# ")
+    for purpose in preset_purposes().values():
+        assert purpose.endswith(".")
+        assert "#" not in purpose
         load_preset(name)
     lond = load_preset("cifar10-lond")
     assert (lond.graph.k, lond.graph.eta, lond.learn.epochs, lond.learn.warmup) == (30, 0.8, 300, 5)

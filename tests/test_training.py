@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from sklearn.datasets import make_blobs
 from sklearn.metrics import roc_auc_score
@@ -14,6 +15,7 @@ from graphclean.audit import audit_embeddings
 from graphclean.audit.inputs import Labels, encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
+from graphclean.errors import InputError
 from graphclean.evaluate import score_verdicts
 from graphclean.evaluate.openset import score_open_set
 from graphclean.graph import GraphCleaner
@@ -85,6 +87,13 @@ def test_heads_on_features_keep_the_verdicts_of_an_audit_and_classify_better() -
     chosen = own.verdicts.selected.to_numpy()
     z = result.trained.z[chosen & (own.verdicts.proposed_label == 1).to_numpy()]
     assert torch.allclose(result.model.prototypes[1], normalize(z.mean(0), dim=0), atol=1e-5)
+
+
+def test_prototypes_are_not_heard_beside_a_panel() -> None:
+    features, given, _ = blobs()
+    config = apply_settings(load_preset("embeddings"), ["learn.predict_by=both"])
+    with pytest.raises(InputError, match="classifier and panel judge these embeddings already"):
+        prepare(features, encode_labels(given), config)
 
 
 def test_features_without_a_class_signal_are_cleaned_on_z() -> None:

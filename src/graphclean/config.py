@@ -1,9 +1,12 @@
 """One tree of frozen settings; presets and `--set section.name=value` on top of it."""
 
+import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .audit import AuditSettings
@@ -45,8 +48,13 @@ def read_preset(name: str) -> str:
 
 
 def preset_purposes() -> dict[str, str]:
-    """Every preset with the first line of its comment."""
-    return {name: read_preset(name).splitlines()[0].lstrip("# ") for name in preset_names()}
+    """Every preset with the first sentence of its comment."""
+    found = {}
+    for name in preset_names():
+        lines = takewhile(lambda line: line.startswith("#"), read_preset(name).splitlines())
+        comment = " ".join(line.lstrip("# ") for line in lines)
+        found[name] = re.split(r"(?<=\.)\s", comment)[0]
+    return found
 
 
 def load_preset(name: str) -> Config:
@@ -136,7 +144,10 @@ def _parse(value: Any, kind: Any) -> Any:
         raise ValueError(value)
     if kind in (int, float) and str(value) in ("True", "False"):
         raise ValueError(value)  # to Python, truth values are numbers
-    return kind(value)
+    parsed = kind(value)
+    if kind is float and not math.isfinite(parsed):
+        raise ValueError(value)
+    return parsed
 
 
 def _describe(kind: Any) -> str:

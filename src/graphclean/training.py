@@ -99,6 +99,10 @@ def prepare(
             raise InputError(
                 "learn.labels_from=features takes embeddings, these are images; take a preset for images"
             )
+        if config.audit.judges == "panel" and config.learn.predict_by == "both":
+            raise InputError(
+                "learn.predict_by=both: classifier and panel judge these embeddings already; leave it out"
+            )
         found = _judge(array, labels, config, ids, progress)
         if found.beliefs is not None:
             verdicts, beliefs = found, torch.as_tensor(found.beliefs, dtype=torch.float32)

@@ -27,6 +27,7 @@ from graphclean.learn import (
     Trainer,
     engine,
 )
+from graphclean.learn.compiling import Compiled
 from graphclean.learn.views import scale
 
 TINY = LearnSettings(network="small-conv", epochs=4, warmup=1, batch=64, lr=0.05, crop=1, flip=False)
@@ -135,6 +136,7 @@ def test_a_restart_forgets_labels_and_heats_up_again(tmp_path: Path) -> None:
         if len(rates) == 4 and made.checkpoint is not None:
             made.request_stop()
 
+    assert [engine.first_epoch(share, 100) for share in (0.55, 0.551, 1)] == [55, 56, 100]
     made = trainer(settings, on_epoch=watch)
     expected = made.train()
     assert steps == [1, 2, 3, 4, 1, 2]
@@ -409,6 +411,18 @@ def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         trainer(settings, n=400, on_epoch=keep).train()
     for term, value in reports["off"].losses.items():
         assert reports["on"].losses[term] == pytest.approx(value, rel=0.1)
+
+
+def test_a_compiled_run_that_only_lacks_its_end_resumes_exactly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The last pass over the training set is compiled in both."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    settings = dataclasses.replace(TINY, epochs=2, compile="on")
+    trainer(settings, checkpoint=tmp_path).train()
+    resumed = trainer(settings, checkpoint=tmp_path)
+    resumed.train(resume=True)
+    assert isinstance(resumed._forward, Compiled)
 
 
 def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

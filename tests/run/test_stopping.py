@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +197,11 @@ def test_what_may_be_resumed(cli, tmp_path: Path) -> None:  # type: ignore[no-un
     np.savez(tmp_path / "z.npz", z=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 2)
     cli("clean", "z.npz", "--out", "cleaned", "--quiet")
     assert "holds a run of `clean`" in cli("train", "digits.npz", "--resume", "--out", "cleaned").err
+    kept = shutil.copytree(out, tmp_path / "kept")
+    shutil.rmtree(kept / "checkpoint")
+    lost = cli("train", "digits.npz", *TINY, "--resume", "--out", "kept")
+    assert (lost.code, "the run is finished, and has no checkpoint" in lost.err) == (2, True)
+    assert results(kept) == first
     config = json.loads((out / "config.json").read_text())
     config["settings"]["learn"]["epochs"] = "many"
     (out / "config.json").write_text(json.dumps(config))

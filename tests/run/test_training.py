@@ -194,6 +194,13 @@ def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> No
     new = pd.read_csv(tmp_path / "without/predictions/new.csv")
     truth = noisy_digits().truth[160:320]
     assert accuracy[-1] == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
+    both = (*TINY, "--set", "learn.predict_by=both", "--trusted", "new.npz", "--out", "both")
+    cli("train", "digits.npz", *both, "--quiet")
+    cli("predict", "both", "new.npz", "--quiet")
+    new = pd.read_csv(tmp_path / "both/predictions/new.csv")
+    summary = json.loads((tmp_path / "both/summary.json").read_text())
+    told = summary["training"]["trusted_accuracy"]
+    assert told == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
 
 
 def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def]

@@ -45,7 +45,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         os.rename(draft, folder / name)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        message = f"{folder}: the checkpoint can't be written: {reason}; the previous one is intact"
+        message = f"{folder}: the checkpoint can't be written: {reason}"
+        if any(folder.glob("epoch-*")):
+            message += "; the previous one is intact"
         raise InputError(message) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -86,7 +88,7 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         with safe_open(newest / TENSORS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         config = facts["config"]
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
     wanted = json.loads(json.dumps(expected))
     differing = [

@@ -148,12 +148,14 @@ class Trainer:
         else:
             self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
-        self._restart = math.ceil(settings.restart_from * settings.epochs)
+        self._restart, self._gate = (
+            first_epoch(share, settings.epochs) for share in (settings.restart_from, settings.gate_from)
+        )
         self.batch = min(settings.batch, len(inputs))
         work = settings.epochs * len(inputs)
-        self._compiled = settings.compile == "on" or (
-            settings.compile == "auto" and on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
-        )
+        long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
+        wanted = settings.compile == "on" or (settings.compile == "auto" and long)
+        self._compiled = wanted and settings.epochs > 1
         self._forward: Callable[[Tensor], Output] = self.network
         self._views = Views(settings, self.generator)
         self._sizes = [self.batch]
@@ -175,6 +177,7 @@ class Trainer:
                 self.epoch += 1
                 if writer is not None:
                     writer.save(self._state())
+            self._compile()
             z, logits = self.embed()
         except InterruptedRun:
             if writer is not None and self._under_way is not None:
@@ -224,9 +227,9 @@ class Trainer:
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
-        cleaner, start = self.cleaner, self.settings.gate_from
-        early = self._warm or start == 1 or self.epoch < start * self.settings.epochs
-        if early or not isinstance(cleaner, GraphCleaner):
+        cleaner = self.cleaner
+        shut = self._gate <= self.epoch and self.settings.gate_from < 1
+        if self._warm or not shut or not isinstance(cleaner, GraphCleaner):
             return cleaner.step(z, logits)
         prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
         far = ood_by_humps(measure_closeness(z, prototypes))
@@ -441,6 +444,11 @@ class Trainer:
                 here["totals"],
                 **{name: found.facts[name] for name in ("step", "seconds", "clean_seconds")},
             )
+
+
+def first_epoch(share: float, epochs: int) -> int:
+    """The first epoch, from 0 on, that lies after a share of them."""
+    return math.ceil(round(share * epochs, 6))  # 0.55 * 100 is a little over 55
 
 
 def network_options(settings: LearnSettings) -> dict[str, Any]:

@@ -11,6 +11,9 @@ BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
 PredictBy = Literal["classifier", "both"]
+NOT_NEGATIVE = (
+    "warmup", "lr_end", "ramp", "weight_decay", "mixup", "lambda_inst", "lambda_subgraph", "crop", "noise",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,15 @@ class LearnSettings:
             raise ValueError("gate_from must be from 0 to 1")
         if not 0 < self.restart_from <= 1:
             raise ValueError("restart_from must be above 0 and at most 1")
-        if not self.lr > 0:
-            raise ValueError("lr must be above 0")
+        for name in ("lr", "tau_inst", "tau_subgraph"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0")
+        for name in NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError("momentum must be at least 0 and less than 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be from 0 to {2**32 - 1:,}")
         if self.size < 8:
             raise ValueError("size must be at least 8")

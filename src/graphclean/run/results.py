@@ -22,6 +22,7 @@ def sum_up(
     epochs: Sequence[Metrics],
     route: Route,
     notes: Sequence[str] = (),
+    trusted_accuracy: float | None = None,
 ) -> dict[str, Any]:
     """What summary.json holds: the audit's summary, `detector` and `training`; `notes` come first."""
     config, notes = prepared.config, list(notes)
@@ -52,7 +53,7 @@ def sum_up(
         "seconds": sum(epoch["seconds"] for epoch in epochs) + result.seconds,
         "loss": last.get("loss"),
         "estimated_noise": last.get("estimated_noise"),
-        "trusted_accuracy": last.get("trusted_accuracy"),
+        "trusted_accuracy": trusted_accuracy,
     }
     return summary
 

@@ -22,6 +22,7 @@ from ..runfolder import (
     check_target,
     clear_drafts,
     in_use,
+    is_unfinished,
     new_run,
     read_config,
     read_env,
@@ -83,6 +84,8 @@ def train(
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
     refuse_sources(out, [data, labels, trusted])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
+    if recorded is not None and not goes_on and not is_unfinished(out):
+        raise InputError(f"{out}: the run is finished, and has no checkpoint; start anew with --overwrite")
     if preset is None and recorded is not None:
         preset = recorded.get("preset")
         base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
@@ -281,7 +284,9 @@ def _write_results(
 ) -> TrainingRun:
     audit = complete(result.audit, source)
     notes = trusted.notes if trusted is not None else []
-    summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes)
+    # Of the model that was made: prototypes or a panel may judge in it beside the network.
+    right = trusted.accuracy(result.model) if trusted is not None else None
+    summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes, right)
     points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
     model, verdicts = result.model, audit.verdicts
     write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
