@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..backbones import PREFIX
 from ..data.loader import Inputs, ordered_batches, shuffled_batches
+from ..errors import InputError
 from ..graph import Cleaned, GraphCleaner, GraphSettings
 from ..ood import class_prototypes, measure_closeness, ood_by_humps
 from .augment import Mixed, draw_beta, mixup
@@ -417,6 +418,15 @@ class Trainer:
         found = load_checkpoint(self.checkpoint, self._config()) if self.checkpoint is not None else None
         if found is None:
             return
+        try:
+            self._take_up(found)
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.checkpoint}: damaged checkpoint: {error}; remove it to start anew"
+            ) from error
+
+    def _take_up(self, found: Checkpoint) -> None:
+        """Everything as it was when the checkpoint was made."""
         part: dict[str, dict[str, Tensor]] = {
             kind: {} for kind in ("network", "momentum", "cleaner", "rng", "now")
         }
