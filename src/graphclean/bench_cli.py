@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .bench.cells import WITHOUT, Cell, get_cell, make_method
+from .bench.cells import WITHOUT, Cell, get_cell, make_method, parse_seed
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
 from .bench.recorded import number
@@ -22,8 +22,6 @@ app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and fig
 
 CONTROL_LIMIT = 0.55
 """AUROC of the resampling control above which a detector may be seeing the resampling."""
-SEEDS = 2**32
-"""Seeds are less than this: what every generator takes."""
 SHOWN_EVERY = 10
 """Epochs between two lines on the screen; the first two and the last are always shown."""
 
@@ -189,12 +187,10 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
     words = [word for text in seeds for word in re.split(r"[\s,]+", text.strip(" ,"))]
     words += [cell for cell in cells if cell.isdecimal()]
     names = [cell for cell in cells if not cell.isdecimal()]
-    wrong = [word for word in words if not word.isdecimal() or int(word) >= SEEDS]
-    if wrong:
-        raise InputError(f"--seeds {wrong[0]}: a seed is a whole number from 0 to {SEEDS - 1:,}")
+    numbers = [parse_seed(word) for word in words]
     if not names:
         raise InputError("no cell is named; e.g. cifar10/sym50")
-    return list(dict.fromkeys(names)), list(dict.fromkeys(int(word) for word in words))
+    return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
 
 
 def _follow(job: Job) -> Any:

@@ -9,6 +9,7 @@ from ..config import Config, apply_settings, differing_settings, load_preset
 from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
+from ..learn.settings import SEEDS
 
 OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
@@ -142,6 +143,13 @@ def make_method(
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
     return Method(made, chosen, changes, config)
+
+
+def parse_seed(word: str) -> int:
+    """A seed as it is typed."""
+    if not word.isdecimal() or int(word) >= SEEDS:
+        raise InputError(f"--seeds {word}: a seed is a whole number from 0 to {SEEDS - 1:,}")
+    return int(word)
 
 
 def _show(value: Any) -> str:

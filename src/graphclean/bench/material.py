@@ -29,8 +29,9 @@ class Sources:
 
 def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> None:
     """Refuse at once, rather than after hours of other cells, what lacks its data."""
+    parts = ("train",) if split == "dev" else ("train", "test")
     for cell in dict.fromkeys(cells):
-        for part in ("train", "test")[: 1 if split == "dev" else 2]:
+        for part in parts:
             find_split(cell.base, part, root)
         if cell.ood is not None:
             found, pool = find_pool(cell.ood, root)

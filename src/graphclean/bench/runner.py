@@ -129,48 +129,35 @@ def run_job(
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
     with in_use(work, "--work"):
-        return _run(job, sources, work, path, device, keep=keep, watch=watch)
-
-
-def _run(
-    job: Job,
-    sources: Sources,
-    work: Path,
-    path: Path,
-    device: torch.device,
-    *,
-    keep: bool,
-    watch: Watch | None,
-) -> dict[str, Any]:
-    material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
-    if device.type == "cuda":
-        # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
-        gc.collect()
-        torch.compiler.reset()
-        torch.cuda.reset_peak_memory_stats()
-    trainer, log = make_trainer(job, material, work, device, watch=watch)
-    with one_line_errors(job.config, work / CHECKPOINT), StopSignals(trainer.request_stop) as asked:
-        try:
-            trained = trainer.train(resume=True)
-            started = time.perf_counter()
-            result, arrays = _finish(job, material, trainer, trained)
-        except InterruptedRun as stop:
-            raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
-    epochs = log.first(job.config.learn.epochs)
-    steady = [epoch["seconds"] for epoch in epochs[job.config.learn.warmup + 1 :]]
-    result |= {
-        "seconds": sum(epoch["seconds"] for epoch in epochs) + time.perf_counter() - started,
-        "epoch_seconds": statistics.median(steady) if steady else None,
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
-        "epochs": epochs,
-        "map": None,
-    }
-    write_result(path, result, arrays)
-    if not keep:
-        _remove(work)
-    if asked.number is not None:
-        raise _stopped(job, "interrupted when its result was written", asked.number)
-    return result
+        material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
+        if device.type == "cuda":
+            # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
+            gc.collect()
+            torch.compiler.reset()
+            torch.cuda.reset_peak_memory_stats()
+        trainer, log = make_trainer(job, material, work, device, watch=watch)
+        with one_line_errors(job.config, work / CHECKPOINT), StopSignals(trainer.request_stop) as asked:
+            try:
+                trained = trainer.train(resume=True)
+                started = time.perf_counter()
+                result, arrays = _finish(job, material, trainer, trained)
+            except InterruptedRun as stop:
+                raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
+        epochs = log.first(job.config.learn.epochs)
+        steady = [epoch["seconds"] for epoch in epochs[job.config.learn.warmup + 1 :]]
+        result |= {
+            "seconds": sum(epoch["seconds"] for epoch in epochs) + time.perf_counter() - started,
+            "epoch_seconds": statistics.median(steady) if steady else None,
+            "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
+            "epochs": epochs,
+            "map": None,
+        }
+        write_result(path, result, arrays)
+        if not keep:
+            _remove(work)
+        if asked.number is not None:
+            raise _stopped(job, "interrupted when its result was written", asked.number)
+        return result
 
 
 def _stopped(job: Job, how: str, number: int) -> RunStopped:

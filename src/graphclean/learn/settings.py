@@ -11,6 +11,8 @@ BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
 LabelsFrom = Literal["graph", "features"]
 PredictBy = Literal["classifier", "both"]
+SEEDS = 2**32
+"""Seeds are less than this: what every generator takes."""
 NOT_NEGATIVE = (
     "warmup", "lr_end", "ramp", "weight_decay", "mixup", "lambda_inst", "lambda_subgraph", "crop", "noise",
 )  # fmt: skip
@@ -96,7 +98,7 @@ class LearnSettings:
                 raise ValueError(f"{name} must be at least 0")
         if not 0 <= self.momentum < 1:
             raise ValueError("momentum must be at least 0 and less than 1")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be from 0 to {2**32 - 1:,}")
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
         if self.size < 8:
             raise ValueError("size must be at least 8")

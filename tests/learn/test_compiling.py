@@ -1,0 +1,114 @@
+"""Compiled training: the same as without, for few sizes, resumed exactly, and no end of a run."""
+
+import dataclasses
+import functools
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphclean.data.loader import ResidentInputs
+from graphclean.errors import DataWarning
+from graphclean.graph import Cleaned
+from graphclean.learn import EpochReport, InterruptedRun, Trainer, engine
+from graphclean.learn.compiling import Compiled
+from graphclean.learn.views import scale
+
+from .test_engine import GRAPH, TINY, assert_same, digits, stop_after_epoch, trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places filled up, as on a GPU; traced, but not made into machine code."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    reports: dict[str, EpochReport] = {}
+    for compile_ in ("on", "off"):
+        settings = dataclasses.replace(TINY, epochs=6, compile=compile_)  # type: ignore[arg-type]
+
+        def keep(report: EpochReport, _: Cleaned, name: str = compile_) -> None:
+            reports[name] = report
+
+        trainer(settings, n=400, on_epoch=keep).train()
+    for term, value in reports["off"].losses.items():
+        assert reports["on"].losses[term] == pytest.approx(value, rel=0.1)
+
+
+def test_a_compiled_run_that_only_lacks_its_end_resumes_exactly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The last pass over the training set is compiled in both."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    settings = dataclasses.replace(TINY, epochs=2, compile="on")
+    trainer(settings, checkpoint=tmp_path).train()
+    resumed = trainer(settings, checkpoint=tmp_path)
+    resumed.train(resume=True)
+    assert isinstance(resumed._forward, Compiled)
+
+
+def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    counts = [0, 16, 17, 17]
+    plain = trainer(TINY, n=256)
+    assert plain._places(counts) == counts
+    made = trainer(dataclasses.replace(TINY, compile="on"), n=256)
+    assert made._places([0, 0]) == [0, 0]
+    assert made._places(counts) == [0, 64, 64, 64]  # too little work left to compile for fewer
+    saved = 2 * (64 - 24) * 4 * len(counts)
+    monkeypatch.setattr(engine, "WORTH", saved)
+    assert made._places(counts) == [0, 24, 24, 24]
+    made.epoch = 1
+    assert made._places([5, 5, 5, 5]) == [24] * 4  # there is code for that; to save 16 places is not worth it
+    assert made._places([25, 24, 24, 24]) == [64] * 4
+    assert made._places([64, 63, 63, 63]) == [64] * 4
+
+
+def test_a_resumed_run_goes_on_with_the_sizes_it_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A later start would find less work left, and compile for fewer sizes: other draws, another result."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(engine, "WORTH", 200)
+    settings = dataclasses.replace(TINY, epochs=5, compile="on")
+    whole = trainer(settings)
+    expected = whole.train()
+    assert len(whole._sizes) > 1
+    first = trainer(
+        settings, checkpoint=tmp_path / "checkpoint", on_epoch=lambda r, _: stop_after_epoch(first, r, 3)
+    )
+    with pytest.raises(InterruptedRun):
+        first.train()
+    second = trainer(settings, checkpoint=tmp_path / "checkpoint")
+    assert_same(second.train(resume=True), expected)
+    assert second._sizes == whole._sizes
+
+
+def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=refuse))
+    trainer(dataclasses.replace(TINY, epochs=1, compile="on")).train()  # not asked to in the first epoch
+    settings = dataclasses.replace(TINY, epochs=2, compile="on")
+    with pytest.warns(DataWarning, match="uncompiled, and slower: .*no compiler here"):
+        trainer(settings).train()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_graphs_change_nothing() -> None:
+    """Compiled and replayed: losses as without, and every row of an evaluation is its own."""
+    warnings.simplefilter("ignore")  # of PyTorch's compiler
+    warnings.simplefilter("error", DataWarning)
+    pixels, labels, _ = digits(400)
+    inputs = ResidentInputs(pixels.cuda())
+    reports: dict[str, list[EpochReport]] = {"on": [], "off": []}
+    for compile_, found in reports.items():
+        settings = dataclasses.replace(TINY, epochs=6, compile=compile_)  # type: ignore[arg-type]
+        made = Trainer(inputs, labels, 8, settings, GRAPH, on_epoch=lambda r, _, found=found: found.append(r))  # type: ignore[misc]
+        result = made.train()
+        made.network.eval()
+        with torch.no_grad(), made._precision():
+            out = made.network(scale(pixels.cuda()))
+        torch.testing.assert_close(result.z, out.z, atol=0.03, rtol=0)
+        torch.testing.assert_close(result.logits, out.logits.float(), atol=0.1, rtol=0.03)
+    for on, off in zip(*reports.values(), strict=True):
+        assert on.losses == pytest.approx(off.losses, rel=0.15)
