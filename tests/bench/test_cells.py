@@ -26,7 +26,7 @@ def test_every_cell_of_the_paper_is_there_and_no_other() -> None:
 def test_a_cell_with_ood() -> None:
     cell = get_cell("cifar100/places365/10k")
     assert (cell.base, cell.ood, cell.preset) == ("cifar100", "places365", "cifar100-lond")
-    assert cell.sets == ("cifar100", "places365")
+    assert (cell.base, cell.ood) == ("cifar100", "places365")
     found = cell.protocol(3, "dev")
     assert (found.noise, found.rate, found.n_ood, found.n_eval_ood) == ("sym", 0.5, 10_000, 10_000)
     assert (found.n_classes, found.seed, found.split) == (100, 3, "dev")
@@ -38,7 +38,7 @@ def test_a_cell_with_ood() -> None:
 )
 def test_a_cell_with_wrong_labels_only(name: str, noise: str, rate: float, preset: str) -> None:
     cell = get_cell(name)
-    assert (cell.sets, cell.preset) == (("cifar10",), preset)
+    assert (cell.base, cell.ood, cell.preset) == ("cifar10", None, preset)
     found = cell.protocol(0, "test")
     assert (found.noise, found.rate, found.n_ood, found.n_eval_ood) == (noise, rate, 0, 0)
 

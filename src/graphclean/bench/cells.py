@@ -57,11 +57,6 @@ class Cell:
     """Of them among the test set."""
 
     @property
-    def sets(self) -> tuple[str, ...]:
-        """The named sets that it needs."""
-        return (self.base,) if self.ood is None else (self.base, self.ood)
-
-    @property
     def n_classes(self) -> int:
         """Known classes."""
         return get_set(self.base).n_classes
