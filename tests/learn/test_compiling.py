@@ -47,6 +47,15 @@ def test_a_compiled_run_that_only_lacks_its_end_resumes_exactly(
     assert isinstance(resumed._forward, Compiled)
 
 
+def test_convolutions_are_tried_from_the_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the uncompiled first epoch serve the compiled ones too, for as long as the process lives."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    trainer(TINY)
+    assert torch.backends.cudnn.benchmark is False
+    trainer(dataclasses.replace(TINY, compile="on"))
+    assert torch.backends.cudnn.benchmark is True
+
+
 def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     counts = [0, 16, 17, 17]

@@ -24,8 +24,6 @@ class Compiled:
         options: dict[str, Any] = {"options": {"triton.cudagraphs": True}} if graphs else {}
         self._fast: Callable[..., Any] | None = torch.compile(plain, dynamic=False, **options)
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
-        # Try cuDNN's convolutions for each shape and keep the fastest, which pays where shapes are few.
-        torch.backends.cudnn.benchmark = True
 
     def __call__(self, *args: Any) -> Any:
         if self._fast is not None:

@@ -157,6 +157,10 @@ class Trainer:
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         wanted = settings.compile == "on" or (settings.compile == "auto" and long)
         self._compiled = wanted and settings.epochs > 1
+        if self._compiled:
+            # Try cuDNN's convolutions for each shape and keep the fastest, which pays where shapes are few.
+            # From the first step on: what was taken for a shape without a trial is kept for good.
+            torch.backends.cudnn.benchmark = True
         self._forward: Callable[[Tensor], Output] = self.network
         self._views = Views(settings, self.generator)
         self._sizes = [self.batch]
