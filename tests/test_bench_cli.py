@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from graphclean import bench_cli
-from graphclean.bench.ledger import read_arrays, read_result
+from graphclean.bench.ledger import read_result
 from graphclean.cli import main
 
-from .bench.builders import MIXED, WRONG
+from .bench.builders import MIXED, WRONG, read_arrays
 from .bench.conftest import _small_cells, root  # noqa: F401 – fixtures
 
 QUICK = (

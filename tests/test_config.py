@@ -51,7 +51,6 @@ def test_truth_values_are_no_numbers() -> None:
         ("learn.warmup=-1", "warmup must be at least 0"),
         ("learn.tau_inst=0", "tau_inst must be above 0"),
         ("learn.seed=4294967296", "seed must be from 0 to 4,294,967,295"),
-        ("learn.restart_from=0", "restart_from must be above 0 and at most 1"),
         ("graph.alpha=1", "alpha must be at least 0 and less than 1"),
     ],
 )

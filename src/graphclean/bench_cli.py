@@ -11,7 +11,7 @@ import typer
 from .bench.cells import WITHOUT, Cell, get_cell, make_method, parse_seed
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
-from .bench.recorded import number
+from .bench.recorded import CONTROL_LIMIT, number
 from .bench.runner import GO_ON, Job, find_done, run_job
 from .data.decode import may_write
 from .errors import InputError, RunStopped, suggest
@@ -20,8 +20,6 @@ from .run.device import DeviceName, choose_device
 
 app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
 
-CONTROL_LIMIT = 0.55
-"""AUROC of the resampling control above which a detector may be seeing the resampling."""
 SHOWN_EVERY = 10
 """Epochs between two lines on the screen; the first two and the last are always shown."""
 

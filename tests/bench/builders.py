@@ -32,6 +32,12 @@ def stripes(labels: np.ndarray, seed: int) -> np.ndarray:
     return images.clip(0, 255).astype(np.uint8)
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a result, by the path of its JSON."""
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+        return dict(file)
+
+
 def write_root(root: Path) -> Path:
     """CIFAR-10 and a pool of TinyImageNet, as parquet tables."""
     for split, count in (("train", TRAIN), ("test", TEST)):

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphclean.bench.ledger import list_results, read_arrays, read_result, result_path, write_result
+from graphclean.bench.ledger import list_results, read_result, result_path, write_result
 from graphclean.errors import InputError
+
+from .builders import read_arrays
 
 RESULT: dict[str, Any] = {
     "cell": "cifar10/sym50",
@@ -79,16 +81,6 @@ def test_a_damaged_result_is_refused(path: Path, spoil: Any, message: str) -> No
     with pytest.raises(InputError, match=message) as caught:
         read_result(path)
     assert str(caught.value).startswith(str(path))
-
-
-def test_damaged_and_missing_arrays_are_refused(path: Path) -> None:
-    beside = path.with_suffix(".npz")
-    beside.write_bytes(beside.read_bytes()[:-40])
-    with pytest.raises(InputError, match=r"0\.npz: damaged; remove 0\.json"):
-        read_arrays(path)
-    beside.unlink()
-    with pytest.raises(InputError, match=r"0\.npz: missing"):
-        read_arrays(path)
 
 
 def test_no_result_and_no_place_for_one(tmp_path: Path) -> None:

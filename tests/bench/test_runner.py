@@ -16,7 +16,7 @@ from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
-from graphclean.bench.ledger import read_arrays, read_result
+from graphclean.bench.ledger import read_result
 from graphclean.bench.material import Sources, load_sources, prepare
 from graphclean.bench.runner import Job, find_done, run_job
 from graphclean.data.noise import load_draw
@@ -24,7 +24,7 @@ from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
 from graphclean.runfolder import in_use
 
-from .builders import MIXED, QUICK, TEST, TRAIN, WRONG
+from .builders import MIXED, QUICK, TEST, TRAIN, WRONG, read_arrays
 
 CPU = torch.device("cpu")
 TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine")

@@ -1,7 +1,6 @@
 """The results on disk: one JSON a run, and its arrays beside it."""
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -75,18 +74,6 @@ def read_result(path: Path) -> dict[str, Any]:
     if wrong:
         raise InputError(f"{path}: damaged: {wrong[0]} is missing or wrong; remove it and run the cell again")
     return result
-
-
-def read_arrays(path: Path) -> Arrays:
-    """The arrays of a result, by the path of its JSON."""
-    beside = path.with_suffix(".npz")
-    try:
-        with beside.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError as error:
-        raise InputError(f"{beside}: missing; remove {path.name} and run the cell again") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{beside}: damaged; remove {path.name} and run the cell again") from error
 
 
 def list_results(results: Path) -> list[Path]:

@@ -17,6 +17,9 @@ from .ledger import list_results, read_result, result_path
 DIMENSIONS = {"logits": 2, "similarity": 1, "truth": 1, "z": 2, "kind": 1}
 """Of the arrays beside a result: of the scored set (truth: -1 is OOD), and z and kind of training samples."""
 
+CONTROL_LIMIT = 0.55
+"""AUROC between images as they are and images resampled, above which a detector may see the resampling."""
+
 AGAIN = "remove its JSON and run the cell again"
 
 

@@ -14,15 +14,13 @@ import numpy as np
 from scipy.special import softmax
 
 from ..errors import InputError, suggest
-from .recorded import Record, read_records
+from .recorded import CONTROL_LIMIT, Record, read_records
 
 Form: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]
 """Text for a cell and a method, by the column's name."""
 
 NOT_RUN = "–"
-CONTROL = 0.55
-"""Largest AUROC between images as they are and images resampled, at which a detector passes the control."""
 ABLATIONS = {
     "w/o noise correction": "without-noise-correction",
     "w/o confidence selection": "without-confidence",
@@ -132,7 +130,7 @@ class _Runs:
         values = [record.number("scores", "control_auroc") for record in records]
         taken = [value for value in values if value is not None]
         who = f"{cell}, {_our_name(method)}"
-        if taken and max(taken) > CONTROL:
+        if taken and max(taken) > CONTROL_LIMIT:
             auroc = round_text(_decimal(max(taken)), 3)
             return [f"Control failed: {who} tells resampled images from others (AUROC {auroc})."]
         return [f"Control not recorded: {who}."] if len(taken) < len(records) else []

@@ -31,8 +31,6 @@ WORTH = 2_000_000
 """Images that another size must save a run to be compiled for: what a GPU does in the 20 s that it takes."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
-RESTART = 3
-"""A restarted cosine begins at such a part of the learning rate."""
 OF_CLEANED = ("soft_labels", "confident", "degrees")
 COMPILE_FROM = 4_000_000
 """Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
@@ -149,9 +147,7 @@ class Trainer:
         else:
             self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
-        self._restart, self._gate = (
-            first_epoch(share, settings.epochs) for share in (settings.restart_from, settings.gate_from)
-        )
+        self._gate = first_epoch(settings.gate_from, settings.epochs)
         self.batch = min(settings.batch, len(inputs))
         work = settings.epochs * len(inputs)
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
@@ -217,8 +213,6 @@ class Trainer:
     def _begin_epoch(self) -> _Epoch:
         """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
-        if self.epoch == self._restart and isinstance(self.cleaner, GraphCleaner):
-            self.cleaner = GraphCleaner(self.labels, self.n_classes, self.graph)
         z, logits = self.embed()
         cleaned = self._clean(z, logits)
         _, trusted = self._lesson(cleaned)
@@ -376,12 +370,9 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def _set_lr(self, epoch: float) -> None:
-        """Cosine over the epochs, with a linear ramp at the start; a lower one after a restart."""
+        """Cosine over the epochs, with a linear ramp at the start."""
         s = self.settings
-        start, end, top = 0, self._restart, s.lr
-        if epoch >= self._restart:
-            start, end, top = self._restart, s.epochs, s.lr / RESTART
-        lr = s.lr_end + (top - s.lr_end) * (1 + math.cos(math.pi * (epoch - start) / (end - start))) / 2
+        lr = s.lr_end + (s.lr - s.lr_end) * (1 + math.cos(math.pi * epoch / s.epochs)) / 2
         if epoch < s.ramp:
             lr *= max(epoch / s.ramp, 1e-3)
         for group in self.optimiser.param_groups:

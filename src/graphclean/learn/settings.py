@@ -44,8 +44,6 @@ class LearnSettings:
     """Highest learning rate, as in the paper."""
     lr_end: float = 2e-4
     """Where the cosine ends."""
-    restart_from: float = 1.0
-    """Share of the epochs after which the graph, and lr / 3 in a cosine, start anew; 1: never (paper)."""
     ramp: float = 1.0
     """Epochs of linear increase at the start: without it lr 0.15 can diverge in the first steps."""
     momentum: float = 0.9
@@ -88,8 +86,6 @@ class LearnSettings:
             raise ValueError("epochs must be at least 1 and batch at least 2")
         if not 0 <= self.gate_from <= 1:
             raise ValueError("gate_from must be from 0 to 1")
-        if not 0 < self.restart_from <= 1:
-            raise ValueError("restart_from must be above 0 and at most 1")
         for name in ("lr", "tau_inst", "tau_subgraph"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0")

@@ -25,10 +25,7 @@ DIGITS = "digits.npz"
 """The noisy digits, in the run folder: the report shows them, and `graphclean train` takes them too."""
 TRAINING = 1200
 """Digits to train on; the others are the test set."""
-PLAIN = (
-    "learn.method=ce", "learn.mixup=0", "learn.augmix=off",
-    "learn.predict_by=classifier", "learn.restart_from=1",
-)  # fmt: skip
+PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off", "learn.predict_by=classifier")
 """What plain cross-entropy is, on top of the demo's settings."""
 
 
