@@ -1,11 +1,13 @@
 """The training loop: it learns, it survives, and a resumed run equals one that was never interrupted."""
 
 import dataclasses
+import math
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,6 +182,7 @@ def test_a_run_without_a_checkpoint_stops_too() -> None:
 SCRIPT = """
 import sys, time, torch
 from pathlib import Path
+from typing import Any
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[2])
 from tests.learn.test_engine import trainer
@@ -255,6 +258,30 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, lr=1e18, ramp=0.0)
     with pytest.raises(DivergedError, match=r"no longer a number in epoch \d: .*ce"):
         trainer(settings, checkpoint=tmp_path).train()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path, stopped: bool) -> None:
+    """After a bad step the weights are NaN, and so is every other term."""
+    made = trainer(checkpoint=tmp_path)
+    plain, steps = made._step, []
+
+    def step(*args: Any) -> torch.Tensor:
+        steps.append(made.epoch)
+        terms = plain(*args)
+        if steps.count(3) == 2:
+            terms = torch.tensor([1.0, math.inf, 1.0])
+            for weights in made.network.parameters():
+                weights.data.fill_(math.nan)
+            if stopped:
+                made.request_stop()
+        return terms
+
+    made._step = step  # type: ignore[method-assign]
+    with pytest.raises(DivergedError, match=r"no longer a number in epoch 4: inst$"):
+        made.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00003"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
 
 
 def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:

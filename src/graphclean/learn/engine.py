@@ -262,20 +262,29 @@ class Trainer:
         left = batches[epoch.step :]
         for indices, batch in zip(left, self.inputs.stream(left), strict=True):
             if self._stop:
+                self._check(epoch)
                 epoch.seconds += time.perf_counter() - started
                 self._under_way = epoch
                 raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
             self._set_lr(self.epoch + epoch.step / len(batches))
-            epoch.totals += self._step(batch, targets[indices], trusted[indices], places[epoch.step])
+            terms = self._step(batch, targets[indices], trusted[indices], places[epoch.step])
+            # The first bad step is the last that counts: it spoils the network, and then every term is bad.
+            epoch.totals = torch.where(epoch.totals.isfinite().all(), epoch.totals + terms, epoch.totals)
             epoch.step += 1
+        self._check(epoch)
         losses = dict(zip(TERMS, (epoch.totals / len(batches)).tolist(), strict=True))
-        bad = [name for name, value in losses.items() if not math.isfinite(value)]
-        if bad:
-            raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
         self._under_way = None
         epoch.seconds += time.perf_counter() - started
         if self.on_epoch is not None:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
+
+    def _check(self, epoch: _Epoch) -> None:
+        """Refuse to go on, or to save, where a loss was no number."""
+        bad = [
+            name for name, total in zip(TERMS, epoch.totals.tolist(), strict=True) if not math.isfinite(total)
+        ]
+        if bad:
+            raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
 
     def _places(self, counts: list[int]) -> list[int]:
         """Places for so many selected samples a step: as many, or as there is compiled code for."""
