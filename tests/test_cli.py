@@ -207,7 +207,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "nan": (["clean", "nan.npz"], "NaN or infinite values in 4 rows of 60 (counted from 0: 4, 8, 15, …)"),
         "zero": (["clean", "zero.npz"], "all zero in 1 row of 60"),
         "length": (["clean", "short.npz"], "there are 59 labels for 60 samples"),
-        "one-class": (["clean", "one.npz"], "the labels hold 1 class"),
+        "one-class": (["clean", "one.npz"], "the labels name one class (0); at least two"),
         "pickled": (["clean", "pickled.npz"], "pickled objects, which are never loaded"),
         "empty": (["clean", "empty.csv"], "the file is empty"),
         "missing": (["clean", "none.npz"], "no such file"),

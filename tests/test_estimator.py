@@ -314,7 +314,7 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
     model = NoisyGraphClassifier(**QUICK)
     with pytest.raises(InputError, match="3 labels for 240 samples"):
         model.fit(X, [0, 1, 0])
-    with pytest.raises(InputError, match="the labels hold 0 class"):
+    with pytest.raises(InputError, match="the labels name no class"):
         model.fit(X, np.full(240, -1))
     with pytest.raises(InputError, match="a class is called OOD"):
         model.fit(X, np.array(["a", "b", "OOD"])[y])

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .audit.inputs import Labels, encode_labels
+from .audit.inputs import Labels, encode_classes
 from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
@@ -286,9 +286,7 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
     labelled = _plain(given[~missing])
     if len(labelled):
         check_classification_targets(labelled)
-    encoded = encode_labels(np.where(missing, -1, given).astype(int) if labelled.dtype == bool else given, n)
-    if len(encoded.classes) < 2:
-        raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
+    encoded = encode_classes(np.where(missing, -1, given).astype(int) if labelled.dtype == bool else given, n)
     codes, first = np.unique(encoded.codes, return_index=True)
     values = _plain(given[first[codes >= 0]])
     order = np.argsort(values)

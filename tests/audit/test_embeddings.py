@@ -204,7 +204,7 @@ def test_an_own_graph_stands_for_embeddings() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"z": np.ones((4, 2)), "labels": [1, 1, 1, 1]}, "the labels hold 1 class; at least two are needed"),
+        ({"z": np.ones((4, 2)), "labels": [1, 1, 1, 1]}, r"the labels name one class \(1\); at least"),
         ({"z": np.ones((4, 2)), "labels": [0, 1, 0]}, "there are 3 labels for 4 samples"),
         ({"z": np.ones((2, 2)), "labels": [0, 1], "ids": ["a"]}, "there are 1 ids for 2 samples"),
         ({"z": None, "labels": [0, 1]}, "give either embeddings or a graph"),

@@ -265,8 +265,8 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "nan": (["nan.npz"], "NaN or infinite values in 1 row of 60"),
         "float": (["float.npz"], "values from 0 to 16 are neither 0 to 1 nor 0 to 255"),
         "labels": (["short.npz"], "there are 59 labels for 60 samples"),
-        "one-class": (["one.npz"], "the labels hold 1 class; at least two"),
-        "no-class": (["none.npz"], "the labels hold 0 class"),
+        "one-class": (["one.npz"], "the labels name one class (0); at least two"),
+        "no-class": (["none.npz"], "the labels name no class; at least two"),
         "both": (["both.npz"], "choose with --images-key or --features-key"),
         "flat": (
             ["flat.npy", "--labels", "flat.npy"],

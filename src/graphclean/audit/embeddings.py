@@ -16,7 +16,7 @@ from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_componen
 from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
-from .inputs import Labels, check_embeddings, encode_labels
+from .inputs import Labels, check_embeddings, encode_classes
 from .label_model import Array, LabelModel, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes
 from .panel import FittedPanel, consult_panel
@@ -112,9 +112,7 @@ def audit_embeddings(
     else:
         csr = _check_graph(graph)
         n, copies, width = csr.shape[0], Copies.none(csr.shape[0]), None
-    encoded = encode_labels(labels, n)
-    if len(encoded.classes) < 2:
-        raise InputError(f"the labels hold {len(encoded.classes)} class; at least two are needed")
+    encoded = encode_classes(labels, n)
     names = _check_ids(ids, n)
     notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
     if graph is None and max(settings.k) >= len(unit):

@@ -101,6 +101,15 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     return Labels(np.array([index.get(text, -1) for text in texts], dtype=np.int64), names)
 
 
+def encode_classes(labels: Any, n: int) -> Labels:
+    """`encode_labels` for `n` samples, of at least two classes."""
+    encoded = encode_labels(labels, n)
+    if len(encoded.classes) < 2:
+        named = f"one class ({encoded.classes[0]})" if encoded.classes else "no class"
+        raise InputError(f"the labels name {named}; at least two are needed")
+    return encoded
+
+
 def _by_number(values: Sequence[int]) -> Labels:
     """Classes by number, which may be of any size; below 0 is unlabelled."""
     classes = sorted({value for value in values if value >= 0})

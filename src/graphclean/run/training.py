@@ -10,7 +10,7 @@ import torch
 
 from ..audit import Audit
 from ..audit.embeddings import require_search
-from ..audit.inputs import encode_labels
+from ..audit.inputs import encode_classes
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.files import Names
 from ..errors import InputError
@@ -148,9 +148,7 @@ def train_source(
     """Train on what was read; `again` tells a user whose run stops how it can go on."""
     preset = route.preset
     require_search(config.audit)
-    labels = encode_labels(source.labels, len(source.inputs))
-    if len(labels.classes) < 2:
-        raise InputError(f"the labels hold {len(labels.classes)} class; at least two are needed")
+    labels = encode_classes(source.labels, len(source.inputs))
     place = choose_device(device)
     with one_line_errors(config, out / CHECKPOINT, anew=" --overwrite"), ExitStack() as alone:
         try:
