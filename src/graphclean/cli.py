@@ -427,6 +427,9 @@ def _print_json(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(plain(value), indent=2))
 
 
+TERMINATED = 128 + signal.SIGTERM
+
+
 def _fail(message: str, code: int) -> NoReturn:
     one_line = screen.printable(" ".join(message.split()))
     typer.echo(f"graphclean: {one_line}", err=True)
@@ -435,7 +438,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
         if code == 130:  # newer versions of typer make this of a KeyboardInterrupt
@@ -446,6 +449,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         _fail(str(error), error.code)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; nothing was written", 130)
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            _fail("terminated", TERMINATED)
+        raise
     except BrokenPipeError:
         sys.exit(1)
     except MemoryError:

@@ -360,6 +360,12 @@ def test_mixup_of_zero_leaves_images_as_they_are() -> None:
     assert weight.tolist() == [1] * 8
 
 
+def test_a_crop_that_could_miss_the_image_is_refused() -> None:
+    with pytest.raises(InputError, match=r"learn\.crop = 8: a crop could miss an image of 8×8 pixels"):
+        trainer(dataclasses.replace(TINY, crop=8))
+    assert trainer(dataclasses.replace(TINY, crop=7)).epoch == 0
+
+
 def test_augmix_off_leaves_the_strong_view_a_crop() -> None:
     made = trainer(dataclasses.replace(TINY, augmix="off", crop=0))
     images = made.inputs.inputs[:8]  # type: ignore[attr-defined]

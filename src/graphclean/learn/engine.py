@@ -119,6 +119,9 @@ class Trainer:
 
         With `beliefs` (N, K + 1) the labels of an epoch are drawn from them, and no graph is built.
         """
+        if len(inputs.shape) == 3 and settings.crop >= min(inputs.shape[1:]):
+            size = "×".join(map(str, inputs.shape[1:]))
+            raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
