@@ -79,7 +79,14 @@ def test_what_can_be_used_is_and_the_rest_is_listed(cli, here: Path) -> None:  #
     rows = [("photos/cat/1.png", "=1+1", "a"), ("photos/dog/2.png", "007", "b")] * 6
     rows += [("photos/gone.png", "007", "c"), ("photos/cat/1.png", "", "d"), ("photos/dog/2.png", "007", "a")]
     pd.DataFrame(rows, columns=["path", "label", "id"]).to_csv(here / "m.csv", index=False)
-    settings = ["learn.network=small-conv", "learn.size=8", "learn.epochs=1", "learn.warmup=1", "audit.k=5"]
+    settings = [
+        "learn.network=small-conv",
+        "learn.size=8",
+        "learn.crop=1",
+        "learn.epochs=1",
+        "learn.warmup=1",
+        "audit.k=5",
+    ]
     words = [word for setting in settings for word in ("--set", setting)]
     done = cli("train", "m.csv", "--preset", "photos", *words, "--out", "run")
     assert done.code == 0

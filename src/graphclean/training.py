@@ -37,7 +37,11 @@ class Prepared:
     """For features; None for images."""
     ids: Sequence[str] | None
     verdicts: Audit | None
-    """Those on the features, where training takes its labels from them; else they are made on z."""
+    """Those on the features, where training takes its labels from them; else they are made on z.
+
+    Features without a class signal have no labels to give, and training goes by the graph; z, learned from
+    the given labels, would find them right, so that the verdicts stay what they are: undecided.
+    """
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,9 @@ def prepare(
             raise InputError(
                 "learn.predict_by=both: classifier and panel judge these embeddings already; leave it out"
             )
-        found = _judge(array, labels, config, ids, progress)
-        if found.beliefs is not None:
-            verdicts, beliefs = found, torch.as_tensor(found.beliefs, dtype=torch.float32)
+        verdicts = _judge(array, labels, config, ids, progress)
+        if verdicts.beliefs is not None:
+            beliefs = torch.as_tensor(verdicts.beliefs, dtype=torch.float32)
     trainer = Trainer(
         place_inputs(tensor, device if device is not None else torch.device("cpu")),
         torch.as_tensor(labels.codes),
@@ -137,7 +141,7 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     config, labels = prepared.config, prepared.labels
     if not bool(torch.isfinite(trained.z).all()):
         raise DivergedError("the network's outputs are no longer numbers after the last epoch")
-    if prepared.verdicts is not None:
+    if prepared.verdicts is not None and prepared.verdicts.beliefs is not None:
         trained = _settle(trained, prepared.verdicts, labels)
     closeness = measure_closeness(trained.z, trained.prototypes)
     audit, auto = prepared.verdicts, None

@@ -112,6 +112,17 @@ def test_weak_features_relabel_nothing() -> None:
     assert (table.proposed_label == table.given_label)[table.verdict == "uncertain"].all()
 
 
+@pytest.mark.parametrize("n_classes", [50, 200])
+def test_an_echo_of_the_own_label_is_no_signal(n_classes: int) -> None:
+    """Random labels in small tight groups, as frames of a film: more of the own label comes back there."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(200, 32))
+    z = centres[rng.integers(0, 200, 2000)] + 0.05 * rng.normal(size=(2000, 32))
+    audit = audit_embeddings(z, rng.integers(0, n_classes, 2000))
+    assert audit.summary.signal < 5
+    assert set(audit.verdicts.verdict) == {"uncertain"}
+
+
 def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
     with pytest.warns(DataWarning, match="no class signal|exact copies|at most 0"):
         table = clean_embeddings(np.ones((50, 3)), np.arange(50) % 2)
