@@ -102,6 +102,24 @@ def test_predict_from_the_run(cli, named: Path) -> None:  # type: ignore[no-unty
     assert not np.allclose(pd.read_parquet(named.parent / "p.parquet").ood_score, table.ood_score)
 
 
+def test_data_and_runs_are_never_replaced_by_what_is_made_of_them(cli, refuse, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([30, 30])
+    pd.DataFrame(z).assign(label=labels).to_csv(tmp_path / "t.csv", index=False)
+    assert cli("clean", "t.csv", "--out", "r", "--quiet").code == 0
+    refuse("predict r t.csv --out t.csv --overwrite", "t.csv: lies in t.csv, which is never written to")
+    for name in ("verdicts.parquet", "verdicts.csv"):
+        refuse(f"predict r t.csv --out r/{name} --overwrite", f"r/{name}: is a file of the run itself")
+    assert cli("predict", "r", "t.csv", "--quiet").code == 0
+    refuse("clean r/predictions/t.csv --out r --overwrite", "r: r/predictions/t.csv lies in it")
+    np.save(tmp_path / "r/predictions/y.npy", labels)
+    (tmp_path / "link.csv").symlink_to("r/predictions/t.csv")
+    refuse("train link.csv --out r --overwrite", "link.csv lies in it, and is never replaced")
+    refuse("clean t.csv --labels r/predictions/y.npy --out r --overwrite", "r/predictions/y.npy lies in it")
+    refuse(
+        "train t.csv --trusted r/predictions/t.csv --out r --overwrite", "r: r/predictions/t.csv lies in it"
+    )
+
+
 def test_json_stays_json_where_nothing_was_scored(cli) -> None:  # type: ignore[no-untyped-def]
     done = cli("demo", "--json", *QUICK, "--set", "audit.signal=1e9")
 

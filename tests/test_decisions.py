@@ -125,6 +125,15 @@ def test_two_reviews_of_one_run_at_once_are_refused(run: Path) -> None:
         pass
 
 
+def test_a_refused_review_leaves_the_file_of_the_open_one(run: Path) -> None:
+    """Which has nothing in it yet."""
+    with DecisionLog(run) as log:
+        with pytest.raises(InputError, match="another review"):
+            DecisionLog(run)
+        log.add(make(1))
+    assert read_decisions(run / "decisions.jsonl") == [make(1)]
+
+
 def test_what_was_added_is_there_after_a_kill(run: Path) -> None:
     code = (
         "import os, sys, pathlib, graphclean.decisions as d\n"

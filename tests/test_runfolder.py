@@ -90,6 +90,27 @@ def test_other_files_are_never_replaced(tmp_path: Path) -> None:
         make_run(tmp_path / "file" / "below", "x")
 
 
+def test_what_is_no_part_of_a_run_is_not_replaced_with_it(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("config.json", "env.json"):
+        (project / name).write_text("{}")
+    (project / "thesis.txt").write_text("x")
+    with pytest.raises(InputError, match="not a run"):
+        make_run(project, "x", overwrite=True)
+    make_run(tmp_path / "run", "first")
+    for name in ("report.html", "cleaned.csv", ".verdicts.csv.0123abcd", ".DS_Store"):
+        (tmp_path / "run" / name).write_text("x")
+    make_run(tmp_path / "run", "second", overwrite=True)
+    assert not (tmp_path / "run" / "report.html").exists()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        InputError, match=r"holds notes\.txt, which is no part of a run and which --overwrite would"
+    ):
+        make_run(tmp_path / "run", "third", overwrite=True)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
 def test_runs_that_are_not_readable(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such run folder"):
         read_config(tmp_path / "none")

@@ -156,7 +156,7 @@ class DecisionLog:
             # What was torn in writing would spoil the line after it.
             self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
         except BaseException:
-            self.close()
+            self._file.close()  # it may be another review's, empty or not
             raise
 
     def add(self, decision: Decision) -> None:

@@ -27,9 +27,8 @@ from .data.photo_tables import find_parts, read_parquet_photos, read_photo_table
 from .data.resize import to_array
 from .embed import Batch, embed_batches, load_embedder, read_batches
 from .errors import InputError
-from .runfolder import read_tensors, write_tensors
+from .runfolder import CACHE, read_tensors, write_tensors
 
-CACHE = "embeddings.safetensors"
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 PIECE = 1024
 """Photos of which the inputs are in memory at a time, where not all have to be."""

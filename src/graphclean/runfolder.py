@@ -41,6 +41,23 @@ DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
 SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
+CACHE = "embeddings.safetensors"
+"""Of photos."""
+CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
+"""Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
+REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
+CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
+OWN_FILES = frozenset(
+    (
+        *("config.json", "env.json", "verdicts.csv", "unreadable.csv", VERDICTS, SUMMARY, SCORES, METRICS),
+        *(MODEL, PROTOTYPES, POINTS, CACHE, CHECKPOINT, DIGITS, DECISIONS),
+    )
+)
+"""What a run is made of."""
+KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
+"""And what is made from it, and put beside it, by us or by who shows the folder."""
+DRAFTS = ".*.????????"
+"""How `replaced` names what it has not finished."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *("label_quality", "ood_score", "selected", "neighbours"),
@@ -65,7 +82,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out}: there is a file of that name; choose another folder with --out")
     if not any(out.iterdir()):
         return
-    if not (out / "config.json").is_file() or not (out / "env.json").is_file():
+    if not _is_run(out):
         raise InputError(f"{out}: the folder holds files that are not a run; choose another with --out")
     with in_use(out):
         pass
@@ -85,6 +102,31 @@ def check_target(out: Path, *, overwrite: bool) -> None:
             f"{out}: the folder holds the decisions of a review, which --overwrite would delete; use another "
             f"--out, or move {DECISIONS} away first (`graphclean review --merge` can bring it back)"
         )
+    drafts = set(out.glob(DRAFTS))
+    foreign = sorted(
+        path.name for path in out.iterdir() if path.name not in KNOWN_FILES and path not in drafts
+    )
+    if foreign:
+        raise InputError(
+            f"{out}: the folder holds {foreign[0]}, which is no part of a run and which --overwrite would "
+            "delete; move it away, or use another --out"
+        )
+
+
+def _is_run(out: Path) -> bool:
+    """Whether a folder holds a run, or what is left of one; a config.json may be anyone's."""
+    if not (out / "config.json").is_file() or not (out / "env.json").is_file():
+        return False
+    try:
+        return "graphclean" in read_json(out / "config.json")
+    except InputError:
+        return False
+
+
+def refuse_own(target: Path, run: Path) -> None:
+    """Refuse to replace what a run is made of by something made from it."""
+    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
+        raise InputError(f"{target}: is a file of the run itself; choose another --out")
 
 
 def lock(file: int, busy: str) -> None:
@@ -182,7 +224,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 def clear_drafts(folder: Path) -> None:
     """Remove what `replaced` leaves where a process is killed in the midst of it."""
-    for draft in folder.glob(".*.????????"):
+    for draft in folder.glob(DRAFTS):
         with suppress(OSError):
             draft.unlink()
 

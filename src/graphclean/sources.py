@@ -228,12 +228,17 @@ def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]
 
 
 def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
-    """Nothing is written to data, nor into its folder: the next run would find it there."""
+    """Nothing is written to data, nor into its folder, where the next run would find it, nor in its place."""
     real = Path(os.path.realpath(target))
     for source in sources:
+        if source is None:
+            continue
         place = locate(Path(str(source)))[0]
-        if source is not None and real.is_relative_to(os.path.realpath(place)):
+        data = Path(os.path.realpath(place))
+        if real.is_relative_to(data):
             raise InputError(f"{target}: lies in {place}, which is never written to; choose another --out")
+        if data.is_relative_to(real):
+            raise InputError(f"{target}: {place} lies in it, and is never replaced; choose another --out")
 
 
 def source_name(data: Path) -> str:

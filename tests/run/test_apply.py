@@ -321,10 +321,22 @@ def test_a_record_is_not_trusted(cli, photos: Path) -> None:  # type: ignore[no-
 def test_a_folder_that_became_the_source_is_not_touched(cli, refuse, photos: Path) -> None:  # type: ignore[no-untyped-def]
     here = photos.parent
     cli("apply", "run", "--copy", "--out", "clean", "--quiet")
-    rows = [(name, "cat", "dog", "relabel", 0.1, 0.1, True) for name in PLACED]
-    pd.DataFrame({"path": list(PLACED), "label": "cat"}).to_csv(here / "clean/list.csv", index=False)
-    make_run(here / "second", rows, data="clean/list.csv")
-    refuse("apply second --copy --out clean --overwrite", "the run was made from photos in it")
+    for folder, message in (("", "the run was made from photos in it"), ("clean/", "list.csv lies in it")):
+        names = [name if folder else f"clean/{name}" for name in PLACED]
+        pd.DataFrame({"path": names, "label": "cat"}).to_csv(here / f"{folder}list.csv", index=False)
+        rows = [(name, "cat", "dog", "relabel", 0.1, 0.1, True) for name in names]
+        make_run(here / f"by{len(folder)}", rows, data=f"{folder}list.csv")
+        refuse(f"apply by{len(folder)} --copy --out clean --overwrite", message)
+
+
+def test_a_manifest_that_was_edited_is_not_replaced(cli, refuse, photos: Path) -> None:  # type: ignore[no-untyped-def]
+    assert cli("apply", "run", "--copy", "--out", "clean", "--quiet").code == 0
+    manifest = photos.parent / "clean/cleaned.csv"
+    before = manifest.read_text()
+    manifest.write_text(before + "mine\n")
+    refuse("apply run --copy --out clean", "cleaned.csv: the file differs; use --overwrite to replace it")
+    assert cli("apply", "run", "--copy", "--out", "clean", "--overwrite").code == 0
+    assert manifest.read_text() == before
 
 
 @pytest.mark.usefixtures("photos")

@@ -15,6 +15,7 @@ from ..runfolder import (
     METRICS,
     POINTS,
     PROTOTYPES,
+    REPORT,
     SCORES,
     VERDICT_NAMES,
     read_config,
@@ -44,7 +45,6 @@ from .samples import (
 )
 from .words import MEANING, describe_things, sum_up, train_again
 
-REPORT = "report.html"
 MOST_BYTES = 23_000_000
 """Of the table and the pictures, so that the whole page stays under 25 MB."""
 MOST_PICTURES = 3000

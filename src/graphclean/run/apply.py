@@ -16,9 +16,9 @@ from ..decisions import Decision, read_decided
 from ..errors import InputError
 from ..photos import find_photos
 from ..runfolder import (
-    VERDICTS,
     read_config,
     read_verdicts,
+    refuse_own,
     replaced,
     require_finished,
     safe_csv,
@@ -28,8 +28,6 @@ from .placing import Form, place_files, plan_files
 from .retabling import write_cleaned
 
 ACTIONS = ("kept", "relabelled", "removed")
-OWN_FILES = (VERDICTS, "verdicts.csv", "unreadable.csv")
-"""Tables of a run folder that must not be replaced."""
 
 
 @dataclass(frozen=True)
@@ -182,15 +180,10 @@ def _score(name: str, value: float) -> str:
     return "" if pd.isna(value) else f" ({name} {value:.2f})"
 
 
-def _refuse_own(target: Path, run: Path) -> None:
-    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
-        raise InputError(f"{target}: is a file of the run itself; choose another --out")
-
-
 def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
     if target.suffix.lower() not in (".csv", ".parquet") or target.is_dir():
         raise InputError(f"{target}: the manifest is a .csv or .parquet; for a folder add --link or --copy")
-    _refuse_own(target, run)
+    refuse_own(target, run)
     content = _render(table, target.suffix.lower())
     try:
         there = target.read_bytes() if target.exists() else None
@@ -235,7 +228,7 @@ def _copy_table(
     target = out if out is not None else run / "cleaned.parquet"
     places = [path, *(source.get(name) for name in ("data", "trusted"))]
     refuse_sources(target, places)
-    _refuse_own(target, run)
+    refuse_own(target, run)
     images = find_photos(path, recorded_names(source))
     assert isinstance(images, ImageTable)
     changed = write_cleaned(images, table, target, dry_run=dry_run, overwrite=overwrite, progress=progress)

@@ -14,15 +14,13 @@ from ..data.arrays import Pixels
 from ..data.digits import noisy_digits
 from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc, score_open_set
-from ..runfolder import SCORES, check_target, replaced, write_json
+from ..runfolder import DIGITS, SCORES, check_target, replaced, write_json
 from ..sources import Source
 from ..training import fit
 from .route import Route
 from .training import SECTIONS, TrainingRun, train_source
 from .watcher import Watcher
 
-DIGITS = "digits.npz"
-"""The noisy digits, in the run folder: the report shows them, and `graphclean train` takes them too."""
 TRAINING = 1200
 """Digits to train on; the others are the test set."""
 PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off", "learn.predict_by=classifier")

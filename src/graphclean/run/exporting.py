@@ -9,7 +9,7 @@ from .._version import __version__
 from ..audit import Predictor
 from ..errors import InputError
 from ..export import OUTPUTS, Agreement, Served, check, input_name, require_onnx, to_onnx
-from ..runfolder import read_config, replaced
+from ..runfolder import EXPORTED, read_config, replaced
 from ..sources import recorded_pixels
 from ..trained import TrainedModel
 from .prediction import load_predictor
@@ -48,7 +48,7 @@ def export(
     `say` is told when all is in order and the work begins.
     """
     require_onnx()
-    target = out if out is not None else run / "model.onnx"
+    target = out if out is not None else run / EXPORTED
     described = read_config(run).get("source", {})
     model = load_predictor(run)
     _check_target(target, overwrite=overwrite)

@@ -123,6 +123,10 @@ def place_files(
     stale = [out / name for name in before["files"] if name not in files and os.path.lexists(out / name)]
     wrong = {name: path for name, path in files.items() if not _is_placed(out / name, path, form)}
     same = _holds(out / MANIFEST, manifest)
+    if not same and not overwrite and os.path.lexists(out / MANIFEST):
+        raise InputError(
+            f"{out / MANIFEST}: the file differs; use --overwrite to replace it, or another --out"
+        )
     if not dry_run and (before != record or stale or wrong or not same):
         _refuse_links(out, {*files, *before["files"]})
         try:

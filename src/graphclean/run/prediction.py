@@ -16,14 +16,16 @@ from ..data.files import Names
 from ..errors import InputError
 from ..runfolder import (
     MODEL,
+    PREDICTIONS,
     PROTOTYPES,
     read_config,
     read_tensors,
+    refuse_own,
     replaced,
     require_finished,
     safe_csv,
 )
-from ..sources import source_name, stream_like
+from ..sources import refuse_sources, source_name, stream_like
 from ..trained import TrainedModel, load_trained
 from .device import choose_device
 
@@ -45,9 +47,11 @@ def predict(
     described = read_config(run).get("source", {})
     if isinstance(model, TrainedModel) and detector is not None:
         raise InputError(f"{run}: --detector is for runs of `clean`; a trained run has a detector of its own")
-    target = out if out is not None else run / "predictions" / f"{source_name(data)}.csv"
+    target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
+    refuse_own(target, run)
+    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "trusted"))])
     if target.exists() and not overwrite:
         raise InputError(f"{target}: the file exists; use --overwrite to replace it, or another --out")
 

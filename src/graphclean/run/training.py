@@ -18,6 +18,7 @@ from ..learn import EpochReport
 from ..learn.networks import require_network, takes_features
 from ..photos import Cropping, Reading
 from ..runfolder import (
+    CHECKPOINT,
     METRICS,
     check_target,
     clear_drafts,
@@ -43,7 +44,6 @@ from .trusted import Trusted, read_trusted, trusted_accuracy
 from .watcher import Metrics, Watcher
 
 SECTIONS = ("audit", "graph", "learn", "ood")
-CHECKPOINT = "checkpoint"
 LARGE_NETWORK = "preact-resnet18"
 
 
