@@ -52,6 +52,9 @@ def test_truth_values_are_no_numbers() -> None:
         ("learn.tau_inst=0", "tau_inst must be above 0"),
         ("learn.seed=4294967296", "seed must be from 0 to 4,294,967,295"),
         ("graph.alpha=1", "alpha must be at least 0 and less than 1"),
+        ("graph.gamma=-1", "gamma must be above 0"),
+        ("graph.tolerance=0", "tolerance must be between 0 and 1"),
+        ("audit.strength=7", "strength must be from 0 to 1"),
     ],
 )
 def test_refused(assignment: str, message: str) -> None:

@@ -94,7 +94,6 @@ def write_run(
         "scores": {"accuracy": 0.8918} | made | (scores or {}),
         "cleaning": cleaning(49_302, 1_367, 6_175, 0.92108),
         "epochs": [epoch(i, epochs, dev=split == "dev", ood=ood, rng=rng) for i in range(1, epochs + 1)],
-        "map": None,
     } | changes
     path = results / (cell.replace("/", "--") + ("--dev" if split == "dev" else "")) / method / f"{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -99,6 +99,7 @@ def test_another_preset_and_another_name() -> None:
         ({"without": ["geometrie"]}, "--without geometrie: no such part; did you mean geometry?"),
         ({"settings": ["learn.seed=3"]}, "named with --seeds"),
         ({"settings": ["audit.k=3"]}, "no such setting"),
+        ({"settings": ["learn.labels_from=features"]}, "takes embeddings; the cells are of images"),
         ({"preset": "cifar"}, "no preset cifar"),
         ({"name": "../mine"}, "can't be the name of a folder"),
         ({"name": ".mine"}, "can't be the name of a folder"),

@@ -43,3 +43,27 @@ def test_nothing_to_find_is_not_scored() -> None:
     assert math.isnan(scores.mislabel_f1)
     assert math.isnan(scores.issue_f1)
     assert math.isnan(scores.ood_auroc)
+
+
+def test_rows_without_label_score_or_image_are_no_cases() -> None:
+    columns = ["given_label", "proposed_label", "verdict", "label_quality", "ood_score"]
+    rows = [
+        ("a", "a", "keep", 0.9, 0.0),
+        ("a", "b", "relabel", 0.1, 0.1),
+        ("b", "b", "keep", 0.8, 0.2),
+        ("a", "a", "ood", 0.3, 0.9),
+    ]
+    truth, ood = ["a", "b", "a", ""], [False, False, False, True]
+    more = [
+        (None, "b", "unlabelled", math.nan, 0.1),
+        (None, "a", "unlabelled", math.nan, 0.95),
+        ("a", "a", "unreadable", math.nan, math.nan),
+    ]
+    plain = score_verdicts(pd.DataFrame(rows, columns=columns), truth, ood)
+    table = pd.DataFrame(rows + more, columns=columns)
+    scores = score_verdicts(table, [*truth, "b", "a", "b"], [*ood, False, False, False])
+    assert (scores.mislabel_f1, scores.issue_f1, scores.three_way_f1) == (
+        plain.mislabel_f1, plain.issue_f1, plain.three_way_f1,
+    )  # fmt: skip
+    assert scores.labels_right == pytest.approx(4 / 5)  # also of those that had none
+    assert scores.ood_auroc == pytest.approx(4 / 5)

@@ -27,6 +27,7 @@ from graphclean.learn import (
     Trainer,
     engine,
 )
+from graphclean.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from graphclean.learn.views import scale
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -252,6 +253,30 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: 
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
     assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+def test_a_checkpoint_of_the_same_place_does_not_cost_the_previous_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a resumed run that is stopped before its first step."""
+    saved = Checkpoint({"a": torch.zeros(1)}, {"epoch": 3, "config": {}})
+    save_checkpoint(tmp_path, saved)
+    later = dataclasses.replace(saved, tensors={"a": torch.ones(1)})
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.rename", fail)
+        with pytest.raises(InputError, match="Input/output error; the previous one is intact"):
+            save_checkpoint(tmp_path, later)
+    for checkpoint in (saved, later, saved):
+        save_checkpoint(tmp_path, checkpoint)
+        found = load_checkpoint(tmp_path, {})
+        assert found is not None
+        assert torch.equal(found.tensors["a"], checkpoint.tensors["a"])
+        assert len(list(tmp_path.iterdir())) == 1
+    assert "epoch-00003" < "epoch-00003-again" < "epoch-00003-step-000001" < "epoch-00004"
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:

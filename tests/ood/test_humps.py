@@ -106,3 +106,9 @@ def test_without_strangers_next_to_nothing_is_rejected() -> None:
     assert (result.audit.verdicts["verdict"] == "ood").mean() < 0.005
     new = result.model.predict(digits.images[test])
     assert (new["verdict"] == "ood").mean() < 0.05
+
+
+def test_equal_values_have_no_humps() -> None:
+    """Their mean may be rounded to more than any of them."""
+    for n in range(3, 60):
+        assert ood_by_humps(np.full(n, 0.1)) is None

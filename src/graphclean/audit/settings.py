@@ -37,5 +37,7 @@ class AuditSettings:
             raise ValueError("certainty must be from 0.5 to under 1")
         if not 0 < self.eta < 1:
             raise ValueError("eta must be between 0 and 1")
+        if not 0 <= self.strength <= 1:
+            raise ValueError("strength must be from 0 to 1")
         if not self.signal >= 0:
             raise ValueError("signal must be a number of at least 0")

@@ -128,6 +128,8 @@ def make_method(
     chosen = preset if preset is not None else cell.preset
     start = load_preset(chosen)
     config = apply_settings(start, [*settings, *(WITHOUT[part] for part in without)], sections=SECTIONS)
+    if config.learn.labels_from == "features":
+        raise InputError("learn.labels_from=features takes embeddings; the cells are of images")
     differing = differing_settings(config, start)
     changes = tuple(sorted(f"{key}={_show(value)}" for key, value in differing.items()))
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}

@@ -150,7 +150,6 @@ def run_job(
             "epoch_seconds": statistics.median(steady) if steady else None,
             "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
             "epochs": epochs,
-            "map": None,
         }
         write_result(path, result, arrays)
         if not keep:

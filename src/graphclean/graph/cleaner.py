@@ -52,6 +52,10 @@ class GraphSettings:
             raise ValueError("k must be at least 1")
         if not 0 <= self.eta <= 1:
             raise ValueError("eta must be from 0 to 1")
+        if not self.gamma > 0:
+            raise ValueError("gamma must be above 0")
+        if not 0 < self.tolerance < 1:
+            raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1")

@@ -29,10 +29,13 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write `folder/epoch-NNNNN`, then drop older ones; a crash at any point leaves the previous one whole.
 
-    One from the middle of an epoch, with a `step` among its facts, has that in its name too.
+    One from the middle of an epoch, with a `step` among its facts, has that in its name too; one of the same
+    place as the previous has another name, which sorts after it.
     """
     facts = checkpoint.facts
     name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
+    if (folder / name).exists():
+        name += "-again"
     draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
     try:
         draft.mkdir(parents=True)
@@ -41,7 +44,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         (draft / FACTS).write_text(json.dumps(facts, indent=1))
         for part in draft.iterdir():
             _sync(part)
-        shutil.rmtree(folder / name, ignore_errors=True)
         os.rename(draft, folder / name)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)

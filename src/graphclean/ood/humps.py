@@ -21,6 +21,8 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
     evenly with s.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
+    if s[0] == s[-1]:
+        return None
     border = s.mean()
     for _ in range(100):
         low, high = s[s < border], s[s >= border]
