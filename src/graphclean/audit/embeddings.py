@@ -17,7 +17,7 @@ from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_classes
-from .label_model import Array, LabelModel, class_signal, fit_label_model
+from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes
 from .panel import FittedPanel, consult_panel
 from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
@@ -128,37 +128,19 @@ def audit_embeddings(
         candidates = _knn_graphs(neighbours, settings, tell)
     near = Neighbours(*(part[:, :NEIGHBOURS] for part in neighbours)) if neighbours is not None else None
     heard, model, tried = _choose_graph(candidates, copies, encoded)
-    signal, posterior, panel, decision = 0.0, None, None, undecided(encoded.codes)
-    if heard is not None and model is not None:
-        evidence = _by_sample(heard, copies)
-        signal = class_signal(evidence, encoded.codes)
-        if signal >= settings.signal:
-            signal -= _echo(heard, copies, encoded)
-        if signal >= settings.signal:
-            posterior = model.posterior(evidence, encoded.codes)
-            other = (
-                _ood_by_closeness(closeness, posterior.ood > 0.5, notes) if closeness is not None else None
-            )
-            if other is not None:
-                posterior = model.posterior(evidence, encoded.codes, other)
-            if near is not None and settings.judges == "panel":
-                posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
-            decision = decide(posterior, encoded.codes, settings.certainty)
-            sure = proposal_strength(decision, posterior)
-            if sure < settings.strength:
-                decision = withhold_relabels(decision, encoded.codes)
-                notes.append(
-                    "the features are too weak to relabel by: of 100 proposals about "
-                    f"{round(100 * sure)} would be right, {round(100 * settings.strength)} are needed; "
-                    "nothing was relabelled"
-                )
+    signal = _measure_signal(heard, copies, encoded, settings.signal) if heard is not None else 0.0
+    posterior, panel, decision = None, None, undecided(encoded.codes)
     selected, predictor = np.zeros(n, dtype=bool), None
-    if heard is None or posterior is None:
+    if heard is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbours agree with labels {signal:.1f} standard errors "
             f"beyond chance, {settings.signal:g} are needed; nothing was relabelled"
         )
     else:
+        posterior = _hear_out(heard, model, copies, encoded, closeness, notes)
+        if near is not None and settings.judges == "panel":
+            posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
+        decision = _decide(posterior, encoded, settings, notes)
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(heard, by_node, decision, copies, settings.eta)
         if near is not None:
@@ -249,6 +231,12 @@ def _choose_graph(
     return *best, tried
 
 
+def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:
+    """How far neighbours agree with the given labels beyond chance, and beyond an echo where that decides."""
+    signal = class_signal(_by_sample(heard, copies), labels.codes)
+    return signal if signal < needed else signal - _echo(heard, copies, labels)
+
+
 def _echo(heard: Heard, copies: Copies, labels: Labels) -> float:
     """The class signal of shuffled labels, which should be none.
 
@@ -263,6 +251,29 @@ def _echo(heard: Heard, copies: Copies, labels: Labels) -> float:
         shuffled = listen(heard.graph, copies.spread_labels(codes, len(labels.classes)), heard.k)
         found.append(class_signal(_by_sample(shuffled, copies), codes))
     return max(0.0, float(np.mean(found)))
+
+
+def _hear_out(
+    heard: Heard, model: LabelModel, copies: Copies, labels: Labels, closeness: Array | None, notes: list[str]
+) -> Posterior:
+    """What is likely of each sample by its neighbours, and by its closeness where that knows better."""
+    evidence = _by_sample(heard, copies)
+    posterior = model.posterior(evidence, labels.codes)
+    other = _ood_by_closeness(closeness, posterior.ood > 0.5, notes) if closeness is not None else None
+    return posterior if other is None else model.posterior(evidence, labels.codes, other)
+
+
+def _decide(posterior: Posterior, labels: Labels, settings: AuditSettings, notes: list[str]) -> Decision:
+    """Verdicts, without relabelling where too few proposals would be right."""
+    decision = decide(posterior, labels.codes, settings.certainty)
+    sure = proposal_strength(decision, posterior)
+    if sure >= settings.strength:
+        return decision
+    notes.append(
+        f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would be "
+        f"right, {round(100 * settings.strength)} are needed; nothing was relabelled"
+    )
+    return withhold_relabels(decision, labels.codes)
 
 
 def _ood_by_closeness(closeness: Array, far: npt.NDArray[np.bool_], notes: list[str]) -> Array | None:

@@ -22,7 +22,7 @@ class VerdictScores:
     ood_auroc: float
     """OOD against known, by `ood_score`, over the samples that have one."""
     three_way_f1: float
-    """Macro-F1 of the likeliest of keep, relabel and ood against clean, mislabelled and OOD, of the labelled."""
+    """Macro-F1 over the labelled: the likeliest of keep, relabel, ood against clean, mislabelled, OOD."""
 
 
 def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScores:
