@@ -34,7 +34,7 @@ RULES: dict[str, set[str]] = {
         *("ood", "photos", "runfolder", "sources", "trained", "training"),
     },
     "bench": {"audit", "config", "data", "evaluate", "graph", "learn", "ood", "plotting", "run", "runfolder"},
-    "report": {"decisions", "pictures", "plotting", "runfolder"},
+    "report": {"decisions", "photos", "pictures", "plotting", "runfolder", "sources"},
     "review": {"decisions", "pictures", "report"},
     "estimator": {"audit", "config", "data", "run", "runfolder", "sources", "trained", "training"},
     "progress": set(),

@@ -203,6 +203,12 @@ def recorded_names(described: dict[str, Any]) -> Names:
     return Names(**{name.name: described.get(name.name) for name in fields(Names)})
 
 
+def recorded_options(described: dict[str, Any]) -> dict[str, str]:
+    """What a run was told of its data besides where it lies, by option, as its config.json has it."""
+    names = ("labels", *(name.name for name in fields(Names)), "embedder", "trusted")
+    return {name: str(described[name]) for name in names if described.get(name) is not None}
+
+
 def find_data(described: dict[str, Any], data: Path | None) -> Path:
     """Where the data of a run lies: as told, or where the run found it."""
     path = data if data is not None else Path(str(described.get("data")))

@@ -82,6 +82,10 @@ def test_commands_say_where(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if command == "clean":
         assert cli(command, "photos", *options, "--out", "other").code == 0
         assert places[2:] == ["cuda"]
+    else:
+        (tmp_path / "run" / "embeddings.safetensors").unlink()
+        assert cli("train", "photos", "--out", "run", "--resume", "--quiet", "--device", "cpu").code == 0
+        assert places[2:] == ["cpu"]
 
 
 @pytest.mark.usefixtures("calls")

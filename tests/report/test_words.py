@@ -91,6 +91,12 @@ def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -
     again = train_again(Path("runs/x"), {"kind": "train", "source": source})
     assert again == "graphclean train 'my images.npz' --labels-key y --out runs/x --resume"
     assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
+    source = {"data": "photos", "labels": None, "embedder": "timm:resnet18", "trusted": "my own"}
+    again = train_again(Path("x"), {"kind": "train", "source": source})
+    assert again == "graphclean train photos --embedder timm:resnet18 --trusted 'my own' --out x --resume"
+    source = {"data": "photos", "labels": None, "embedder": "efficientnet-lite0"}
+    again = train_again(Path("x"), {"kind": "train", "source": source})
+    assert again == "graphclean train photos --out x --resume"
     (tmp_path / "digits.npz").touch()
     kept = train_again(tmp_path, {"kind": "train", "source": {"kind": "images", "data": "digits.npz"}})
     assert kept == f"graphclean train {tmp_path}/digits.npz --out {tmp_path} --resume"

@@ -1,6 +1,7 @@
 """`graphclean train` as a person uses it: what it writes, says, accepts and refuses."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from graphclean.data.digits import noisy_digits
 from graphclean.data.files import Names
 from graphclean.graph import Cleaned, GraphCleaner
 from graphclean.learn import DivergedError, Trainer
+from graphclean.report.words import train_again
 from graphclean.run import load_predictor
 from graphclean.run.stopping import one_line_errors
 from graphclean.sources import read_source
@@ -201,6 +203,38 @@ def test_a_trusted_set_is_watched_and_changes_nothing(cli, tmp_path: Path) -> No
     summary = json.loads((tmp_path / "both/summary.json").read_text())
     told = summary["training"]["trusted_accuracy"]
     assert told == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
+
+
+def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with np.load(save_digits(tmp_path)) as data, np.load(tmp_path / "new.npz") as new:
+        np.savez(tmp_path / "two.npz", a=data["images"], b=data["images"][::-1], y=data["labels"])
+        np.savez(tmp_path / "right.npz", a=new["images"], y=new["labels"])
+        np.savez(tmp_path / "y.npz", y=data["labels"], other=data["labels"][::-1])
+    np.save(tmp_path / "x.npy", np.load(tmp_path / "two.npz")["a"])
+    both = {
+        "keys": ["two.npz", "--images-key", "a", "--trusted", "right.npz"],
+        "labels": ["x.npy", "--labels", "y.npz", "--labels-key", "other"],
+    }
+    for out, arguments in both.items():
+        assert cli("train", *arguments, *TINY, "--out", out, "--quiet").code == 0
+        before, config = results(tmp_path / out), (tmp_path / out / "config.json").read_bytes()
+        printed = train_again(Path(out), json.loads(config))
+        assert printed is not None
+        for again in (shlex.split(printed)[1:], ["train", arguments[0], "--out", out, "--resume"]):
+            (tmp_path / out / "summary.json").unlink()
+            assert cli(*again, "--quiet").code == 0
+            assert results(tmp_path / out) == before
+            assert (tmp_path / out / "config.json").read_bytes() == config
+    assert results(tmp_path / "keys")["summary"]["training"]["trusted_accuracy"] is not None
+
+
+def test_a_table_of_features_goes_on_as_one(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([30] * 2)
+    table = pd.DataFrame(z[:, :3], columns=["x", "y", "z"]).assign(label=labels)  # as few as in a manifest
+    table.assign(path=[f"{row}.jpg" for row in range(len(z))]).to_csv(tmp_path / "t.csv", index=False)
+    short = ["--set", "learn.epochs=1", "--set", "learn.warmup=1", "--quiet"]
+    assert cli("train", "t.csv", "--embedder", "none", *short).code == 0
+    assert cli("train", "t.csv", "--resume", "--quiet").code == 0
 
 
 def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def]

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..photos import DEFAULT_EMBEDDER
 from ..runfolder import recorded_data
+from ..sources import recorded_options
 from .samples import Samples
 
 MEANING = {
@@ -16,9 +18,6 @@ MEANING = {
     "unlabelled": "Had no label",
     "unreadable": "No image",
 }
-
-READ_BY = ("labels", "features_key", "labels_key", "label_column", "id_column", "path_column")
-"""What else a run may have been told of its data."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,8 @@ def train_again(run: Path, config: dict[str, Any]) -> str | None:
 def _arguments(run: Path, config: dict[str, Any]) -> str:
     """The data of a run and how it was read, as typed in a shell."""
     source = config.get("source", {})
-    asked = [(f"--{name.replace('_', '-')}", source.get(name)) for name in READ_BY]
-    options = [word for option, value in asked if value is not None for word in (option, str(value))]
+    asked = recorded_options(source)
+    if asked.get("embedder") == DEFAULT_EMBEDDER:
+        del asked["embedder"]  # named, it would be more than a default: `train` chooses by it what to train
+    options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", value)]
     return shlex.join([str(recorded_data(run, source)), *options])

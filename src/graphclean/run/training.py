@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,15 @@ from ..runfolder import (
     write_env,
     write_lines,
 )
-from ..sources import Kind, Source, embedding, read_source, refuse_sources
+from ..sources import (
+    Kind,
+    Source,
+    embedding,
+    read_source,
+    recorded_names,
+    recorded_options,
+    refuse_sources,
+)
 from ..training import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from .audit import complete, describe_request, write_photos
 from .device import choose_device
@@ -77,11 +85,15 @@ def train(
     """Train on image arrays, embeddings or photos, and write the run folder `out`.
 
     With `resume` an unfinished run in `out` goes on from its checkpoint, with its own settings unless others
-    are given (which the checkpoint then refuses). Where there is no checkpoint yet, it starts anew.
+    are given (which the checkpoint then refuses), and with what it was told of its data. Where there is no
+    checkpoint yet, it starts anew.
     """
     watcher = watcher if watcher is not None else Watcher()
-    names = names if names is not None else Names()
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
+    earlier = (recorded or {}).get("source", {})
+    told = recorded_options(earlier)
+    names = _complete_names(names, told)
+    labels, trusted = _path_or(labels, told.get("labels")), _path_or(trusted, told.get("trusted"))
     refuse_sources(out, [data, labels, trusted])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
     if recorded is not None and not goes_on and not is_unfinished(out):
@@ -96,13 +108,14 @@ def train(
     if goes_on:
         device = _same_device(out, device)
     place = choose_device(device)
-    why = (recorded or {}).get("source", {}).get("route")
-    way = _Way(settings, embedder, place, base, Route(preset, why) if preset is not None else None)
+    route = Route(preset, earlier.get("route")) if preset is not None else None
+    usual = "none" if earlier.get("kind") == "features" else told.get("embedder")
+    way = _Way(settings, embedder, usual, place, base, route)
     source = read_source(
         data,
         names,
         labels=labels,
-        embedder=embedder,
+        embedder=embedder if embedder is not None else usual,
         choose=way.read_photos,
         images=True,
         cache=out,
@@ -208,6 +221,8 @@ class _Way:
 
     settings: Sequence[str]
     embedder: str | None
+    usual: str | None
+    """The embedder of the run that goes on, where no other is asked for."""
     device: torch.device
     base: Config
     route: Route | None
@@ -231,13 +246,23 @@ class _Way:
         """Photos as the network takes them; which one that is may depend on their number."""
         route, learn = self.settle("photos", count), self.config.learn
         if takes_features(learn.network):
-            return embedding(self.embedder, self.device)
+            return embedding(self.embedder if self.embedder is not None else self.usual, self.device)
         if self.embedder is not None:
             raise InputError(
                 f"--embedder {self.embedder} makes features of photos, but {learn.network} "
                 f"(preset {route.preset}) takes the photos themselves; leave one of them out"
             )
         return Cropping(learn.size)
+
+
+def _complete_names(given: Names | None, told: dict[str, str]) -> Names:
+    """Names as given, and for what was not, those of the run that goes on."""
+    named = asdict(given if given is not None else Names()).items()
+    return replace(recorded_names(told), **{name: value for name, value in named if value is not None})
+
+
+def _path_or(given: Path | None, told: str | None) -> Path | None:
+    return Path(told) if given is None and told is not None else given
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
