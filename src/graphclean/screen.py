@@ -169,8 +169,8 @@ def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> Non
 def show_export(exported: dict[str, Any]) -> None:
     """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
     console = open_console()
-    out, checked, given = escape(exported["out"]), exported["checked"], exported["input"]
-    console.print(f"Model: {out} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
+    out, checked, given = exported["out"], exported["checked"], exported["input"]
+    console.print(f"Model: {escape(out)} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
     rows = [("input", given["name"], given["expects"])]
     rows += [("output", name, meaning) for name, meaning in exported["outputs"].items()]
     for kind, name, meaning in rows:
@@ -180,9 +180,9 @@ def show_export(exported: dict[str, Any]) -> None:
         f"they differ by {checked['largest_difference']:.1g} at most.",
         soft_wrap=True,
     )
-    serve = f"python examples/serve.py {out} PHOTO …"
+    serve = f"python examples/serve.py {_argument(Path(out))} PHOTO …"
     if given["name"] == "features":
-        serve = f'onnxruntime.InferenceSession("{out}").run(None, {{"features": z}})'
+        serve = f"onnxruntime.InferenceSession({escape(repr(out))}).run(None, {{'features': z}})"
     console.print(f"Serve: {serve}", soft_wrap=True)
 
 
