@@ -134,6 +134,18 @@ def test_a_cleaned_folder(cli, photos: Path, form: str) -> None:  # type: ignore
     assert states(photos) == originals
 
 
+@pytest.mark.parametrize("form", ["link", "hardlink", "copy"])
+def test_a_linked_photo_keeps_its_own_name(cli, photos: Path, form: str) -> None:  # type: ignore[no-untyped-def]
+    (photos / "cat/mine.png").symlink_to(photos / "dog/3.png")
+    make_run(photos.parent / "run", [*ROWS, ("cat/mine.png", "cat", "cat", "keep", 0.9, 0.1, True)])
+    assert cli("apply", "run", f"--{form}", "--out", "clean", "--quiet").code == 0
+    placed = photos.parent / "clean/cat/mine.png"
+    assert placed.read_bytes() == (photos / "dog/3.png").read_bytes()
+    assert placed.is_symlink() == (form == "link")
+    assert placed.resolve() == (photos / "dog/3.png" if form == "link" else placed)
+    assert not (photos.parent / "clean/cat/3.png").exists()
+
+
 def test_other_verdicts_update_only_what_differs(cli, photos: Path) -> None:  # type: ignore[no-untyped-def]
     out = photos.parent / "clean"
     cli("apply", "run", "--copy", "--out", "clean", "--quiet")

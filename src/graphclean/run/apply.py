@@ -92,11 +92,12 @@ def apply(
     assert isinstance(images, ImageFiles)
     target = out if out is not None else run / "cleaned"
     refuse_sources(target, sources)
-    originals = _find_originals(images, path, table["id"].tolist())
+    photos = _find_files(images, path, table["id"].tolist())
+    originals = [None if photo is None else Path(os.path.realpath(photo)) for photo in photos]
     real = Path(os.path.realpath(target))
     if any(path is not None and path.is_relative_to(real) for path in originals):
         raise InputError(f"{target}: the run was made from photos in it; choose another --out")
-    plan = plan_files(table["label"].tolist(), originals, (table["action"] == "kept").tolist())
+    plan = plan_files(table["label"].tolist(), photos, (table["action"] == "kept").tolist())
     table["file"] = [_text(name) if name is not None else None for name in plan.names]
     manifest = _render(table, ".csv")
     files = dict(zip(plan.names, originals, strict=True))
@@ -235,11 +236,10 @@ def _copy_table(
     return Applied(target, table, changed)
 
 
-def _find_originals(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
-    """The photo behind each id, resolved; None where it has gone, or may not be opened."""
+def _find_files(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
+    """The photo of each id, which may be a link; None where it has gone, or may not be opened."""
     place = match_photos(images, ids, path)
-    found = [images.paths[place[row]] if row in place else None for row in range(len(ids))]
-    return [None if photo is None else Path(os.path.realpath(photo)) for photo in found]
+    return [images.paths[place[row]] if row in place else None for row in range(len(ids))]
 
 
 def _lost_notes(table: pd.DataFrame) -> list[str]:

@@ -52,7 +52,7 @@ class _Taken:
         return name
 
 
-def plan_files(labels: Sequence[Any], originals: Sequence[Path | None], first: Sequence[bool]) -> Plan:
+def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequence[bool]) -> Plan:
     """A place for every photo that has a label; where two would have one name, `first` ones keep theirs."""
     texts = [None if pd.isna(label) else str(label) for label in labels]
     folders = name_folders({text for text in texts if text is not None})
@@ -60,10 +60,10 @@ def plan_files(labels: Sequence[Any], originals: Sequence[Path | None], first: S
     names: list[str | None] = [None] * len(texts)
     leads = list(first)
     for row in sorted(range(len(texts)), key=lambda row: not leads[row]):
-        text, original = texts[row], originals[row]
-        if text is not None and original is not None:
+        text, photo = texts[row], photos[row]
+        if text is not None and photo is not None:
             folder = folders[text]
-            names[row] = f"{folder}/{taken[folder].choose(original.stem, original.suffix)}"
+            names[row] = f"{folder}/{taken[folder].choose(photo.stem, photo.suffix)}"
     renamed = [f"{label} as {folder}" for label, folder in folders.items() if label != folder]
     notes = []
     if renamed:
