@@ -39,6 +39,10 @@ def test_truth_values_are_no_numbers() -> None:
     [
         ("audit.certanty=0.7", "--set audit.certanty: no such setting; did you mean audit.certainty?"),
         ("certainty=0.7", "did you mean audit.certainty?"),
+        ("audit.cert=0.7", "did you mean audit.certainty?"),
+        ("lr=0.1", "did you mean learn.lr?"),
+        ("learning_rate=0.1", "no such setting; there are audit.k"),
+        ("=0.1", "no such setting; there are audit.k"),
         ("zzz=1", "no such setting; there are audit.k, audit.neighbours"),
         ("audit.certainty", "write it as section.name=value"),
         ("audit.certainty=high", "--set audit.certainty: 'high' is not a number"),
@@ -87,6 +91,8 @@ def test_presets_load_and_say_why() -> None:
 def test_unknown_presets_and_settings_of_other_sections_are_refused() -> None:
     with pytest.raises(InputError, match="no preset cifar10-lon; did you mean cifar10-lond"):
         load_preset("cifar10-lon")
+    with pytest.raises(InputError, match="no preset nope; there are cifar10-asym, "):
+        load_preset("nope")
     with pytest.raises(InputError, match="no such setting"):
         apply_settings(Config(), ["learn.lr=0.1"], sections=("audit",))
     with pytest.raises(InputError, match="'maybe' is not true or false"):

@@ -3,11 +3,18 @@
 import difflib
 from collections.abc import Iterable
 
+NEAR = 0.66
+"""How alike two names have to be, of 1, for one to be a slip of the other."""
+
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """For a message about an unknown name: the nearest right one, or all there are."""
+    """For a message about an unknown name: the nearest right one, or all there are.
+
+    Names that begin with it go first, as whole or after the dot: `cert` for `audit.certainty`.
+    """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    begun = [other for other in names if name and f".{name}" in f".{other}"]
+    close = difflib.get_close_matches(name, begun or names, n=1, cutoff=0 if begun else NEAR)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
 
 
