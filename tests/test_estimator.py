@@ -245,7 +245,8 @@ def test_pipelines_cross_validation_and_searches(blobs) -> None:  # type: ignore
 def test_a_run_folder_holds_all_and_the_cli_reads_it(fitted, blobs, cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     X = blobs[0]
     fitted.save(tmp_path / "run")
-    with pytest.raises(InputError, match="holds another run"):
+    again = "holds another run; use overwrite=True to replace it, or another folder$"
+    with pytest.raises(InputError, match=again):
         fitted.save(tmp_path / "run")
     fitted.save(tmp_path / "run", overwrite=True)
     again = NoisyGraphClassifier.load(tmp_path / "run")
@@ -281,6 +282,9 @@ def test_images_learn_as_on_the_command_line(cli, tmp_path: Path) -> None:  # ty
     model.save(tmp_path / "mine")
     shas = [json.loads((tmp_path / name / "env.json").read_text())["data_sha256"] for name in ("run", "mine")]
     assert shas[0] == shas[1]
+    told = cli("report", "mine").err
+    assert "Pictures are not shown. mine: its images were given in Python" in told
+    assert cli("report", "mine", "--data", "digits.npz").err == ""
     for other in (new[:, 0], np.moveaxis(new, 1, 3)):  # grey without a channel, and channels last
         np.testing.assert_array_equal(model.predict(other), model.predict(new))
 
@@ -326,6 +330,23 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
     assert states(tmp_path) == {}
     with pytest.warns(DataWarning, match="k is at most 23"):
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
+
+
+def test_messages_name_arguments(fitted, blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "file").touch()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").touch()
+    with pytest.raises(InputError, match=r"there is a file of that name; choose another folder$"):
+        fitted.save(tmp_path / "file")
+    with pytest.raises(InputError, match=r"holds files that are not a run; choose another$"):
+        fitted.save(tmp_path / "mine", overwrite=True)
+    fitted.save(tmp_path / "run")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = '^device="cuda": this machine has no CUDA device that torch can use; try device="cpu"$'
+    with pytest.raises(InputError, match=message):
+        NoisyGraphClassifier(device="cuda").fit(*blobs)
+    with pytest.raises(InputError, match=message):
+        NoisyGraphClassifier.load(tmp_path / "run", device="cuda")
 
 
 def test_runs_that_are_damaged_newer_or_of_another_kind(fitted, cli, tmp_path: Path, blobs) -> None:  # type: ignore[no-untyped-def]

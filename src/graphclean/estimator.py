@@ -1,7 +1,9 @@
 """`NoisyGraphClassifier`: training, verdicts and prediction in scikit-learn's terms."""
 
 import copy
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +41,7 @@ from .runfolder import (
     write_env,
     write_lines,
 )
-from .sources import Source, recorded_pixels
+from .sources import IN_PYTHON, Source, recorded_pixels
 from .trained import Predictions, TrainedModel
 from .training import epoch_metrics, finish, prepare
 
@@ -57,6 +59,11 @@ OOD = "OOD"
 CLASS_TYPES = {"bool": bool, "float": float}
 """Of classes that a run folder has as whole numbers."""
 OF_FEATURES = ("n_features_in_", "feature_names_in_")
+ARGUMENTS = (
+    *((r"--overwrite", "overwrite=True"), (r"--device (\w+)", r'device="\1"')),
+    *((r" with --out", ""), (r"--out", "folder")),
+)
+"""Options of the command line, and what takes their place in Python."""
 
 
 class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -125,7 +132,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             name = type(self).__name__
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
         source = self._read(X)
-        place = choose_device(self.device)
+        with _as_arguments():
+            place = choose_device(self.device)
         count, network = len(source.inputs), (self.settings or {}).get("learn.network")
         route = (
             Route(self.preset)
@@ -144,7 +152,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
-        self._source = {"data": "arrays in Python", "labels": None, **source.describe()}
+        self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
         self._source["class_type"] = type(classes.tolist()[0]).__name__
         self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
         self._pixels = source.pixels
@@ -176,7 +184,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def save(self, run: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder, as `graphclean train` does; `load` and every `graphclean` command read it."""
         check_is_fitted(self, "model_")
-        with new_run(Path(run), overwrite=overwrite) as folder:
+        with _as_arguments(), new_run(Path(run), overwrite=overwrite) as folder:
             write_env(folder, self._fingerprint, self.summary_["training"]["device"])
             write_lines(folder / METRICS, self.history_)
             preset = self.summary_["training"]["preset"]
@@ -201,7 +209,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 f"{run}: a run of `{recorded.get('kind')}` holds no classifier; make one with "
                 "`graphclean train`"
             )
-        model = load_predictor(run, device)
+        with _as_arguments():
+            model = load_predictor(run, device)
         assert isinstance(model, TrainedModel)
         preset = recorded.get("preset")
         config = recorded_settings(recorded.get("settings", {}), str(run / "config.json"))
@@ -265,6 +274,18 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(f"the classifier was trained on {ours}, and these are {theirs}")
         found = self.model_.score(inputs)
         return self.classes_[found.classes], found
+
+
+@contextmanager
+def _as_arguments() -> Iterator[None]:
+    """Messages that name options of the command line name arguments instead."""
+    try:
+        yield
+    except InputError as error:
+        message = str(error)
+        for option, argument in ARGUMENTS:
+            message = re.sub(option, argument, message)
+        raise InputError(message) from error.__cause__
 
 
 def _are_images(X: Any) -> bool:

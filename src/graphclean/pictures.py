@@ -19,7 +19,7 @@ from .data.images import Encoded, ImageFiles, ImageSet, UnreadableImage, open_im
 from .errors import InputError
 from .photos import find_photos
 from .runfolder import read_env, recorded_data
-from .sources import find_data, match_photos, read_source, recorded_names
+from .sources import IN_PYTHON, find_data, match_photos, read_source, recorded_names
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo."""
@@ -80,6 +80,11 @@ def find_pictures(run: Path, source: dict[str, Any], ids: list[str], data: Path 
     """
     if source.get("kind") not in ("photos", "images"):
         raise InputError(f"{run}: made from embeddings, which have no pictures")
+    if data is None and source.get("data") == IN_PYTHON:
+        raise InputError(
+            f"{run}: its images were given in Python, and are not kept with the run; --data names a file "
+            "that holds them, if there is one"
+        )
     recorded, names = recorded_data(run, source), recorded_names(source)
     if data is None and names_hub(recorded):
         raise InputError(f"{recorded}: not loaded again unasked; --data {recorded} asks for it")

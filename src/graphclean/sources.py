@@ -32,6 +32,8 @@ from .photos import (
 
 Kind = Literal["features", "images", "photos"]
 TABLES = (".csv", ".tsv", ".parquet")
+IN_PYTHON = "arrays in Python"
+"""In config.json, in place of a path."""
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -
     again = train_again(Path("runs/x"), {"kind": "train", "source": source})
     assert again == "graphclean train 'my images.npz' --labels-key y --out runs/x --resume"
     assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
+    in_python = {"data": "arrays in Python", "labels": None, "kind": "features"}
+    assert train_again(Path("runs/x"), {"kind": "train", "source": in_python}) is None
     source = {"data": "photos", "labels": None, "embedder": "timm:resnet18", "trusted": "my own"}
     again = train_again(Path("x"), {"kind": "train", "source": source})
     assert again == "graphclean train photos --embedder timm:resnet18 --trusted 'my own' --out x --resume"

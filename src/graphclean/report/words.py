@@ -7,7 +7,7 @@ from typing import Any
 
 from ..photos import DEFAULT_EMBEDDER
 from ..runfolder import recorded_data
-from ..sources import recorded_options
+from ..sources import IN_PYTHON, recorded_options
 from .samples import Samples
 
 MEANING = {
@@ -137,8 +137,8 @@ def _steps(
 
 
 def train_again(run: Path, config: dict[str, Any]) -> str | None:
-    """The command that goes on with a run of `train`; None for other runs."""
-    if config.get("kind") != "train":
+    """The command that goes on with a run of `train`; None for other runs, and those made in Python."""
+    if config.get("kind") != "train" or config.get("source", {}).get("data") == IN_PYTHON:
         return None
     return f"graphclean train {_arguments(run, config)} --out {shlex.quote(str(run))} --resume"
 
