@@ -58,10 +58,13 @@ def test_labels_of_another_length_are_refused() -> None:
 
 def test_bad_rows_are_counted_and_three_are_named() -> None:
     z = np.ones((9, 2))
-    z[[1, 3, 5, 7], 0] = np.nan, np.inf, -np.inf, 1e39
+    z[[1, 3, 5, 7, 8], 0] = np.nan, np.inf, -np.inf, np.nan, 1e39
     with pytest.raises(
         InputError, match=r"NaN or infinite values in 4 rows of 9 \(counted from 0: 1, 3, 5, …\)"
     ):
+        check_embeddings(z)
+    z[[1, 3, 5, 7], 0] = 1, 1, -1e300, 1
+    with pytest.raises(InputError, match=r"beyond the range of float32, .* in 2 rows of 9 .*: 5, 8\)"):
         check_embeddings(z)
     z = np.ones((5, 2))
     z[2] = 0

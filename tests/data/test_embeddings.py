@@ -37,6 +37,13 @@ def test_npz_by_kind_and_by_name(tmp_path: Path) -> None:
         read_embeddings(many, names=Names(features_key="zz"))
 
 
+def test_one_column_is_said_at_once(tmp_path: Path) -> None:
+    path = save(tmp_path / "one.npz", features=Z[:, :1], labels=np.array(Y))
+    for names in (Names(), Names(features_key="features"), Names(labels_key="labels")):
+        with pytest.raises(InputError, match=r"one\.npz: the embeddings have one column; .* at least two"):
+            read_embeddings(path, names=names)
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".txt", ".csv", ".tsv", ".parquet", ".npz"])
 def test_npy_with_labels_of_every_kind(tmp_path: Path, suffix: str) -> None:
     np.save(tmp_path / "z.npy", Z)

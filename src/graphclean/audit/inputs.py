@@ -52,11 +52,14 @@ def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -
         raise InputError(f"{what} have one column; directions are compared, so at least two are needed")
     # The range of float32 is what counts from here on: 1e39 is as unusable as inf.
     with np.errstate(over="ignore"):
-        array = array.astype(np.float32)
-    _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values")
+        floats = array.astype(np.float32)
+    unusable = ~np.isfinite(floats).all(axis=1)
+    if unusable.any():
+        _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values")
+        _refuse_rows(unusable, f"{what} have values beyond the range of float32, which ends at 3.4e38,")
     if not zeros:
-        _refuse_rows(~array.any(1), f"{what} are all zero")
-    return array
+        _refuse_rows(~floats.any(1), f"{what} are all zero")
+    return floats
 
 
 def _refuse_rows(bad: Any, problem: str) -> None:

@@ -82,9 +82,12 @@ def read_embeddings(
     return found
 
 
+def _is_table(array: Numbers) -> bool:
+    return array.ndim == 2 and bool(np.issubdtype(array.dtype, np.floating))
+
+
 def _is_features(array: Numbers) -> bool:
-    floats = bool(np.issubdtype(array.dtype, np.floating))
-    return array.ndim == 2 and not one_a_row(array.shape) and floats
+    return _is_table(array) and not one_a_row(array.shape)
 
 
 def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
@@ -94,7 +97,12 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
         raise InputError(f"{path}: it holds images, from which `graphclean train` learns, and no embeddings")
     if path.suffix.lower() == ".npy":
         return EmbeddingSet(next(iter(arrays.values())))
-    features = pick_array(path, arrays, names.features_key, _is_features, "2-D float array", "--features-key")
+    fits = _is_features if any(map(_is_features, arrays.values())) else _is_table
+    features = pick_array(path, arrays, names.features_key, fits, "2-D float array", "--features-key")
+    if features.ndim == 2 and one_a_row(features.shape):
+        raise InputError(
+            f"{path}: the embeddings have one column; directions are compared, so at least two are needed"
+        )
     if not labelled:
         return EmbeddingSet(features)
     if names.labels_key is None and not any(one_a_row(array.shape) for array in arrays.values()):
