@@ -245,7 +245,8 @@ def predict(
             progress=progress,
         )
     if as_json:
-        _print_json({"out": str(target), **screen.prediction_counts(table)})
+        counts = screen.prediction_counts(table)
+        _print_json({"out": str(target), **counts, "warnings": table.attrs["warnings"]})
     elif not quiet:
         screen.show_predictions(table, str(data), target)
 

@@ -128,6 +128,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print(shown)
     console.print()
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+    _show_warnings(table.attrs["warnings"])
 
 
 def show_report(out: Path, size: int, notes: list[str]) -> None:
@@ -184,6 +185,7 @@ def show_export(exported: dict[str, Any]) -> None:
     if given["name"] == "features":
         serve = f"onnxruntime.InferenceSession({escape(repr(out))}).run(None, {{'features': z}})"
     console.print(f"Serve: {serve}", soft_wrap=True)
+    _show_warnings(exported["warnings"])
 
 
 def show_applied(

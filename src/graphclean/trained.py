@@ -22,6 +22,8 @@ from .runfolder import MODEL, PROTOTYPES, read_tensors, write_tensors
 
 Told = Callable[[int, int], None]
 
+NO_DETECTOR = "not one sample was selected as clean: there is no detector, and nothing is rejected"
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -57,6 +59,12 @@ class TrainedModel:
     """Classes are judged by classifier and prototypes (`learn.predict_by`); not beside a panel."""
     panel: Panel | None = None
     """For features that were judged before training."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of it."""
+        detects = self.panel is not None or bool(self.prototypes.any())
+        return [] if detects else [NO_DETECTOR]
 
     def score(self, inputs: npt.NDArray[Any], progress: Told | None = None) -> Predictions:
         """The network on inputs as they were before training: raw features, or uint8 images."""

@@ -16,6 +16,13 @@ def test_prototypes_are_unit_means_of_the_selected() -> None:
     torch.testing.assert_close(similarity, torch.tensor([[half, 1.0, -1.0]]))
 
 
+def test_without_any_prototype_nothing_is_far() -> None:
+    none = class_prototypes(torch.eye(2), torch.tensor([0, 1]), torch.tensor([False, False]), 3)
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        z = torch.tensor([[0.0, 3.0]], dtype=kind)
+        torch.testing.assert_close(prototype_similarity(z, none.to(kind)), torch.ones(1, 3, dtype=kind))
+
+
 def test_both_judges_are_heard_alike() -> None:
     rng = np.random.default_rng(0)
     logits, cosines = rng.normal(0, 3, (50, 4)), rng.uniform(-1, 1, (50, 4))

@@ -16,6 +16,7 @@ from PIL import Image
 from graphclean.data.digits import noisy_digits
 from graphclean.export import to_onnx
 from graphclean.run import exporting
+from graphclean.runfolder import read_tensors, write_tensors
 
 from ..conftest import states
 from .tiny import TINY, save_digits
@@ -83,6 +84,19 @@ def test_a_network_for_images(cli, trained: Path) -> None:  # type: ignore[no-un
     assert json.loads(about["pixels"])["kind"] == "bytes"
     assert about["kind"] == "train"
     assert about["graphclean"] == json.loads((trained / "config.json").read_text())["graphclean"]
+
+
+def test_a_run_without_a_detector_is_said_to_have_none(cli, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    assert json.loads(cli("export", "run", "--json", "--out", "m.onnx").out)["warnings"] == []
+    tensors, border = read_tensors(trained / "prototypes.safetensors")
+    none = {"prototypes": torch.zeros_like(tensors["prototypes"])}
+    write_tensors(trained / "prototypes.safetensors", none, border)
+    done = cli("export", "run")
+    assert "warning: not one sample was selected as clean: there is no detector" in done.err
+    cli("predict", "run", "new.npz", "--quiet")
+    table = pd.read_csv(trained / "predictions" / "new.csv")
+    assert set(table.verdict) == {"known"}
+    assert_as_predicted(trained / "model.onnx", np.load(trained.parent / "new.npz")["images"], table)
 
 
 def test_json_and_scaled_pixels(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

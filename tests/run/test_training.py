@@ -259,7 +259,19 @@ def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def
     none = cli("train", "digits.npz", *TINY, "--out", "none")
     assert none.code == 0
     assert "3 steps of the last epoch had no selected sample" in none.err
-    assert "not one sample was selected as clean" in none.err
+    without = "not one sample was selected as clean: there is no detector, and nothing is rejected"
+    assert without in none.err
+    told = cli("predict", "none", "new.npz", "--out", "new.csv")
+    assert (told.code, told.err) == (0, f"warning: {without}\n")
+    new = pd.read_csv(tmp_path / "new.csv")
+    assert set(new.verdict) == {"known"}
+    assert (new.ood_score == 0).all()
+    told = cli("predict", "none", "new.npz", "--out", "json.csv", "--json")
+    assert json.loads(told.out)["warnings"] == [without]
+    assert cli("report", "none", "--quiet").code == 0
+    set_to = cli("train", "digits.npz", "--out", "none", "--resume", "--set", "ood.zeta=0.9", "--json")
+    assert json.loads(set_to.out)["detector"]["rejected_known"] == 0
+    assert cli("predict", "two", "new.npz", "--out", "two.csv").err == ""
 
 
 def test_zeta_can_be_set_and_results_made_again_with_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -19,9 +19,12 @@ def class_prototypes(z: Tensor, labels: Tensor, selected: Tensor, n_classes: int
 
 
 def prototype_similarity(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Cosine with every prototype, −1 for a class that has none; Eq. 9's s(x) is the maximum of a row."""
-    cosine = normalize(z, dim=1) @ prototypes.T
-    return torch.where(prototypes.any(1), cosine, -1)
+    """Cosine with every prototype, −1 for a class that has none; Eq. 9's s(x) is the maximum of a row.
+
+    Where no class has one, nothing can be far from them: all are 1, and nothing is rejected.
+    """
+    cosine, there = normalize(z, dim=1) @ prototypes.T, prototypes.any(1)
+    return torch.where(there, cosine, torch.where(there.any(), -1.0, 1.0))
 
 
 def judge_by_both(logits: Tensor, cosines: Tensor) -> Tensor:

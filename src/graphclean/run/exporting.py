@@ -12,7 +12,7 @@ from ..export import OUTPUTS, Agreement, Served, check, input_name, require_onnx
 from ..runfolder import EXPORTED, read_config, replaced
 from ..sources import recorded_pixels
 from ..trained import TrainedModel
-from .prediction import load_predictor
+from .prediction import load_predictor, model_notes
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Exported:
     outputs: dict[str, str]
     """Name -> meaning."""
     agreement: Agreement
+    notes: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """For scripts."""
@@ -37,6 +38,7 @@ class Exported:
             "input": {"name": self.input_name, "expects": self.input_text},
             "outputs": self.outputs,
             "checked": vars(self.agreement),
+            "warnings": self.notes,
         }
 
 
@@ -75,7 +77,8 @@ def export(
     agreement = check(content, served, model.predict)
     with replaced(target) as draft:
         draft.write_bytes(content)
-    return Exported(target, len(content), input_name(example), text, outputs, agreement)
+    notes = model_notes(model)
+    return Exported(target, len(content), input_name(example), text, outputs, agreement, notes)
 
 
 def _check_target(target: Path, *, overwrite: bool) -> None:

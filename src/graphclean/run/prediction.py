@@ -41,7 +41,10 @@ def predict(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
-    """Class or OOD for new data, as .csv or .parquet; returns the table and where it is."""
+    """Class or OOD for new data, as .csv or .parquet; returns the table and where it is.
+
+    `.attrs["warnings"]` of the table holds what a user should know of the model.
+    """
     names = names if names is not None else Names()
     model = load_predictor(run, device)
     described = read_config(run).get("source", {})
@@ -76,6 +79,7 @@ def predict(
             safe_csv(table).to_csv(draft, index=False)
         else:
             table.to_parquet(draft, index=False)
+    table.attrs["warnings"] = model_notes(model)
     return table, target
 
 
@@ -114,6 +118,11 @@ class _Columns:
             }
         )
         return with_unreadable(table.astype(self.kinds), ids, rows)
+
+
+def model_notes(model: Predictor | TrainedModel) -> list[str]:
+    """What a user should know of what predicts."""
+    return model.notes if isinstance(model, TrainedModel) else []
 
 
 def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:

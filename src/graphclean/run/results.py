@@ -25,13 +25,11 @@ def sum_up(
     trusted_accuracy: float | None = None,
 ) -> dict[str, Any]:
     """What summary.json holds: the audit's summary, `detector` and `training`; `notes` come first."""
-    config, notes = prepared.config, list(notes)
+    config, notes = prepared.config, [*notes, *result.model.notes]
     cleaned = result.trained.cleaned
     found = set(cleaned.labels[cleaned.selected].tolist())
     empty = [str(name) for code, name in enumerate(result.model.classes) if code not in found]
-    if not found:
-        notes.append("not one sample was selected as clean: there are no prototypes, and nothing is rejected")
-    elif empty:
+    if found and empty:
         some = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
         notes.append(f"classes without a selected sample, and so without a prototype: {some}")
     last = epochs[-1] if epochs else {}
