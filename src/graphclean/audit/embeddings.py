@@ -37,6 +37,8 @@ Progress = Callable[[str, int, int], None]
 
 SHUFFLES = 2
 """Of the labels, to hear what of the class signal is an echo."""
+LOUD = 0.5
+"""Class signal, over the root of the samples, that no echo reaches; the loudest we have heard had 0.2."""
 LARGE = 200_000
 """Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
 
@@ -234,7 +236,8 @@ def _choose_graph(
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:
     """How far neighbours agree with the given labels beyond chance, and beyond an echo where that decides."""
     signal = class_signal(_by_sample(heard, copies), labels.codes)
-    return signal if signal < needed else signal - _echo(heard, copies, labels)
+    loud = LOUD * np.sqrt((labels.codes >= 0).sum())
+    return signal - _echo(heard, copies, labels) if needed <= signal < loud else signal
 
 
 def _echo(heard: Heard, copies: Copies, labels: Labels) -> float:
