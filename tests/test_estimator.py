@@ -347,6 +347,8 @@ def test_messages_name_arguments(fitted, blobs, tmp_path: Path, monkeypatch: pyt
         NoisyGraphClassifier(device="cuda").fit(*blobs)
     with pytest.raises(InputError, match=message):
         NoisyGraphClassifier.load(tmp_path / "run", device="cuda")
+    with pytest.raises(InputError, match=r'^device="gpu": no such device; there are auto, cpu, cuda$'):
+        NoisyGraphClassifier(device="gpu").fit(*blobs)
 
 
 def test_runs_that_are_damaged_newer_or_of_another_kind(fitted, cli, tmp_path: Path, blobs) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,9 @@ class DeviceName(StrEnum):
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is any; `cuda` without it is refused."""
+    """`auto` is CUDA where there is any; `cuda` without it is refused, and so is any other name."""
+    if name not in list(DeviceName):
+        raise InputError(f"--device {name}: no such device; there are {', '.join(DeviceName)}")
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
         raise InputError(
