@@ -400,7 +400,7 @@ def test_large_tables_stream_and_resolve_a_folder_once(folder: Path, monkeypatch
 
 
 def test_links_and_folders_in_a_table_are_resolved_as_ever(folder: Path) -> None:
-    """The quick way for plain files must agree with resolving every path."""
+    """The quick way for plain files must agree with resolving every path; a link to a file keeps its name."""
     (folder / "in").symlink_to(folder / "cat")
     (folder / "out").symlink_to(folder.parent)
     (folder / "cat" / "link.png").symlink_to(folder / "dog" / "2.png")
@@ -416,6 +416,6 @@ def test_links_and_folders_in_a_table_are_resolved_as_ever(folder: Path) -> None
     lines = [f"{cell},{'ab'[row % 2]}" for row, cell in enumerate(cells)]
     (folder / "m.csv").write_text("\n".join(["path,label", *lines]))
     images = read_manifest(folder / "m.csv")
-    inside = [images.root / "cat/1.png", None, images.root / "cat/1.png", images.root / "dog/2.png"]
+    inside = [images.root / "cat/1.png", None, images.root / "cat/1.png", images.root / "cat/link.png"]
     assert images.paths == [*inside, None, None, images.root / "cat/1.png"]
     assert images.problems == {1: "leaves the folder", 4: "not a file", 5: "not a file"}

@@ -144,6 +144,11 @@ def test_a_linked_photo_keeps_its_own_name(cli, photos: Path, form: str) -> None
     assert placed.is_symlink() == (form == "link")
     assert placed.resolve() == (photos / "dog/3.png" if form == "link" else placed)
     assert not (photos.parent / "clean/cat/3.png").exists()
+    (photos / "m.csv").write_text("path,label\ncat/mine.png,cat\ndog/2.png,dog\n")
+    rows = [("cat/mine.png", "cat", "cat", "keep", 0.9, 0.1, True)]
+    make_run(photos.parent / "table", rows, data="photos/m.csv")
+    assert cli("apply", "table", f"--{form}", "--out", "of-table", "--quiet").code == 0
+    assert (photos.parent / "of-table/cat/mine.png").read_bytes() == placed.read_bytes()
 
 
 def test_other_verdicts_update_only_what_differs(cli, photos: Path) -> None:  # type: ignore[no-untyped-def]

@@ -370,8 +370,11 @@ class _Finder:
             return None
 
     def _resolve(self, cell: str) -> Path | str:
+        """A link inside the root stays one, so that it keeps its own name."""
         target = Path(os.path.realpath(self.root / cell))
-        return _check_place(target, self.root) or target
+        head, name = os.path.split(cell)
+        folder = self.folders[head]
+        return _check_place(target, self.root) or (target if folder is None else folder / name)
 
 
 def _check_files(images: ImageFiles, source: Path) -> None:
