@@ -1,6 +1,7 @@
 """Tables with photos in them through the command line: verdicts, training, prediction, cleaned copies."""
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +148,24 @@ def test_a_cleaned_copy_keeps_all_but_labels_and_rows(cli, table: Path) -> None:
     assert len(pd.read_csv(here / "run/cleaned.csv")) == 86
 
 
-def test_text_and_plain_numbers_stay_what_they_are(cli, table: Path) -> None:  # type: ignore[no-untyped-def]
+def test_labels_of_every_type_stay_what_they_are(cli, table: Path) -> None:  # type: ignore[no-untyped-def]
     here = table.parent
     rows = pq.read_table(table).to_pylist()
-    for name, change in (("text", lambda n: f"{n}.0"), ("number", int), ("float", float)):
+    kinds: list[tuple[str, Any, Any]] = [
+        ("text", lambda n: f"{n}.0", 2),
+        ("number", int, 2),
+        ("float", float, 2),
+        ("bool", bool, "True"),
+        ("date", lambda n: date(2024, 5, 1 + n), "2024-05-03"),
+    ]
+    for name, change, proposed in kinds:
         changed = [{**row, "label": change(row["label"])} for row in rows]
         pq.write_table(pa.Table.from_pylist(changed), here / f"{name}.parquet")
         assert cli("train", f"{name}.parquet", *TINY, "--out", name, "--quiet").code == 0
         verdicts = pd.read_parquet(here / name / "verdicts.parquet")
         verdicts["verdict"] = "keep"
         verdicts["proposed_label"] = verdicts.given_label
-        verdicts.loc[1, ["verdict", "proposed_label"]] = ["relabel", 2]
+        verdicts.loc[1, ["verdict", "proposed_label"]] = ["relabel", proposed]
         verdicts.to_parquet(here / name / "verdicts.parquet")
         assert cli("apply", name, "--copy", "--quiet").code == 0
         labels = pq.read_table(here / name / "cleaned.parquet")["label"].to_pylist()

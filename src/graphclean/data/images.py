@@ -325,7 +325,7 @@ def cell_text(value: Any, name: str, path: Path) -> str:
     """A parquet value as a CSV would write it; numbers that became floats beside gaps are whole again."""
     if value is None or value != value:
         return ""
-    if not isinstance(value, str | int | float):
+    if isinstance(value, dict | list | bytes):
         raise InputError(f'{path}: column "{name}" holds {type(value).__name__} values, not text or numbers')
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 

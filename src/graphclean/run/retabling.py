@@ -83,16 +83,13 @@ def _texts(labels: pd.Series) -> list[str | None]:
 
 
 def _as_values(labels: list[str | None], images: ImageTable, schema: pa.Schema) -> list[Any]:
-    """Labels as the column has them: numbers of classes, other numbers, or text; None on rows that go."""
+    """Labels as the column has them: numbers of classes, or of its own type; None on rows that go."""
     kind = schema.field(images.label_column).type
     if images.classes and pa.types.is_integer(kind):
         numbers = {name: number for number, name in enumerate(images.classes)}
         return [None if label is None else numbers[label] for label in labels]
-    if pa.types.is_integer(kind):
-        return [None if label is None else int(label) for label in labels]
-    if pa.types.is_floating(kind):
-        return [None if label is None else float(label) for label in labels]
-    return labels
+    values: list[Any] = pa.array(labels, pa.string()).cast(kind).to_pylist()
+    return values
 
 
 def _mark(images: ImageTable, labels: list[str | None]) -> bytes:
