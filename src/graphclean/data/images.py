@@ -41,6 +41,9 @@ GLANCE = 20
 FEW_NUMBERS = 16
 """Number columns from which a table with paths is one of embeddings."""
 
+DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
+"""The whitest value of deep grey images, by the bits that are used of it."""
+
 LEAVES = "leaves the folder"
 NOT_FETCHED = "a web address, which is not fetched"
 
@@ -439,11 +442,14 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_bytes(grey: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Deep grey values as 0 to 255: 16-bit by their full range, 32-bit and floats by their own."""
+    """Deep grey values as 0 to 255: whole numbers by the fewest usual bits that hold them, others by range.
+
+    Scanners write 12 bits into files of 16, which say nothing of it and would come out nearly black.
+    """
     values = np.nan_to_num(grey.astype(np.float32), posinf=0, neginf=0)
     low, high = float(values.min()), float(values.max())
-    if grey.dtype.kind in "ui" and low >= 0 and high <= 65535:
-        low, high = 0, 65535
+    if grey.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
+        low, high = 0, next(depth for depth in DEPTHS if high <= depth)
     return np.asarray(np.rint((values - low) * (255 / ((high - low) or 1))), dtype=np.uint8)
 
 
