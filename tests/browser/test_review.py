@@ -99,6 +99,29 @@ def test_decisions_by_keyboard(watched: Watched, server: ReviewServer) -> None:
     assert rows[2] not in held(server)
 
 
+def test_a_key_leads_to_the_first_that_waits_and_decides_nothing(
+    watched: Watched, server: ReviewServer
+) -> None:
+    page = watched.open(server.address)
+    cards = page.locator("[data-gallery=relabel] .card")
+    rows = [int(cards.nth(place).get_attribute("data-row")) for place in range(2)]
+    page.keyboard.press("a")
+    page.wait_for_selector(f".open[data-row='{rows[0]}']:focus")
+    assert held(server) == {}
+    page.keyboard.press("a")
+    wait_for(page, 1)
+    # Later it goes on where it was, also when the cards were made anew.
+    page = watched.open(server.address)
+    wait_for(page, 1)
+    page.get_by_label("Order").first.select_option("sure")
+    page.get_by_label("Order").first.select_option("varied")
+    page.locator("h1").click()
+    page.keyboard.press("r")
+    page.wait_for_selector(f".open[data-row='{rows[1]}']:focus")
+    assert page.locator(f".card.done[data-row='{rows[0]}']").count() == 1
+    assert list(held(server)) == rows[:1]
+
+
 @pytest.mark.parametrize("keys", ["l ArrowDown ArrowDown Enter", "l Escape c c Enter"])
 def test_another_label_by_keyboard_is_decided_by_enter_alone(
     watched: Watched, server: ReviewServer, keys: str

@@ -24,7 +24,7 @@ function makeCard(row, open) {
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));
   return make("li", {},
-    make("article", { class: "card", "data-row": row },
+    make("article", { class: reviewing && review.isDone(row) ? "card done" : "card", "data-row": row },
       button,
       make("div", { class: "body" },
         change(row),

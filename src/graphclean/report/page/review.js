@@ -125,6 +125,19 @@ const review = (() => {
     if (next) goTo(next);
   }
 
+  /** Go to the first card that waits for a decision, showing more until there is one. */
+  function goToFirst() {
+    for (const gallery of document.querySelectorAll("[data-gallery]")) {
+      for (;;) {
+        const waiting = gallery.querySelector(".card:not(.done) .open");
+        if (waiting) return goTo(waiting);
+        const more = gallery.querySelector(".more button:not([hidden])");
+        if (!more) break;
+        more.click();
+      }
+    }
+  }
+
   async function onKey(event) {
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.toLowerCase();
@@ -135,8 +148,11 @@ const review = (() => {
       const there = document.querySelector(`.card[data-row="${row_}"] .open`);
       if (detail.isOpen()) detail.turnTo(row_);
       else if (there) goTo(there);
-    } else if (row === null) return;
-    else if (key === "l") {
+    } else if (row === null) {
+      // No card was chosen: the key leads to one, and decides nothing yet.
+      if (!["a", "r", "l", "x"].includes(key)) return;
+      goToFirst();
+    } else if (key === "l") {
       const list = (detail.isOpen() ? find("detail") : card).querySelector("select");
       if (!list) return;
       asked = row;
