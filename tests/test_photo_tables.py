@@ -1,7 +1,7 @@
 """Tables with photos in them through the command line: verdicts, training, prediction, cleaned copies."""
 
 import json
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,7 @@ def test_labels_of_every_type_stay_what_they_are(cli, table: Path) -> None:  # t
         ("float", float, 2),
         ("bool", bool, "True"),
         ("date", lambda n: date(2024, 5, 1 + n), "2024-05-03"),
+        ("time", lambda n: datetime(2024, 5, 1 + n), "2024-05-03"),
     ]
     for name, change, proposed in kinds:
         changed = [{**row, "label": change(row["label"])} for row in rows]

@@ -175,8 +175,9 @@ def test_parquet_tables_read_like_text(folder: Path) -> None:
     assert images.problems == {2: "no path"}
     pd.DataFrame({"image": [{"bytes": b"x"}], "label": ["a"]}).to_parquet(folder / "hf.parquet")
     days = [date(2024, 5, 1), date(2024, 5, 2), None]
-    pd.DataFrame({"file": files, "label": days}).to_parquet(folder / "days.parquet")
-    assert read_manifest(folder / "days.parquet").labels == ["2024-05-01", "2024-05-02", ""]
+    for labels in (days, pd.to_datetime(days)):
+        pd.DataFrame({"file": files, "label": labels}).to_parquet(folder / "days.parquet")
+        assert read_manifest(folder / "days.parquet").labels == ["2024-05-01", "2024-05-02", ""]
     with pytest.raises(InputError, match='column "image" holds dict values'):
         read_manifest(folder / "hf.parquet")
     (folder / "bad.parquet").write_bytes(b"no parquet")

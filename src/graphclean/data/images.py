@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -330,6 +331,8 @@ def cell_text(value: Any, name: str, path: Path) -> str:
         return ""
     if isinstance(value, dict | list | bytes):
         raise InputError(f'{path}: column "{name}" holds {type(value).__name__} values, not text or numbers')
+    if isinstance(value, datetime):
+        return str(value).removesuffix(" 00:00:00")
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
