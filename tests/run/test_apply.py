@@ -72,7 +72,7 @@ def test_the_manifest_tells_label_action_and_reason(cli, tmp_path: Path) -> None
     done = cli("apply", "run")
     assert done.code == 0
     table = pd.read_csv(tmp_path / "run/cleaned.csv", keep_default_na=False)
-    unsure = "can't tell whether the label fits, so it stays (label quality 0.45)"
+    unsure = "can't tell whether the label fits, so it stays (label quality 0.45, OOD score 0.20)"
     assert list(table.columns) == ["id", "label", "given_label", "action", "reason"]
     assert table.values.tolist() == [
         ["cat/1.png", "cat", "cat", "kept", "the label fits (label quality 0.98)"],
@@ -96,7 +96,8 @@ def test_uncertain_ones_can_be_dropped() -> None:
     dropped = decide_actions(make_verdicts(ROWS), drop_uncertain=True)
     differs = (dropped.action != decide_actions(make_verdicts(ROWS)).action).to_numpy()
     assert dropped.id[differs].tolist() == ["dog/2.png"]
-    assert dropped.reason[differs].tolist() == ["can't tell whether the label fits (label quality 0.45)"]
+    scores = "label quality 0.45, OOD score 0.20"
+    assert dropped.reason[differs].tolist() == [f"can't tell whether the label fits ({scores})"]
     assert dropped.label[differs].isna().all()
 
 

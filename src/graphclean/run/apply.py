@@ -148,7 +148,8 @@ def _decide(
     drop_uncertain: bool,
 ) -> tuple[Any, str, str]:
     """Label, action and reason."""
-    fit, far = _score("label quality", quality), _score("OOD score", ood)
+    fit, far = _scores({"label quality": quality}), _scores({"OOD score": ood})
+    both = _scores({"label quality": quality, "OOD score": ood})
     if verdict == "keep":
         return given, "kept", f"the label fits{fit}"
     if verdict == "relabel":
@@ -156,9 +157,9 @@ def _decide(
     if verdict == "ood":
         return None, "removed", f"looks like no known class{far}"
     if verdict == "uncertain" and drop_uncertain:
-        return None, "removed", f"can't tell whether the label fits{fit}"
+        return None, "removed", f"can't tell whether the label fits{both}"
     if verdict == "uncertain":
-        return given, "kept", f"can't tell whether the label fits, so it stays{fit}"
+        return given, "kept", f"can't tell whether the label fits, so it stays{both}"
     if verdict == "unlabelled" and selected:
         return proposed, "relabelled", f"had no label, looks like {proposed}{far}"
     if verdict == "unlabelled":
@@ -177,8 +178,9 @@ def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[A
     return named[decision.label], "relabelled", f"reviewed{by}: {before}, is {decision.label}"
 
 
-def _score(name: str, value: float) -> str:
-    return "" if pd.isna(value) else f" ({name} {value:.2f})"
+def _scores(values: dict[str, float]) -> str:
+    known = [f"{name} {value:.2f}" for name, value in values.items() if not pd.isna(value)]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
