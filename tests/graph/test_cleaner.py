@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from graphclean.graph import Cleaned, GraphCleaner, GraphSettings, knn_graph, nearest_neighbours, to_scipy
+from graphclean.graph import (
+    Cleaned,
+    GraphCleaner,
+    GraphSettings,
+    gather_evidence,
+    knn_graph,
+    nearest_neighbours,
+    normalise_graph,
+    to_scipy,
+    weight_graph,
+)
 from graphclean.graph.selection import confident_edges, select_components
 
 from .oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
@@ -250,6 +260,26 @@ def test_wrong_sizes_and_labels_are_refused() -> None:
         GraphCleaner(torch.zeros(4, dtype=torch.int64), 2).step(torch.eye(5), torch.zeros(4, 2))
     with pytest.raises(ValueError, match="needs embeddings z or a graph"):
         GraphCleaner(torch.zeros(4, dtype=torch.int64), 2).step(None, torch.zeros(4, 2))
+    for labels in (torch.tensor([0.5, 1.0]), torch.zeros(4, 1, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="labels are one whole number a sample, not torch"):
+            GraphCleaner(labels, 2)
+    four = GraphCleaner(torch.zeros(4, dtype=torch.int64), 2)
+    for shape in ((4, 1), (4, 3), (1, 2)):  # a single row or column would be taken for all
+        with pytest.raises(ValueError, match=r"logits are 4 × 2, samples × classes, not \("):
+            four.step(torch.eye(4), torch.zeros(shape))
+    with pytest.raises(ValueError, match="made with 3 classes"):
+        four.load_state_dict(GraphCleaner(four.given, 3).state_dict())
+
+
+def test_a_misspelt_choice_does_not_pass_for_another() -> None:
+    graph = knn_graph(nearest_neighbours(torch.eye(4), 2))
+    with pytest.raises(ValueError, match="symmetrise must be one of max, sum"):
+        weight_graph(graph, symmetrise="mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="evidence must be one of all, leave-own-out"):
+        gather_evidence(normalise_graph(graph), torch.eye(4), evidence="leave_own_out")  # type: ignore[arg-type]
+    labels = torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(ValueError, match="edges must be one of any, mutual"):
+        select_components(labels, labels, labels, labels == 0, 1, "both")  # type: ignore[arg-type]
 
 
 def assert_equal(a: Cleaned, b: Cleaned) -> None:

@@ -1,7 +1,7 @@
 """One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +9,15 @@ from torch.nn.functional import one_hot
 
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
-from .propagation import TOLERANCE, Evidence, Symmetrise, gather_evidence, normalise_graph, weight_graph
+from .propagation import (
+    TOLERANCE,
+    Evidence,
+    Symmetrise,
+    check_choice,
+    gather_evidence,
+    normalise_graph,
+    weight_graph,
+)
 from .selection import LccEdges, confident_edges, judge_confidence, select_components
 
 
@@ -46,8 +54,7 @@ class GraphSettings:
 
     def __post_init__(self) -> None:
         for name, kind in (("symmetrise", Symmetrise), ("evidence", Evidence), ("lcc_edges", LccEdges)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
+            check_choice(name, getattr(self, name), kind)
         if self.k < 1:
             raise ValueError("k must be at least 1")
         if not 0 <= self.eta <= 1:
@@ -91,6 +98,9 @@ class GraphCleaner:
     """
 
     def __init__(self, labels: Tensor, n_classes: int, settings: GraphSettings | None = None) -> None:
+        if labels.ndim != 1 or labels.is_floating_point():
+            kind = f"{labels.dtype} of shape {tuple(labels.shape)}"
+            raise ValueError(f"labels are one whole number a sample, not {kind}")
         if len(labels) == 0:
             raise ValueError("there are no labels to clean")
         if int(labels.max()) >= n_classes:
@@ -113,6 +123,9 @@ class GraphCleaner:
         `barred` marks samples that can't be confident, whatever their neighbours say.
         """
         s = self.settings
+        if logits.shape != self._logits.shape:
+            n, classes = self._logits.shape
+            raise ValueError(f"logits are {n} × {classes}, samples × classes, not {tuple(logits.shape)}")
         if graph is not None:
             neighbours = as_csr(graph, device=self.given.device)
         elif z is not None:
@@ -181,6 +194,8 @@ class GraphCleaner:
         device = self.given.device
         if not torch.equal(state["given"].to(device), self.given):
             raise ValueError("the saved state was made with other labels")
+        if state["logits"].shape != self._logits.shape:
+            raise ValueError(f"the saved state was made with {state['logits'].shape[1]} classes")
         self.epoch = int(state["epoch"])
         self._logits = state["logits"].to(device)
         self.labels = state["labels"].to(device)

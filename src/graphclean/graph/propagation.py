@@ -1,7 +1,7 @@
 """Eq. 1 and 2 of the paper: edge weights, and label propagation for all classes together."""
 
 import math
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,12 +19,19 @@ PROBES = 32
 """Nodes on which the weight of an own label is measured exactly."""
 
 
+def check_choice(name: str, value: str, kind: Any) -> None:
+    """Refuse a word that is none of those a `Literal` names: it would pass for one of them in silence."""
+    if value not in get_args(kind):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
+
+
 def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrise: Symmetrise = "max") -> Tensor:
     """Eq. 1: W = [similarity]₊^γ, made undirected.
 
     `max` takes the larger of the two directions (the paper's undirected graph), `sum` adds them, so that
     mutual edges count twice (the authors' release). Negative similarities weigh nothing.
     """
+    check_choice("symmetrise", symmetrise, Symmetrise)
     graph = in_contract(graph)
     values = graph.values().clamp(min=0) ** gamma
     rows, cols = edge_rows(graph), graph.col_indices().long()
@@ -140,6 +147,7 @@ def gather_evidence(
     `all` is the paper's Ỹ. `leave-own-out` takes out what a node's own label contributed, so that a sample
     is judged by the others alone. A row without evidence is uniform.
     """
+    check_choice("evidence", evidence, Evidence)
     if class_balance:
         Y = balance_classes(Y)
     live = Y.any(0)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
+from .propagation import check_choice
 
 LccEdges = Literal["any", "mutual"]
 
@@ -80,6 +81,7 @@ def select_components(
     rows: Tensor, cols: Tensor, labels: Tensor, confident: Tensor, n_classes: int, edges: LccEdges
 ) -> Tensor:
     """Geometry selection: the largest components by all edges between confident nodes, or by mutual ones."""
+    check_choice("edges", edges, LccEdges)
     if edges == "mutual":
         rows, cols = mutual_edges(rows, cols, len(labels))
     return largest_components(rows, cols, labels, confident, n_classes)
