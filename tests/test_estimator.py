@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
@@ -231,6 +232,10 @@ def test_pipelines_cross_validation_and_searches(blobs) -> None:  # type: ignore
     pipeline = make_pipeline(StandardScaler(), NoisyGraphClassifier(**QUICK))
     assert cross_val_score(pipeline, X, y, cv=3).min() > 0.95
     alone = {**QUICK["settings"], "learn.method": "ce"}  # beside the panel, few epochs are as good as many
+    with config_context(transform_output="pandas"):
+        names = pd.DataFrame(X).add_prefix("x")
+        predicted = clone(pipeline).fit(names, y).predict(names)
+    assert predicted.tolist() == clone(pipeline).fit(X, y).predict(X).tolist()
     grid = {
         "noisygraphclassifier__epochs": [1, 10],
         "noisygraphclassifier__settings": [{**alone, "learn.lr": 1e-6}, alone],
@@ -347,6 +352,7 @@ def test_messages_name_arguments(fitted, blobs, tmp_path: Path, monkeypatch: pyt
         NoisyGraphClassifier(device="cuda").fit(*blobs)
     with pytest.raises(InputError, match=message):
         NoisyGraphClassifier.load(tmp_path / "run", device="cuda")
+    NoisyGraphClassifier(device=torch.device("cpu"), epochs=1).fit(*blobs)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r'^device="gpu": no such device; there are auto, cpu, cuda$'):
         NoisyGraphClassifier(device="gpu").fit(*blobs)
 

@@ -82,7 +82,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     epochs
         The setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
     random_state
-        The setting `learn.seed` (a whole number), or a generator to draw it from; None leaves it to the
+        The setting `learn.seed` (a whole number), or a `RandomState` to draw it from; None leaves it to the
         preset, so that two fits agree.
     device
         `auto` (CUDA where there is any), `cpu` or `cuda`.
@@ -133,7 +133,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
         source = self._read(X)
         with _as_arguments():
-            place = choose_device(self.device)
+            place = choose_device(str(self.device))
         count, network = len(source.inputs), (self.settings or {}).get("learn.network")
         route = (
             Route(self.preset)
@@ -210,7 +210,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "`graphclean train`"
             )
         with _as_arguments():
-            model = load_predictor(run, device)
+            model = load_predictor(run, str(device))
         assert isinstance(model, TrainedModel)
         preset = recorded.get("preset")
         config = recorded_settings(recorded.get("settings", {}), str(run / "config.json"))

@@ -249,6 +249,8 @@ def test_two_and_many_classes(n_classes: int) -> None:
     [
         ({"k": ()}, "k must be"),
         ({"k": (0,)}, "k must be"),
+        ({"k": 10}, r"k must be whole numbers of at least 1, such as \(10, 20\)"),
+        ({"k": (2.5,)}, "k must be whole numbers"),
         ({"certainty": 1.0}, "certainty"),
         ({"eta": 0}, "eta"),
     ],

@@ -199,7 +199,7 @@ def _search(unit: Tensor, settings: AuditSettings, notes: list[str], tell: Progr
         notes.append(f"neighbours are approximate: {100 * recall:.1f} % of the true ones, by a sample")
         return neighbours
     if len(unit) > LARGE:
-        notes.append(f"{len(unit)} samples: --neighbours approx would have been faster")
+        notes.append(f"{len(unit)} samples: audit.neighbours=approx would have been faster")
     return nearest_neighbours(unit, k, progress=progress)
 
 

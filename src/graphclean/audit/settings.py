@@ -1,6 +1,7 @@
 """What a user may set about an audit, each with its reason."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 Neighbours = Literal["exact", "approx"]
@@ -27,8 +28,9 @@ class AuditSettings:
     """How sure proposals must be on average; under it the features are too weak to relabel by."""
 
     def __post_init__(self) -> None:
-        if not self.k or min(self.k) < 1:
-            raise ValueError("k must be whole numbers of at least 1")
+        whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
+        if not whole or not self.k or min(self.k) < 1:
+            raise ValueError("k must be whole numbers of at least 1, such as (10, 20)")
         if self.neighbours not in get_args(Neighbours):
             raise ValueError(f"neighbours must be one of {', '.join(get_args(Neighbours))}")
         if self.judges not in get_args(Judges):

@@ -35,8 +35,10 @@ def write_points(points: Points, folder: Path) -> None:
 
 def _principal(z: Tensor) -> Tensor:
     """At most DIMENSIONS columns: z along the directions in which it differs most."""
+    from sklearn import config_context
     from sklearn.decomposition import PCA
 
     wanted = min(DIMENSIONS, *z.shape)
-    with np.errstate(invalid="ignore"):  # where all samples are alike, PCA divides by how they differ
+    # Where all samples are alike, PCA divides by how they differ; and a user may have asked for DataFrames.
+    with np.errstate(invalid="ignore"), config_context(transform_output="default"):
         return torch.as_tensor(PCA(wanted, random_state=0).fit_transform(z.numpy()), dtype=torch.float32)
