@@ -18,7 +18,7 @@ from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_classes
 from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
-from .notes import copy_notes, id_notes, label_notes
+from .notes import copy_notes, id_notes, label_notes, stranger_notes
 from .panel import FittedPanel, consult_panel
 from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
 from .settings import AuditSettings
@@ -143,6 +143,7 @@ def audit_embeddings(
         if near is not None and settings.judges == "panel":
             posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
         decision = _decide(posterior, encoded, settings, notes)
+        notes += stranger_notes(encoded, int((decision.verdict == "ood").sum()))
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(heard, by_node, decision, copies, settings.eta)
         if near is not None:

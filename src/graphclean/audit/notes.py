@@ -12,6 +12,8 @@ SMALL_CLASS = 20
 """Samples under which a class's verdicts rest on too little."""
 IMBALANCE = 20
 """Largest class over smallest from which sizes are called unequal."""
+FEW_CLASSES = 3
+"""Classes up to which a wrong label is often taken for a sample of no class."""
 
 
 def label_notes(labels: Labels) -> list[str]:
@@ -43,6 +45,16 @@ def label_notes(labels: Labels) -> list[str]:
         samples = "1 sample is" if missing == 1 else f"{missing} samples are"
         notes.append(f"{samples} unlabelled: a proposal is made, and no verdict on a label")
     return notes
+
+
+def stranger_notes(labels: Labels, n_ood: int) -> list[str]:
+    """That `ood` may be `relabel` where there are few labels to disagree with."""
+    if len(labels.classes) > FEW_CLASSES or n_ood == 0:
+        return []
+    return [
+        f"with {len(labels.classes)} classes a wrong label and a sample of no class look alike: "
+        "look at the proposed labels of `ood` samples too"
+    ]
 
 
 def id_notes(ids: Sequence[str]) -> list[str]:
