@@ -35,7 +35,8 @@ class Block:
     @property
     def commands(self) -> list[list[str]]:
         """The commands of a shell block, in words."""
-        return [words for line in self.text.splitlines() if (words := shlex.split(line, comments=True))]
+        lines = self.text.replace("\\\n", "").splitlines()
+        return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 @dataclass(frozen=True)
