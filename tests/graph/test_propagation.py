@@ -109,6 +109,26 @@ def test_own_weight_is_close_with_two_steps_closer_with_probes() -> None:
     np.testing.assert_allclose(own_weight(S, probes=400, tolerance=1e-10).numpy(), exact, atol=1e-8)
 
 
+def test_own_weight_without_probes_is_the_returns_over_two_steps() -> None:
+    S = normalise_graph(weight_graph(random_graph(50, 4)))
+    expected = 1 + 0.3**2 * (to_scipy(S).toarray() ** 2).sum(1)
+    np.testing.assert_allclose(own_weight(S, alpha=0.3, probes=0).numpy(), expected, atol=1e-12)
+
+
+def test_without_edges_an_own_label_weighs_one() -> None:
+    """With more nodes than probes, among which there is nothing to scale by."""
+    S = normalise_graph(weight_graph(sparse.csr_array((50, 50))))
+    np.testing.assert_allclose(own_weight(S).numpy(), 1, atol=1e-6)
+
+
+def test_self_loops_weigh_nothing() -> None:
+    """Not even in a torch matrix, which is taken at its word."""
+    dense = torch.tensor([[0.9, 0.5, 0.0], [0.0, 0.0, 0.4], [0.0, 0.0, 0.7]], dtype=torch.float64)
+    weights = weight_graph(dense.to_sparse_csr())
+    expected = [[0.0, 0.5, 0.0], [0.5, 0.0, 0.4], [0.0, 0.4, 0.0]]
+    np.testing.assert_array_equal(to_scipy(weights).toarray(), expected)
+
+
 def test_isolated_nodes_keep_their_label_or_have_no_evidence() -> None:
     graph = sparse.csr_array(np.array([[0, 1.0, 0], [1.0, 0, 0], [0, 0, 0]]))
     S = normalise_graph(weight_graph(graph))
