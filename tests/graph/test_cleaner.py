@@ -168,6 +168,8 @@ def test_state_carries_over() -> None:
         GraphCleaner(labels, 4, GraphSettings(eta=0.5)).load_state_dict(straight.state_dict())
     with pytest.raises(ValueError, match="other labels"):
         GraphCleaner((labels + 1) % 4, 4, RELEASE).load_state_dict(straight.state_dict())
+    with pytest.raises(ValueError, match="with 4 classes, not 5"):
+        GraphCleaner(labels, 5, RELEASE).load_state_dict(straight.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,34 @@ def test_half_precision_and_gradients_are_taken() -> None:
     half = z.to(torch.bfloat16).requires_grad_()
     cleaned = GraphCleaner(labels, 4, RELEASE).step(half, logits)
     assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
+
+
+def test_a_step_within_autocast_is_the_same() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    z = z.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        cleaned = GraphCleaner(labels, 4, RELEASE).step(z, logits)
+    assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(z, logits))
+
+
+@pytest.mark.parametrize("shape", [(9,), (3,), (9, 1), (1, 3), (9, 4), (8, 3)])
+def test_logits_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    """Some would be taken for those of every sample, or of every class."""
+    with pytest.raises(ValueError, match=r"logits are of shape .*, not \(9, 3\): samples, classes"):
+        GraphCleaner(torch.arange(9) % 3, 3).step(torch.randn(9, 2), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["z", "logits"])
+def test_what_is_no_number_is_refused_and_leaves_no_trace(name: str, bad: float) -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    cleaner = GraphCleaner(labels, 4, RELEASE)
+    spoilt = {"z": z.clone(), "logits": logits.clone()}
+    spoilt[name][7, 1] = bad
+    with pytest.raises(ValueError, match=f"{name} holds NaN or infinite values"):
+        cleaner.step(**spoilt)
+    assert cleaner.epoch == 0
+    assert_equal(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
 
 def test_without_noise_correction_the_start_itself_is_judged() -> None:
@@ -246,6 +276,8 @@ def test_wrong_sizes_and_labels_are_refused() -> None:
         GraphSettings(symmetrise="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="label 3 is outside the 3 classes"):
         GraphCleaner(torch.tensor([0, 3]), 3)
+    with pytest.raises(ValueError, match=r"one number a sample, not of shape \(4, 2\)"):
+        GraphCleaner(torch.zeros(4, 2, dtype=torch.int64), 2)
     with pytest.raises(ValueError, match="5 nodes for 4 labels"):
         GraphCleaner(torch.zeros(4, dtype=torch.int64), 2).step(torch.eye(5), torch.zeros(4, 2))
     with pytest.raises(ValueError, match="needs embeddings z or a graph"):
