@@ -309,6 +309,33 @@ def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path,
     assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
 
 
+def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
+    """Its losses were numbers still, and those of the next epoch would be too late."""
+    made = trainer(checkpoint=tmp_path)
+    plain, steps = made._step, []
+
+    def step(*args: Any) -> torch.Tensor:
+        steps.append(made.epoch)
+        terms = plain(*args)
+        if steps.count(2) == 4:
+            next(made.network.parameters()).data.fill_(math.nan)
+        return terms
+
+    made._step = step  # type: ignore[method-assign]
+    with pytest.raises(DivergedError, match="weights are no longer numbers in epoch 3"):
+        made.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_outputs_that_are_no_numbers_stop_the_run(epochs: int) -> None:
+    """One step an epoch, whose update leaves weights that are numbers, but far too large."""
+    settings = dataclasses.replace(TINY, epochs=epochs, batch=200, lr=1e36, ramp=0.0)
+    with pytest.raises(DivergedError, match="outputs are no longer numbers after epoch 1"):
+        trainer(settings).train()
+
+
 def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:
     """It takes momentum of all weights or of none, and warm-up has no gradient for the projector."""
     made = trainer()

@@ -37,7 +37,10 @@ COMPILE_FROM = 4_000_000
 
 
 class DivergedError(RuntimeError):
-    """A loss is NaN or infinite; the message says which. The last checkpoint is from before."""
+    """A loss is NaN or infinite; the message says which. The last checkpoint is from before.
+
+    Or the network itself is, where no loss was yet.
+    """
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error
@@ -229,6 +232,8 @@ class Trainer:
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
+        if not bool(z.isfinite().all() & logits.isfinite().all()):
+            raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
         cleaner = self.cleaner
         shut = self._gate <= self.epoch and self.settings.gate_from < 1
         if self._warm or not shut or not isinstance(cleaner, GraphCleaner):
@@ -282,12 +287,14 @@ class Trainer:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
     def _check(self, epoch: _Epoch) -> None:
-        """Refuse to go on, or to save, where a loss was no number."""
+        """Refuse to go on, or to save, where a loss was no number, or the last update left none."""
         bad = [
             name for name, total in zip(TERMS, epoch.totals.tolist(), strict=True) if not math.isfinite(total)
         ]
         if bad:
             raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
+        if not bool(torch.stack([weights.isfinite().all() for weights in self.network.parameters()]).all()):
+            raise DivergedError(f"the network's weights are no longer numbers in epoch {self.epoch + 1}")
 
     def _places(self, counts: list[int]) -> list[int]:
         """Places for so many selected samples a step: as many, or as there is compiled code for."""
