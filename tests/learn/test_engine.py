@@ -460,6 +460,14 @@ def test_a_crop_that_could_miss_the_image_is_refused() -> None:
     assert trainer(dataclasses.replace(TINY, crop=7)).epoch == 0
 
 
+def test_images_too_small_for_augmix_are_refused() -> None:
+    dots = ResidentInputs(torch.randint(0, 256, (60, 1, 2, 5), dtype=torch.uint8))
+    with pytest.raises(InputError, match=r"learn\.augmix = full needs 3×3 pixels or more, not 2×5"):
+        Trainer(dots, torch.arange(60) % 3, 3, TINY, GRAPH)
+    off = dataclasses.replace(TINY, augmix="off")
+    assert Trainer(dots, torch.arange(60) % 3, 3, off, GRAPH).train().z.isfinite().all()
+
+
 def test_augmix_off_leaves_the_strong_view_a_crop() -> None:
     made = trainer(dataclasses.replace(TINY, augmix="off", crop=0))
     images = made.inputs.inputs[:8]  # type: ignore[attr-defined]

@@ -122,9 +122,8 @@ class Trainer:
 
         With `beliefs` (N, K + 1) the labels of an epoch are drawn from them, and no graph is built.
         """
-        if len(inputs.shape) == 3 and settings.crop >= min(inputs.shape[1:]):
-            size = "×".join(map(str, inputs.shape[1:]))
-            raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+        if len(inputs.shape) == 3:
+            _check_views(inputs.shape, settings)
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
@@ -468,6 +467,15 @@ class Trainer:
                 here["totals"],
                 **{name: found.facts[name] for name in ("step", "seconds", "clean_seconds")},
             )
+
+
+def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
+    """Refuse images too small for the views that are asked for."""
+    size = "×".join(map(str, shape[1:]))
+    if settings.crop >= min(shape[1:]):
+        raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+    if settings.augmix != "off" and min(shape[1:]) < 3:
+        raise InputError(f"learn.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
 
 
 def first_epoch(share: float, epochs: int) -> int:
