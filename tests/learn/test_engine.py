@@ -172,6 +172,22 @@ def test_a_run_asked_to_stop_saves_its_place(tmp_path: Path, epoch: int, step: i
         assert same == dataclasses.replace(uninterrupted, seconds=0, clean_seconds=0)
 
 
+def test_an_epoch_that_ends_with_a_scoring_is_saved_before_a_stop(tmp_path: Path) -> None:
+    """As of a trusted set, while the request comes."""
+    others = ResidentInputs(digits(40)[0])
+
+    def score(report: EpochReport, _: Cleaned) -> None:
+        if report.epoch == 2:
+            made.request_stop()
+        assert len(made.embed(others)[0]) == 40
+
+    made = trainer(checkpoint=tmp_path, on_epoch=score)
+    with pytest.raises(InterruptedRun):
+        made.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
 def test_a_run_without_a_checkpoint_stops_too() -> None:
     made = trainer()
     made.request_stop()

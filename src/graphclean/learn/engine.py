@@ -204,7 +204,8 @@ class Trainer:
         n = len(inputs)
         z, logits = [], []
         for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch), self.device)):
-            if self._stop:
+            # Others are scored at the end of an epoch, which is to be saved first.
+            if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
