@@ -18,7 +18,7 @@ from .config import Config
 from .data.loader import place_inputs
 from .errors import InputError
 from .graph import Cleaned
-from .learn.engine import DivergedError, EpochReport, Trained, Trainer
+from .learn.engine import EpochReport, Trained, Trainer
 from .learn.inference import describe_network
 from .ood import class_prototypes, find_threshold, measure_closeness
 from .trained import Predictions, TrainedModel
@@ -139,8 +139,6 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     """The detector's threshold, the model for new data, and the verdicts."""
     started = time.perf_counter()
     config, labels = prepared.config, prepared.labels
-    if not bool(torch.isfinite(trained.z).all()):
-        raise DivergedError("the network's outputs are no longer numbers after the last epoch")
     if prepared.verdicts is not None and prepared.verdicts.beliefs is not None:
         trained = _settle(trained, prepared.verdicts, labels)
     closeness = measure_closeness(trained.z, trained.prototypes)

@@ -25,6 +25,16 @@ def test_every_input_comes_once_and_the_last_places_are_filled() -> None:
     assert not torch.equal(shuffled_batches(10, 4, generator, NONE), batches)
 
 
+@pytest.mark.parametrize(("n", "size"), [(10, 4), (200, 64), (200, 199), (201, 200), (18, 4), (3, 2)])
+def test_no_row_holds_a_sample_twice(n: int, size: int) -> None:
+    mask = torch.arange(n) < n // 2
+    batches = shuffled_batches(n, size, torch.Generator().manual_seed(0), mask)
+    assert set(batches.flatten().tolist()) == set(range(n))
+    assert all(len(row.unique()) == size for row in batches)
+    counts = mask[batches].sum(1)
+    assert counts.max() - counts.min() <= 2
+
+
 @pytest.mark.parametrize("selected", [0, 1, 13, 50, 99])
 def test_marked_inputs_are_dealt_out_evenly(selected: int) -> None:
     mask = torch.zeros(100, dtype=torch.bool)

@@ -30,6 +30,12 @@ def test_auroc_and_fpr_equal_scikit_learn(seed: int) -> None:
     assert fpr_at_95(-similarity, is_ood) == pytest.approx((similarity >= border)[is_ood].mean(), abs=0.01)
 
 
+def test_fpr_of_tied_scores_by_hand() -> None:
+    """Twenty scores, each of one known sample and one OOD: 19 of either pass together."""
+    score = np.repeat(np.arange(20.0), 2)
+    assert fpr_at_95(score, np.tile([True, False], 20)) == pytest.approx(0.95)
+
+
 def test_open_set_f_by_hand() -> None:
     right = np.array([True, True, False, True, False, False])
     accepted = np.array([True, False, True, True, True, False])

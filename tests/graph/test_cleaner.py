@@ -178,6 +178,8 @@ def test_state_carries_over() -> None:
         GraphCleaner(labels, 4, GraphSettings(eta=0.5)).load_state_dict(straight.state_dict())
     with pytest.raises(ValueError, match="other labels"):
         GraphCleaner((labels + 1) % 4, 4, RELEASE).load_state_dict(straight.state_dict())
+    with pytest.raises(ValueError, match="with 4 classes, not 5"):
+        GraphCleaner(labels, 5, RELEASE).load_state_dict(straight.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -206,6 +208,34 @@ def test_half_precision_and_gradients_are_taken() -> None:
     half = z.to(torch.bfloat16).requires_grad_()
     cleaned = GraphCleaner(labels, 4, RELEASE).step(half, logits)
     assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
+
+
+def test_a_step_within_autocast_is_the_same() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    z = z.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        cleaned = GraphCleaner(labels, 4, RELEASE).step(z, logits)
+    assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(z, logits))
+
+
+@pytest.mark.parametrize("shape", [(9,), (3,), (9, 1), (1, 3), (9, 4), (8, 3)])
+def test_logits_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    """Some would be taken for those of every sample, or of every class."""
+    with pytest.raises(ValueError, match=r"logits are of shape .*, not \(9, 3\): samples, classes"):
+        GraphCleaner(torch.arange(9) % 3, 3).step(torch.randn(9, 2), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["z", "logits"])
+def test_what_is_no_number_is_refused_and_leaves_no_trace(name: str, bad: float) -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    cleaner = GraphCleaner(labels, 4, RELEASE)
+    spoilt = {"z": z.clone(), "logits": logits.clone()}
+    spoilt[name][7, 1] = bad
+    with pytest.raises(ValueError, match=f"{name} holds NaN or infinite values"):
+        cleaner.step(**spoilt)
+    assert cleaner.epoch == 0
+    assert_equal(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
 
 def test_without_noise_correction_the_start_itself_is_judged() -> None:
@@ -263,12 +293,6 @@ def test_wrong_sizes_and_labels_are_refused() -> None:
     for labels in (torch.tensor([0.5, 1.0]), torch.zeros(4, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match="labels are one whole number a sample, not torch"):
             GraphCleaner(labels, 2)
-    four = GraphCleaner(torch.zeros(4, dtype=torch.int64), 2)
-    for shape in ((4, 1), (4, 3), (1, 2)):  # a single row or column would be taken for all
-        with pytest.raises(ValueError, match=r"logits are 4 × 2, samples × classes, not \("):
-            four.step(torch.eye(4), torch.zeros(shape))
-    with pytest.raises(ValueError, match="made with 3 classes"):
-        four.load_state_dict(GraphCleaner(four.given, 3).state_dict())
 
 
 def test_a_misspelt_choice_does_not_pass_for_another() -> None:

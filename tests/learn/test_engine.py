@@ -172,6 +172,22 @@ def test_a_run_asked_to_stop_saves_its_place(tmp_path: Path, epoch: int, step: i
         assert same == dataclasses.replace(uninterrupted, seconds=0, clean_seconds=0)
 
 
+def test_an_epoch_that_ends_with_a_scoring_is_saved_before_a_stop(tmp_path: Path) -> None:
+    """As of a trusted set, while the request comes."""
+    others = ResidentInputs(digits(40)[0])
+
+    def score(report: EpochReport, _: Cleaned) -> None:
+        if report.epoch == 2:
+            made.request_stop()
+        assert len(made.embed(others)[0]) == 40
+
+    made = trainer(checkpoint=tmp_path, on_epoch=score)
+    with pytest.raises(InterruptedRun):
+        made.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
 def test_a_run_without_a_checkpoint_stops_too() -> None:
     made = trainer()
     made.request_stop()
@@ -279,6 +295,48 @@ def test_a_checkpoint_of_the_same_place_does_not_cost_the_previous_one(
     assert "epoch-00003" < "epoch-00003-again" < "epoch-00003-step-000001" < "epoch-00004"
 
 
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_kill_while_an_older_checkpoint_is_removed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    """Before that began, or half-way; the older one's name may sort after the new one's."""
+    made = [Checkpoint({"a": torch.full((1,), i)}, {"epoch": 3, "config": {}}) for i in range(4)]
+    for checkpoint in made[:2]:
+        save_checkpoint(tmp_path, checkpoint)
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00003-again"]
+
+    def killed(old: Path, **_: object) -> None:
+        if old.exists():
+            for part in sorted(old.iterdir())[:removed]:
+                part.unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save_checkpoint(tmp_path, made[2])
+    found = load_checkpoint(tmp_path, {})
+    assert found is not None
+    assert torch.equal(found.tensors["a"], made[2].tensors["a"])
+    save_checkpoint(tmp_path, made[3])
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_third_checkpoint_of_one_place_can_be_written(tmp_path: Path) -> None:
+    """Where a kill left the two before it."""
+    saved = Checkpoint({"a": torch.zeros(1)}, {"epoch": 3, "config": {}})
+    for name in ("epoch-00003", "epoch-00003-again"):
+        save_checkpoint(tmp_path / name, saved)
+        (tmp_path / name / "epoch-00003").rename(tmp_path / "made")
+        (tmp_path / name).rmdir()
+        (tmp_path / "made").rename(tmp_path / name)
+    save_checkpoint(tmp_path, dataclasses.replace(saved, tensors={"a": torch.ones(1)}))
+    found = load_checkpoint(tmp_path, {})
+    assert found is not None
+    assert found.tensors["a"] == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, lr=1e18, ramp=0.0)
     with pytest.raises(DivergedError, match=r"no longer a number in epoch \d: .*ce"):
@@ -307,6 +365,33 @@ def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path,
         made.train()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00003"]
     assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
+    """Its losses were numbers still, and those of the next epoch would be too late."""
+    made = trainer(checkpoint=tmp_path)
+    plain, steps = made._step, []
+
+    def step(*args: Any) -> torch.Tensor:
+        steps.append(made.epoch)
+        terms = plain(*args)
+        if steps.count(2) == 4:
+            next(made.network.parameters()).data.fill_(math.nan)
+        return terms
+
+    made._step = step  # type: ignore[method-assign]
+    with pytest.raises(DivergedError, match="weights are no longer numbers in epoch 3"):
+        made.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]
+    assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_outputs_that_are_no_numbers_stop_the_run(epochs: int) -> None:
+    """One step an epoch, whose update leaves weights that are numbers, but far too large."""
+    settings = dataclasses.replace(TINY, epochs=epochs, batch=200, lr=1e36, ramp=0.0)
+    with pytest.raises(DivergedError, match="outputs are no longer numbers after epoch 1"):
+        trainer(settings).train()
 
 
 def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:
@@ -389,6 +474,14 @@ def test_a_crop_that_could_miss_the_image_is_refused() -> None:
     with pytest.raises(InputError, match=r"learn\.crop = 8: a crop could miss an image of 8×8 pixels"):
         trainer(dataclasses.replace(TINY, crop=8))
     assert trainer(dataclasses.replace(TINY, crop=7)).epoch == 0
+
+
+def test_images_too_small_for_augmix_are_refused() -> None:
+    dots = ResidentInputs(torch.randint(0, 256, (60, 1, 2, 5), dtype=torch.uint8))
+    with pytest.raises(InputError, match=r"learn\.augmix = full needs 3×3 pixels or more, not 2×5"):
+        Trainer(dots, torch.arange(60) % 3, 3, TINY, GRAPH)
+    off = dataclasses.replace(TINY, augmix="off")
+    assert Trainer(dots, torch.arange(60) % 3, 3, off, GRAPH).train().z.isfinite().all()
 
 
 def test_augmix_off_leaves_the_strong_view_a_crop() -> None:

@@ -274,6 +274,15 @@ def test_an_empty_selection_is_survived_and_said(  # type: ignore[no-untyped-def
     assert cli("predict", "two", "new.npz", "--out", "two.csv").err == ""
 
 
+def test_a_run_that_never_got_past_warm_up_says_so(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    save_digits(tmp_path)
+    short = [*TINY, "--set", "learn.warmup=9"]
+    done = cli("train", "digits.npz", *short, "--out", "warm")
+    assert "warning: all 3 epochs were warm-up on the labels as given (learn.warmup=9)" in done.err
+    plain = cli("train", "digits.npz", *short, "--set", "learn.method=ce", "--out", "ce")
+    assert "warm-up" not in plain.err
+
+
 def test_zeta_can_be_set_and_results_made_again_with_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     save_digits(tmp_path)
     cli("train", "digits.npz", *TINY, "--quiet")

@@ -89,11 +89,15 @@ def shuffled_batches(n: int, size: int, generator: torch.Generator, even: Tensor
     """A random order of all n, in rows of `size`; the last places are filled up from the front of the order.
 
     Samples where the mask `even` is set are dealt out evenly: all rows have the same number, give or take.
+    With n ≥ `size` no row holds a sample twice, which the losses would take for two of a kind.
     """
     order = torch.randperm(n, generator=generator, device=generator.device)
     order = order[even[order].to(torch.uint8).argsort(descending=True, stable=True)]
     count = -(-n // size)
-    return order.repeat(-(-count * size // n))[: count * size].view(size, count).T
+    # Dealt on from where the order began, each of these would come to the row that it is in.
+    again = order.roll(-1) if n % count == 0 else order
+    filled = torch.cat([order, again.repeat(count * size // n)])
+    return filled[: count * size].view(size, count).T
 
 
 def ordered_batches(n: int, size: int, device: torch.device) -> Tensor:

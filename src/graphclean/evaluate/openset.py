@@ -21,7 +21,8 @@ def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
     """Share of OOD accepted when 95 % of the known are; NaN where one of them is missing."""
     if is_ood.all() or not is_ood.any():
         return float("nan")
-    false, true, _ = roc_curve(~is_ood, -ood_score)
+    # All points: of tied scores, those on one line with their neighbours may be the first over 95 %.
+    false, true, _ = roc_curve(~is_ood, -ood_score, drop_intermediate=False)
     return float(false[np.argmax(true >= 0.95)])
 
 

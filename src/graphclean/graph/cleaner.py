@@ -115,21 +115,33 @@ class GraphCleaner:
         self.selected = self.given >= 0
         """Likewise the selection."""
 
+    @torch.no_grad()
     def step(
         self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None, barred: Tensor | None = None
     ) -> Cleaned:
         """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`.
 
-        `barred` marks samples that can't be confident, whatever their neighbours say.
+        `barred` marks samples that can't be confident, whatever their neighbours say. A loop's autocast is
+        left outside.
         """
+        self._check(z, logits)
+        with torch.autocast(self.given.device.type, enabled=False):
+            return self._clean(z, logits, graph, barred)
+
+    def _check(self, z: Tensor | None, logits: Tensor) -> None:
+        """Refuse what would spread unnoticed: logits of other samples or classes, and NaN."""
+        wanted = (len(self.given), self.n_classes)
+        if logits.shape != wanted:
+            raise ValueError(f"logits are of shape {tuple(logits.shape)}, not {wanted}: samples, classes")
+        for name, values in (("z", z), ("logits", logits)):
+            if values is not None and not bool(values.isfinite().all()):
+                raise ValueError(f"{name} holds NaN or infinite values")
+
+    def _clean(self, z: Tensor | None, logits: Tensor, graph: Graph | None, barred: Tensor | None) -> Cleaned:
         s = self.settings
-        if logits.shape != self._logits.shape:
-            n, classes = self._logits.shape
-            raise ValueError(f"logits are {n} × {classes}, samples × classes, not {tuple(logits.shape)}")
         if graph is not None:
             neighbours = as_csr(graph, device=self.given.device)
         elif z is not None:
-            z = z.detach()
             neighbours = knn_graph(nearest_neighbours(z if z.dtype == torch.float64 else z.float(), s.k))
         else:
             raise ValueError("a step needs embeddings z or a graph")
@@ -167,7 +179,7 @@ class GraphCleaner:
     def _start(self, logits: Tensor) -> Tensor:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
         decay = self.settings.ensemble
-        self._logits = decay * self._logits + (1 - decay) * logits.detach().to(self._logits)
+        self._logits = decay * self._logits + (1 - decay) * logits.to(self._logits)
         hard = one_hot(self.labels, self.n_classes).to(self._logits.dtype)
         if self.epoch == 0:
             return hard * self.selected.unsqueeze(1)
@@ -191,11 +203,11 @@ class GraphCleaner:
         differing = sorted(name for name in mine if mine[name] != state["settings"].get(name))
         if differing:
             raise ValueError(f"the saved state was made with other settings: {', '.join(differing)}")
-        device = self.given.device
+        device, classes = self.given.device, state["logits"].shape[1]
+        if classes != self.n_classes:
+            raise ValueError(f"the saved state was made with {classes} classes, not {self.n_classes}")
         if not torch.equal(state["given"].to(device), self.given):
             raise ValueError("the saved state was made with other labels")
-        if state["logits"].shape != self._logits.shape:
-            raise ValueError(f"the saved state was made with {state['logits'].shape[1]} classes")
         self.epoch = int(state["epoch"])
         self._logits = state["logits"].to(device)
         self.labels = state["labels"].to(device)

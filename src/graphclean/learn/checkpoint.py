@@ -5,6 +5,7 @@ import os
 import shutil
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """
     facts = checkpoint.facts
     name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
-    if (folder / name).exists():
+    while (folder / name).exists():
         name += "-again"
     draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
     try:
@@ -55,7 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     for old in folder.glob("*epoch-*"):
         if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
 
 
 class CheckpointWriter:
@@ -102,6 +103,13 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         how = "; ".join(differing[:3])
         raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start anew")
     return Checkpoint(tensors, facts)
+
+
+def _remove(old: Path) -> None:
+    """Hidden first: half of a checkpoint, with a name that sorts after the new one's, must not be found."""
+    with suppress(OSError):
+        old = old.rename(old.with_name(f".{old.name}.{uuid.uuid4().hex[:8]}"))
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

@@ -37,7 +37,10 @@ COMPILE_FROM = 4_000_000
 
 
 class DivergedError(RuntimeError):
-    """A loss is NaN or infinite; the message says which. The last checkpoint is from before."""
+    """A loss is NaN or infinite; the message says which. The last checkpoint is from before.
+
+    Or the network itself is, where no loss was yet.
+    """
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error
@@ -119,9 +122,8 @@ class Trainer:
 
         With `beliefs` (N, K + 1) the labels of an epoch are drawn from them, and no graph is built.
         """
-        if len(inputs.shape) == 3 and settings.crop >= min(inputs.shape[1:]):
-            size = "×".join(map(str, inputs.shape[1:]))
-            raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+        if len(inputs.shape) == 3:
+            _check_views(inputs.shape, settings)
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
@@ -202,7 +204,8 @@ class Trainer:
         n = len(inputs)
         z, logits = [], []
         for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch), self.device)):
-            if self._stop:
+            # Others are scored at the end of an epoch, which is to be saved first.
+            if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
             with self._precision():
@@ -229,6 +232,8 @@ class Trainer:
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
+        if not bool(z.isfinite().all() & logits.isfinite().all()):
+            raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
         cleaner = self.cleaner
         shut = self._gate <= self.epoch and self.settings.gate_from < 1
         if self._warm or not shut or not isinstance(cleaner, GraphCleaner):
@@ -282,12 +287,14 @@ class Trainer:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
     def _check(self, epoch: _Epoch) -> None:
-        """Refuse to go on, or to save, where a loss was no number."""
+        """Refuse to go on, or to save, where a loss was no number, or the last update left none."""
         bad = [
             name for name, total in zip(TERMS, epoch.totals.tolist(), strict=True) if not math.isfinite(total)
         ]
         if bad:
             raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
+        if not bool(torch.stack([weights.isfinite().all() for weights in self.network.parameters()]).all()):
+            raise DivergedError(f"the network's weights are no longer numbers in epoch {self.epoch + 1}")
 
     def _places(self, counts: list[int]) -> list[int]:
         """Places for so many selected samples a step: as many, or as there is compiled code for."""
@@ -461,6 +468,15 @@ class Trainer:
                 here["totals"],
                 **{name: found.facts[name] for name in ("step", "seconds", "clean_seconds")},
             )
+
+
+def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
+    """Refuse images too small for the views that are asked for."""
+    size = "×".join(map(str, shape[1:]))
+    if settings.crop >= min(shape[1:]):
+        raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+    if settings.augmix != "off" and min(shape[1:]) < 3:
+        raise InputError(f"learn.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
 
 
 def first_epoch(share: float, epochs: int) -> int:

@@ -238,7 +238,7 @@ def require_network(name: str) -> None:
     if name.startswith(PREFIX):
         require_timm(name.removeprefix(PREFIX))
     elif name not in NETWORKS:
-        raise InputError(f"{name}: no such network; {suggest(name, NETWORKS)}, or timm:NAME")
+        raise InputError(f"{name}: no such network (one of timm is timm:NAME); {suggest(name, NETWORKS)}")
 
 
 def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:

@@ -26,6 +26,12 @@ def sum_up(
 ) -> dict[str, Any]:
     """What summary.json holds: the audit's summary, `detector` and `training`; `notes` come first."""
     config, notes = prepared.config, [*notes, *result.model.notes]
+    learn = config.learn
+    if learn.method == "ngc" and learn.warmup >= learn.epochs:
+        notes.append(
+            f"all {learn.epochs} epochs were warm-up on the labels as given (learn.warmup={learn.warmup}): "
+            "the graph never chose what was trained on"
+        )
     cleaned = result.trained.cleaned
     found = set(cleaned.labels[cleaned.selected].tolist())
     empty = [str(name) for code, name in enumerate(result.model.classes) if code not in found]
