@@ -179,6 +179,6 @@ def test_damaged_results_are_named(cli, tmp_path: Path) -> None:  # type: ignore
     for command in (("list",), ("run", WRONG.name, "--name", "mine")):
         code, _, err = cli(*command)
         assert code == 2
-        assert "0.json: not a result of format 1; remove it" in err
+        assert "0.json: not a result of format 1; move it elsewhere" in err
         assert err.count("\n") == 1
     assert cli("list", "--results", "none") == (0, "No results in none.\n", "")
