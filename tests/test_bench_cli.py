@@ -98,6 +98,28 @@ def test_flat_quiet_dev_and_kept(cli, tmp_path: Path) -> None:  # type: ignore[n
     assert "dev" in cli("list", "--results", "out")[1]
 
 
+def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("run", WRONG.name, *SETTINGS, "--name", "mine", "--seeds", "0,1")
+    folder = tmp_path / "results" / "cifar10--symtiny" / "mine"
+    run_job, ran = bench_cli.run_job, []
+
+    def while_the_other_does_seed_1(job: Any, *given: Any, **options: Any) -> Any:
+        ran.append(job.seed)
+        result = run_job(job, *given, **options)
+        (folder / "1.json").write_text((folder / "0.json").read_text().replace('"seed": 0', '"seed": 1'))
+        return result
+
+    monkeypatch.setattr(bench_cli, "run_job", while_the_other_does_seed_1)
+    code, _, err = cli(*command)
+    assert (code, ran) == (0, [0])
+    assert f"seed 1: already in {Path('results/cifar10--symtiny/mine/1.json')}" in err
+    # In the other form it would be the same run twice, which no table takes.
+    code, _, err = cli(*command, "--flat")
+    assert (code, ran) == (0, [0])
+
+
 def test_a_control_that_fails_is_said(cli, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result: dict[str, Any] = {"seconds": 1.0, "scores": {"accuracy": 0.5, "auroc": 0.9, "f_auto": 0.8}}
     for control, said in ((0.56, True), (0.55, False)):

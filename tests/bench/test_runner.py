@@ -16,7 +16,7 @@ from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
-from graphclean.bench.ledger import read_result
+from graphclean.bench.ledger import read_result, result_path
 from graphclean.bench.material import Sources, load_sources, prepare
 from graphclean.bench.runner import Job, find_done, run_job
 from graphclean.data.noise import load_draw
@@ -255,28 +255,50 @@ def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> N
         prepare(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
 
 
-def test_a_result_of_other_settings_under_the_same_name_is_refused(whole: Path) -> None:
-    assert find_done(job(), whole) == read_result(whole)
-    assert find_done(job(), whole.with_name("9.json")) is None
-    other = Job(MIXED, make_method(MIXED, [*QUICK, "graph.eta=0.7"]), 0, "test")
-    with pytest.raises(InputError, match=r"made with graph\.eta = 0\.8, not 0\.7; choose another --name"):
-        find_done(other, whole)
+@pytest.fixture
+def recorded(whole: Path, tmp_path: Path) -> Path:
+    """The uninterrupted run in its place in a folder of results."""
+    path = result_path(tmp_path, MIXED.name, "test", job().method.name, 0)
+    path.parent.mkdir(parents=True)
+    path.write_text(whole.read_text())
+    return path
 
 
-def test_a_result_from_before_a_setting_existed_still_counts(whole: Path, tmp_path: Path) -> None:
+def named(*settings: str, seed: int = 0, split: Any = "test") -> Job:
+    """Another method under the name of the recorded one."""
+    return Job(MIXED, make_method(MIXED, [*QUICK, *settings], name=job().method.name), seed, split)
+
+
+def test_a_result_is_done_in_either_form(recorded: Path, tmp_path: Path) -> None:
+    assert find_done(job(), tmp_path) == recorded
+    assert find_done(named(seed=9), tmp_path) is None
+    assert find_done(named(split="dev"), tmp_path) is None
+    flat = recorded.rename(result_path(tmp_path, MIXED.name, "test", job().method.name, 0, flat=True))
+    assert find_done(job(), tmp_path) == flat
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_result_of_other_settings_under_the_same_name_is_refused(
+    recorded: Path, tmp_path: Path, seed: int
+) -> None:
+    """Of other seeds too, of which a table takes the mean."""
+    with pytest.raises(InputError, match=r"made with graph\.eta = 0\.8, not 0\.7; choose another") as no:
+        find_done(named("graph.eta=0.7", seed=seed), tmp_path)
+    assert str(no.value).startswith(str(recorded))
+
+
+def test_a_result_from_before_a_setting_existed_still_counts(recorded: Path, tmp_path: Path) -> None:
     """As one at the setting's default, and of no other value."""
-    result = json.loads(whole.read_text())
+    result = json.loads(recorded.read_text())
     del result["config"]["graph"]["geometry"]
-    (tmp_path / "0.json").write_text(json.dumps(result))
-    assert find_done(job(), tmp_path / "0.json") is not None
-    other = Job(MIXED, make_method(MIXED, [*QUICK, "graph.geometry=false"]), 0, "test")
+    recorded.write_text(json.dumps(result))
+    assert find_done(job(), tmp_path) == recorded
     with pytest.raises(InputError, match=r"made with graph\.geometry = True, not False"):
-        find_done(other, tmp_path / "0.json")
+        find_done(named("graph.geometry=false"), tmp_path)
 
 
-def test_how_fast_a_result_was_made_does_not_matter(whole: Path) -> None:
-    compiled = Job(MIXED, make_method(MIXED, [*QUICK, "learn.compile=on"]), 0, "test")
-    assert find_done(compiled, whole) == read_result(whole)
+def test_how_fast_a_result_was_made_does_not_matter(recorded: Path, tmp_path: Path) -> None:
+    assert find_done(named("learn.compile=on"), tmp_path) == recorded
 
 
 def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:

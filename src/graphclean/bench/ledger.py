@@ -43,6 +43,19 @@ def result_path(results: Path, cell: str, split: str, method: str, seed: int, *,
     return results / (f"{folder}--{method}--{seed}.json" if flat else f"{folder}/{method}/{seed}.json")
 
 
+def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, Path]:
+    """The results of a method on a cell by their seed, in either form."""
+    found: dict[int, Path] = {}
+    for flat in (True, False):
+        like = result_path(results, cell, split, method, 0, flat=flat)
+        start = like.name.removesuffix("0.json")
+        for path in like.parent.glob(f"{start}*.json"):
+            seed = path.stem.removeprefix(start)
+            if seed.isdecimal():
+                found[int(seed)] = path
+    return found
+
+
 def write_result(path: Path, result: dict[str, Any], arrays: Arrays) -> None:
     """Write a result and its arrays; the JSON comes last, so that where it is all is."""
     with replaced(path.with_suffix(".npz")) as draft, draft.open("wb") as file:

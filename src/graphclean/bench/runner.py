@@ -29,7 +29,7 @@ from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness,
 from ..run.stopping import StopSignals, one_line_errors
 from ..runfolder import in_use
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
-from .ledger import Arrays, read_result, write_result
+from .ledger import Arrays, find_seeds, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
 from .records import (
@@ -94,23 +94,24 @@ class Job:
         return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
 
 
-def find_done(job: Job, path: Path) -> dict[str, Any] | None:
-    """The result, if it is there; one of other settings under the same name is refused.
+def find_done(job: Job, results: Path) -> Path | None:
+    """Where the result is, if it is there; one of other settings under the same name is refused.
 
-    A setting that a result lacks is from after it, and was at its default then.
+    So are those of other seeds: a table takes their mean. A setting that a result lacks is from after it,
+    and was at its default then.
     """
-    if not path.exists():
-        return None
-    result = read_result(path)
-    for section, settings in job.sections.items():
-        recorded = asdict(type(getattr(job.config, section))()) | result["config"].get(section, {})
-        for name, value in settings.items():
-            if recorded[name] != value and f"{section}.{name}" not in SPEED_ONLY:
-                raise InputError(
-                    f"{path}: made with {section}.{name} = {recorded[name]}, not {value}; "
-                    "choose another --name, or remove it to run again"
-                )
-    return result
+    found = find_seeds(results, job.cell.name, job.split, job.method.name)
+    for path in found.values():
+        recorded = read_result(path)["config"]
+        for section, settings in job.sections.items():
+            then = asdict(type(getattr(job.config, section))()) | recorded.get(section, {})
+            for name, value in settings.items():
+                if then[name] != value and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed"):
+                    raise InputError(
+                        f"{path}: made with {section}.{name} = {then[name]}, not {value}; "
+                        "choose another --name, or remove it to run again"
+                    )
+    return found.get(job.seed)
 
 
 def run_job(
