@@ -122,11 +122,11 @@ def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: igno
 
 def test_a_control_that_fails_is_said(cli, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result: dict[str, Any] = {"seconds": 1.0, "scores": {"accuracy": 0.5, "auroc": 0.9, "f_auto": 0.8}}
-    for control, said in ((0.56, True), (0.55, False)):
+    for control, said in ((0.5504, True), (0.55, False)):
         result["scores"]["control_auroc"] = control
         monkeypatch.setattr(bench_cli, "run_job", lambda *_, **__: result)
         _, out, _ = cli("run", MIXED.name, *SETTINGS)
-        assert ("control: " in out) == said
+        assert ("an AUROC of 0.550, over 0.55" in out) == said
         assert "accuracy 50.00 %, AUROC 90.00 %, F 0.800" in out
 
 

@@ -219,7 +219,7 @@ def _show_result(result: dict[str, Any], path: Path) -> None:
     if control is not None and control > CONTROL_LIMIT:
         typer.echo(
             f"control: known images resampled as the OOD ones were are told from others with an AUROC of "
-            f"{control:.2f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
+            f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
         )
 
 

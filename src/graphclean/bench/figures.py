@@ -128,7 +128,7 @@ def _by_epoch(
 def _mark_warmup(axes: Axes, records: list[Record]) -> None:
     """A grey ground under the epochs that train on the given labels."""
     last = sum(bool(entry.get("warmup")) for entry in records[0].epochs)
-    if last:
+    if 0 < last < len(records[0].epochs):  # cross-entropy does nothing else
         axes.axvspan(0.5, last + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
 
 
