@@ -23,6 +23,8 @@ QUICK = (
 )  # fmt: skip
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
 METHOD = "ngc--graph.k-5--learn.batch-64--learn.epochs-1--learn.network-small-conv--learn.warmup-0"
+ENDS = ("draw.npz", "json", "npz")
+"""Of the files of a result."""
 WITHOUT_AUGMIX = f"{METHOD}--without-augmix"
 
 
@@ -57,7 +59,7 @@ def test_run_skip_and_list(cli, tmp_path: Path) -> None:  # type: ignore[no-unty
     code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)
     assert code == 0, err
     folder = f"results/cifar10--tinyimagenet--tiny/{WITHOUT_AUGMIX}"
-    assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ("json", "npz")]
+    assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ENDS]
     assert f"s: {folder}/1.json" in out
     assert "epoch 1/1" in err
     results = [read_result(tmp_path / folder / f"{seed}.json") for seed in (0, 1)]
@@ -88,8 +90,7 @@ def test_flat_quiet_dev_and_kept(cli, tmp_path: Path) -> None:  # type: ignore[n
     assert (code, out, err) == (0, "", "")
     found = files(tmp_path)
     assert [name for name in found if name.startswith("out")] == [
-        "out/cifar10--symtiny--dev--mine--0.json",
-        "out/cifar10--symtiny--dev--mine--0.npz",
+        f"out/cifar10--symtiny--dev--mine--0.{end}" for end in ENDS
     ]
     assert "w/cifar10--symtiny/mine/dev-0/checkpoint/epoch-00001/state.json" in found
     result = read_result(tmp_path / "out/cifar10--symtiny--dev--mine--0.json")
@@ -147,7 +148,7 @@ def test_an_interrupted_run_says_that_it_goes_on(  # type: ignore[no-untyped-def
     assert code == 0
     assert "epoch 1/2" not in err
     assert "epoch 2/2" in err
-    assert files(tmp_path) == [f"results/cifar10--symtiny/mine/0.{end}" for end in ("json", "npz")]
+    assert files(tmp_path) == [f"results/cifar10--symtiny/mine/0.{end}" for end in ENDS]
 
 
 def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

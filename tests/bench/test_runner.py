@@ -19,7 +19,7 @@ from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_result, result_path
 from graphclean.bench.material import Sources, load_sources, prepare
 from graphclean.bench.runner import Job, find_done, run_job
-from graphclean.data.noise import load_draw
+from graphclean.data.noise import check_draw, load_draw
 from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
 from graphclean.ood import measure_closeness
@@ -75,6 +75,16 @@ def test_what_a_result_holds(whole: Path) -> None:
         "accuracy", "auroc", "fpr95", "f_auto", "f_best", "zeta_best", "f_0.5", "f_0.7", "control_auroc",
     ]  # fmt: skip
     assert not whole.with_name("work").exists()
+
+
+def test_the_draw_is_kept_with_the_result(whole: Path, sources: Sources) -> None:
+    draw, result, arrays = load_draw(whole.with_suffix(".draw.npz")), read_result(whole), read_arrays(whole)
+    assert draw.digest() == result["draw"]
+    assert sources.test is not None
+    check_draw(draw, sources.train.labels, 60, sources.test.labels)
+    # With it, what was selected can be held against the truth sample by sample.
+    wrong = arrays["train_selected"] & (draw.truth >= 0) & (arrays["train_label"] != draw.truth)
+    assert wrong.sum() == result["cleaning"]["wrong_known"]
 
 
 def test_the_arrays_give_the_scores_again(whole: Path) -> None:

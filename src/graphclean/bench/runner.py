@@ -28,7 +28,7 @@ from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
 from ..ood import OodSettings, find_threshold, judge_by_both, prototype_similarity
 from ..run.stopping import StopSignals, one_line_errors
-from ..runfolder import in_use
+from ..runfolder import in_use, replaced
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
 from .ledger import Arrays, find_seeds, read_result, write_result
 from .machine import machine
@@ -47,7 +47,7 @@ STRATEGIES_EVERY = 10
 MAPPED = 5_000
 """Training samples whose z is kept, for a map of the features."""
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
-"""What a work folder holds."""
+"""What a work folder holds; the draw outlasts it, beside the result."""
 
 GO_ON = "the same command goes on from there"
 
@@ -153,6 +153,8 @@ def run_job(
             "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
             "epochs": epochs,
         }
+        with replaced(path.with_suffix(f".{DRAW}")) as draft:
+            shutil.copyfile(work / DRAW, draft)
         write_result(path, result, arrays)
         if not keep:
             _remove(work)
