@@ -61,6 +61,8 @@ def test_run_skip_and_list(cli, tmp_path: Path) -> None:  # type: ignore[no-unty
     folder = f"results/cifar10--tinyimagenet--tiny/{WITHOUT_AUGMIX}"
     assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ENDS]
     assert f"s: {folder}/1.json" in out
+    assert err.count("warning: ") == 2
+    assert "cifar10: 150 train images, and cifar10 has 50,000; a result on them is not one of the cell" in err
     assert "epoch 1/1" in err
     results = [read_result(tmp_path / folder / f"{seed}.json") for seed in (0, 1)]
     assert [result["seed"] for result in results] == [0, 1]

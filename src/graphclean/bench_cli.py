@@ -77,7 +77,9 @@ def run(
     if not may_write(results) or not may_write(work):
         raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
     jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]
-    check_sources([job.cell for job in jobs if find_done(job, results) is None], split.value, root)
+    to_run = [job.cell for job in jobs if find_done(job, results) is None]
+    for partial in check_sources(to_run, split.value, root):
+        _say(f"warning: {partial}", quiet)
     loaded: Cell | None = None
     for job in jobs:
         done = find_done(job, results)  # now, since another process may have been quicker
