@@ -23,6 +23,8 @@ QUICK = (
 )  # fmt: skip
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
 METHOD = "ngc--graph.k-5--learn.batch-64--learn.epochs-1--learn.network-small-conv--learn.warmup-0"
+ENDS = ("draw.npz", "json", "npz")
+"""Of the files of a result."""
 WITHOUT_AUGMIX = f"{METHOD}--without-augmix"
 
 
@@ -57,8 +59,10 @@ def test_run_skip_and_list(cli, tmp_path: Path) -> None:  # type: ignore[no-unty
     code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)
     assert code == 0, err
     folder = f"results/cifar10--tinyimagenet--tiny/{WITHOUT_AUGMIX}"
-    assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ("json", "npz")]
+    assert files(tmp_path) == [f"{folder}/{seed}.{end}" for seed in (0, 1) for end in ENDS]
     assert f"s: {folder}/1.json" in out
+    assert err.count("warning: ") == 2
+    assert "cifar10: 150 train images, and cifar10 has 50,000; a result on them is not one of the cell" in err
     assert "epoch 1/1" in err
     results = [read_result(tmp_path / folder / f"{seed}.json") for seed in (0, 1)]
     assert [result["seed"] for result in results] == [0, 1]
@@ -88,8 +92,7 @@ def test_flat_quiet_dev_and_kept(cli, tmp_path: Path) -> None:  # type: ignore[n
     assert (code, out, err) == (0, "", "")
     found = files(tmp_path)
     assert [name for name in found if name.startswith("out")] == [
-        "out/cifar10--symtiny--dev--mine--0.json",
-        "out/cifar10--symtiny--dev--mine--0.npz",
+        f"out/cifar10--symtiny--dev--mine--0.{end}" for end in ENDS
     ]
     assert "w/cifar10--symtiny/mine/dev-0/checkpoint/epoch-00001/state.json" in found
     result = read_result(tmp_path / "out/cifar10--symtiny--dev--mine--0.json")
@@ -98,13 +101,35 @@ def test_flat_quiet_dev_and_kept(cli, tmp_path: Path) -> None:  # type: ignore[n
     assert "dev" in cli("list", "--results", "out")[1]
 
 
+def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("run", WRONG.name, *SETTINGS, "--name", "mine", "--seeds", "0,1")
+    folder = tmp_path / "results" / "cifar10--symtiny" / "mine"
+    run_job, ran = bench_cli.run_job, []
+
+    def while_the_other_does_seed_1(job: Any, *given: Any, **options: Any) -> Any:
+        ran.append(job.seed)
+        result = run_job(job, *given, **options)
+        (folder / "1.json").write_text((folder / "0.json").read_text().replace('"seed": 0', '"seed": 1'))
+        return result
+
+    monkeypatch.setattr(bench_cli, "run_job", while_the_other_does_seed_1)
+    code, _, err = cli(*command)
+    assert (code, ran) == (0, [0])
+    assert f"seed 1: already in {Path('results/cifar10--symtiny/mine/1.json')}" in err
+    # In the other form it would be the same run twice, which no table takes.
+    code, _, err = cli(*command, "--flat")
+    assert (code, ran) == (0, [0])
+
+
 def test_a_control_that_fails_is_said(cli, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result: dict[str, Any] = {"seconds": 1.0, "scores": {"accuracy": 0.5, "auroc": 0.9, "f_auto": 0.8}}
-    for control, said in ((0.56, True), (0.55, False)):
+    for control, said in ((0.5504, True), (0.55, False)):
         result["scores"]["control_auroc"] = control
         monkeypatch.setattr(bench_cli, "run_job", lambda *_, **__: result)
         _, out, _ = cli("run", MIXED.name, *SETTINGS)
-        assert ("control: " in out) == said
+        assert ("an AUROC of 0.550, over 0.55" in out) == said
         assert "accuracy 50.00 %, AUROC 90.00 %, F 0.800" in out
 
 
@@ -125,7 +150,7 @@ def test_an_interrupted_run_says_that_it_goes_on(  # type: ignore[no-untyped-def
     assert code == 0
     assert "epoch 1/2" not in err
     assert "epoch 2/2" in err
-    assert files(tmp_path) == [f"results/cifar10--symtiny/mine/0.{end}" for end in ("json", "npz")]
+    assert files(tmp_path) == [f"results/cifar10--symtiny/mine/0.{end}" for end in ENDS]
 
 
 def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -179,6 +204,6 @@ def test_damaged_results_are_named(cli, tmp_path: Path) -> None:  # type: ignore
     for command in (("list",), ("run", WRONG.name, "--name", "mine")):
         code, _, err = cli(*command)
         assert code == 2
-        assert "0.json: not a result of format 1; remove it" in err
+        assert "0.json: not a result of format 1; move it elsewhere" in err
         assert err.count("\n") == 1
     assert cli("list", "--results", "none") == (0, "No results in none.\n", "")

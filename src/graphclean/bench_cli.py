@@ -77,17 +77,16 @@ def run(
     if not may_write(results) or not may_write(work):
         raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
     jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]
-    paths = {
-        job: result_path(results, job.cell.name, job.split, job.method.name, job.seed, flat=flat)
-        for job in jobs
-    }
-    done = {job: find_done(job, paths[job]) for job in jobs}
-    check_sources([job.cell for job in jobs if done[job] is None], split.value, root)
+    to_run = [job.cell for job in jobs if find_done(job, results) is None]
+    for partial in check_sources(to_run, split.value, root):
+        _say(f"warning: {partial}", quiet)
     loaded: Cell | None = None
     for job in jobs:
-        if done[job] is not None:
-            _say(f"{job.title}: already in {paths[job]}", quiet)
+        done = find_done(job, results)  # now, since another process may have been quicker
+        if done is not None:
+            _say(f"{job.title}: already in {done}", quiet)
             continue
+        path = result_path(results, job.cell.name, job.split, job.method.name, job.seed, flat=flat)
         try:
             if loaded != job.cell:
                 with StageProgress(quiet=quiet) as progress:
@@ -96,11 +95,11 @@ def run(
             _say(f"{job.title} on {where.type}", quiet)
             folder = job.work_folder(work)
             watch = None if quiet else _follow(job)
-            result = run_job(job, sources, folder, paths[job], where, keep=keep, watch=watch)
+            result = run_job(job, sources, folder, path, where, keep=keep, watch=watch)
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
         if not quiet:
-            _show_result(result, paths[job])
+            _show_result(result, path)
 
 
 @app.command("list")
@@ -222,7 +221,7 @@ def _show_result(result: dict[str, Any], path: Path) -> None:
     if control is not None and control > CONTROL_LIMIT:
         typer.echo(
             f"control: known images resampled as the OOD ones were are told from others with an AUROC of "
-            f"{control:.2f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
+            f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
         )
 
 

@@ -93,6 +93,20 @@ def test_another_preset_and_another_name() -> None:
     assert make_method(cell, ["graph.k=9"], name="mine").name == "mine"
 
 
+def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
+    """Without what NGC brings along, and without what its preset has of its own."""
+    cell, ce = get_cell("cifar10/sym50"), "learn.method=ce"
+    method = make_method(cell, [ce])
+    changes = ("learn.augmix=off", "learn.method=ce", "learn.mixup=0", "learn.predict_by=classifier")
+    assert (method.name, method.changes) == ("ce", changes)
+    assert method.config == apply_settings(load_preset("cifar10-lcnl"), changes)
+    assert make_method(cell, [ce], without=["mixup", "augmix"]) == method
+    mixed = make_method(cell, ["learn.mixup=1", ce])
+    assert (mixed.name, mixed.config.learn.mixup) == ("ce--learn.mixup-1", 1)
+    fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
+    assert fast.name == "cifar10-lond-fast--ce--learn.epochs-9"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -125,6 +125,7 @@ def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[...
     assert x == list(range(6, 13))
     assert y == pytest.approx([entry["losses"]["subgraph"] for entry in entries[0][5:]])
     assert set(lines(losses)) == {"CE", "instance", "subgraph"}
+    assert len(losses.patches) == 1, "a grey ground under them"
     (band,) = labels.collections[:1]
     low = min(entries[0][3]["cleaning"]["labels_right"], entries[1][3]["cleaning"]["labels_right"])
     corners = band.get_paths()[0].vertices
@@ -138,6 +139,7 @@ def test_convergence_on_the_test_split_has_no_accuracy_by_epoch(
     (figure,) = drawn("convergence").values()
     assert set(lines(figure.axes[0])) == {"pseudo-labels"}
     assert len(figure.axes[0].collections) == 0, "one seed has no range"
+    assert len(figure.axes[0].patches) == 0, "given labels all along are no warm-up"
 
 
 def test_degrees_by_kind(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:

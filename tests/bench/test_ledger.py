@@ -65,6 +65,21 @@ def test_listed_in_folders_and_flat(tmp_path: Path, path: Path) -> None:
     assert list_results(tmp_path / "none") == []
 
 
+def test_other_files_are_left_alone_but_no_result_is_overlooked(tmp_path: Path, path: Path) -> None:
+    for foreign in (tmp_path / "notes.json", tmp_path / "2026--1.json", path.with_name("plot.json")):
+        foreign.write_text('{"format": 1}')
+    path.with_name("broken.json").write_text("{")
+    assert list_results(tmp_path) == [path]
+    copy = path.with_name("0 (copy).json")
+    copy.write_text(path.read_text())
+    assert list_results(tmp_path) == [copy, path]
+    # Under the name of a result it may be one that was damaged.
+    path.write_text("{}")
+    assert path in list_results(tmp_path)
+    with pytest.raises(InputError, match=r"0\.json: not a result of format 1; move it elsewhere, or"):
+        read_result(path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -188,6 +188,18 @@ def test_ablations_stand_under_the_papers(tmp_path: Path) -> None:
     ]
 
 
+def test_ablations_of_a_cell_that_the_paper_ablates_not_have_a_column_of_their_own(tmp_path: Path) -> None:
+    write_run(tmp_path, scores={"accuracy": 0.93})
+    write_run(tmp_path, method="ngc--without-geometry", scores={"accuracy": 0.91})
+    write_run(tmp_path, "cifar10/sym20", method="ngc--without-geometry", split="dev")
+    write_run(tmp_path, "cifar10/sym80", method="ngc--without-geometry--without-mixup")
+    header, *found = rows(render_table("ablation-accuracy", tmp_path, "markdown"))
+    assert header[-2:] == ["cifar100/sym80", LOND]
+    assert [line[-1] for line in found] == [
+        *["", "–"] * 2, "", "91.00 (1)", *["", "–"] * 4, "", "93.00 (1)",
+    ]  # fmt: skip
+
+
 def test_nothing_recorded_is_dashes_everywhere(tmp_path: Path) -> None:
     for name in table_names():
         for line in rows(render_table(name, tmp_path, "markdown"))[1:]:

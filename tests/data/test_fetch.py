@@ -158,6 +158,29 @@ def test_an_interrupted_download_goes_on(
     assert place.target.read_bytes() == CONTENT
 
 
+def test_two_at_once_fetch_it_once(server: Server, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits, and says so; then the file is there. Had the first failed, it would go on with it."""
+    monkeypatch.setattr(fetch, "BLOCK", 100_000)
+    waiting, found = threading.Event(), []
+
+    def second(*step: object) -> None:
+        if "waiting" in str(step[0]):
+            waiting.set()
+
+    other = threading.Thread(target=lambda: found.append(fetch_set(entry(server), place.root, second)))
+
+    def first(*_: object) -> None:
+        if not other.ident:
+            other.start()
+            assert waiting.wait(10)
+
+    assert fetch_set(entry(server), place.root, first) == (place.target, True)
+    other.join()
+    assert found == [(place.target, False)]
+    assert server.asked == [None]
+    assert files(place) == [place.target]
+
+
 def test_a_server_without_ranges_sends_it_all_again(server: Server, place: Place) -> None:
     place.part.parent.mkdir(parents=True)
     place.part.write_bytes(b"x" * 1000)
@@ -237,6 +260,19 @@ def test_a_missing_file_is_told(server: Server, place: Place, status: int, words
     with pytest.raises(InputError, match=f"the server says {words}"):
         fetch_set(entry(server), place.root)
     assert not place.root.exists()
+
+
+def test_an_empty_root_outlives_a_failure(
+    server: Server, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given from the root (/) on or not."""
+    place.root.mkdir()
+    monkeypatch.chdir(place.root.parent)
+    server.status = 404
+    for root in (place.root, Path("root"), Path("root/new/er")):
+        with pytest.raises(InputError, match="404"):
+            fetch_set(entry(server), root)
+        assert list(place.root.rglob("*")) == []
 
 
 def test_no_server_is_told(server: Server, place: Place) -> None:

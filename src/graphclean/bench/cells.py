@@ -9,7 +9,7 @@ from ..config import Config, apply_settings, differing_settings, load_preset
 from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
-from ..learn.settings import SEEDS
+from ..learn.settings import PLAIN, SEEDS
 
 OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
@@ -119,27 +119,34 @@ def make_method(
     preset: str | None = None,
     name: str | None = None,
 ) -> Method:
-    """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name."""
+    """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name.
+
+    `learn.method=ce` is plain cross-entropy, of which mixup and AugMix are no part unless they are asked for.
+    """
     for part in without:
         if part not in WITHOUT:
             raise InputError(f"--without {part}: no such part; {suggest(part, WITHOUT)}")
     if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
         raise InputError("--set learn.seed: the seed of a run is named with --seeds")
     chosen = preset if preset is not None else cell.preset
-    start = load_preset(chosen)
-    config = apply_settings(start, [*settings, *(WITHOUT[part] for part in without)], sections=SECTIONS)
+    preset_own = start = load_preset(chosen)
+    wanted = [*settings, *(WITHOUT[part] for part in without)]
+    config = apply_settings(start, wanted, sections=SECTIONS)
+    if config.learn.method == "ce":
+        start = apply_settings(start, PLAIN)
+        config = apply_settings(start, wanted)
     if config.learn.labels_from == "features":
         raise InputError("learn.labels_from=features takes embeddings; the cells are of images")
-    differing = differing_settings(config, start)
-    changes = tuple(sorted(f"{key}={_show(value)}" for key, value in differing.items()))
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
-    named = [change for change in changes if change.partition("=")[0] not in SPEED_ONLY]
+    named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)
-    head = "ngc" if chosen == cell.preset else chosen
-    made = name if name is not None else "--".join([head, *parts])
+    heads = [] if chosen == cell.preset else [chosen]
+    if not heads or config.learn.method != "ngc":
+        heads.append(config.learn.method)
+    made = name if name is not None else "--".join([*heads, *parts])
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
-    return Method(made, chosen, changes, config)
+    return Method(made, chosen, _changes(config, preset_own), config)
 
 
 def parse_seed(word: str) -> int:
@@ -147,6 +154,11 @@ def parse_seed(word: str) -> int:
     if not word.isdecimal() or int(word) >= SEEDS:
         raise InputError(f"--seeds {word}: a seed is a whole number from 0 to {SEEDS - 1:,}")
     return int(word)
+
+
+def _changes(config: Config, start: Config) -> tuple[str, ...]:
+    """What `apply_settings` needs to make `config` of `start`, sorted."""
+    return tuple(sorted(f"{key}={_show(value)}" for key, value in differing_settings(config, start).items()))
 
 
 def _show(value: Any) -> str:

@@ -1,6 +1,7 @@
 """The results on disk: one JSON a run, and its arrays beside it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,12 +32,28 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "epochs": list,
 }
 """What every result has, and of which type."""
+NESTED, FLAT = re.compile(r"\d+\.json"), re.compile(r".+--.+--\d+\.json")
+"""Names of results, in folders of their own and without."""
+NO_RESULT = "move it elsewhere, or, if it was one, remove it and run the cell again"
 
 
 def result_path(results: Path, cell: str, split: str, method: str, seed: int, *, flat: bool = False) -> Path:
     """Where a result belongs: `CELL[--dev]/METHOD/SEED.json`; flat, all of it is the name of one file."""
     folder = cell.replace("/", "--") + ("--dev" if split == "dev" else "")
     return results / (f"{folder}--{method}--{seed}.json" if flat else f"{folder}/{method}/{seed}.json")
+
+
+def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, Path]:
+    """The results of a method on a cell by their seed, in either form."""
+    found: dict[int, Path] = {}
+    for flat in (True, False):
+        like = result_path(results, cell, split, method, 0, flat=flat)
+        start = like.name.removesuffix("0.json")
+        for path in like.parent.glob(f"{start}*.json"):
+            seed = path.stem.removeprefix(start)
+            if seed.isdecimal():
+                found[int(seed)] = path
+    return found
 
 
 def write_result(path: Path, result: dict[str, Any], arrays: Arrays) -> None:
@@ -67,9 +84,9 @@ def read_result(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"{path}: damaged, or not a result; remove it and run the cell again") from error
+        raise InputError(f"{path}: damaged, or not a result; {NO_RESULT}") from error
     if not isinstance(result, dict) or result.get("format") != FORMAT:
-        raise InputError(f"{path}: not a result of format {FORMAT}; remove it and run the cell again")
+        raise InputError(f"{path}: not a result of format {FORMAT}; {NO_RESULT}")
     wrong = [name for name, kind in FIELDS.items() if not isinstance(result.get(name, Ellipsis), kind)]
     if wrong:
         raise InputError(f"{path}: damaged: {wrong[0]} is missing or wrong; remove it and run the cell again")
@@ -77,6 +94,20 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def list_results(results: Path) -> list[Path]:
-    """The paths of all results in a folder, those in folders of their own before flat ones."""
-    found = [*sorted(results.glob("*/*/*.json")), *sorted(results.glob("*.json"))]
+    """The paths of all results in a folder, those in folders of their own before flat ones.
+
+    Other people's files may lie among them. What bears the name of a result must be one.
+    """
+    nested, flat = sorted(results.glob("*/*/*.json")), sorted(results.glob("*.json"))
+    found = [path for path in nested if NESTED.fullmatch(path.name) or _claims_to_be_one(path)]
+    found += [path for path in flat if FLAT.fullmatch(path.name) or _claims_to_be_one(path)]
     return [path for path in found if not path.name.startswith(".")]
+
+
+def _claims_to_be_one(path: Path) -> bool:
+    """Whether a file that is not named like a result was one: renamed or copied, and not to be overlooked."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"format", *FIELDS} <= set(found)

@@ -27,15 +27,22 @@ class Sources:
     """None for a cell without OOD."""
 
 
-def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> None:
-    """Refuse at once, rather than after hours of other cells, what lacks its data."""
+def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> list[str]:
+    """Refuse at once, rather than after hours of other cells, what lacks its data; name what is not whole."""
     parts = ("train",) if split == "dev" else ("train", "test")
+    partial = []
     for cell in dict.fromkeys(cells):
+        base = get_set(cell.base)
         for part in parts:
-            find_split(cell.base, part, root)
+            found = find_split(cell.base, part, root)
+            count = count_images(base, found)[part]
+            if count != base.splits[part]:
+                has = f"{count:,} {part} images, and {base.name} has {base.splits[part]:,}"
+                partial.append(f"{found.path}: {has}; a result on them is not one of the cell")
         if cell.ood is not None:
             found, pool = find_pool(cell.ood, root)
             check_pool(cell.protocol(0, split), count_images(get_set(cell.ood), found)[pool])
+    return list(dict.fromkeys(partial))
 
 
 def load_sources(

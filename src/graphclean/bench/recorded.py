@@ -54,7 +54,7 @@ class Record:
                     return None
                 found = {name: file[name] for name in names}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: damaged: {error}; {AGAIN}") from error
+            raise InputError(f"{path}: damaged; {AGAIN}") from error
         for name, array in found.items():
             if array.ndim != DIMENSIONS[name] or (array.dtype.kind in "iuf") == (name == "kind"):
                 what = f"{array.ndim}-dimensional {array.dtype}"

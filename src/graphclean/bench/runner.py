@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,11 +26,11 @@ from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
-from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness, prototype_similarity
+from ..ood import OodSettings, find_threshold, judge_by_both, prototype_similarity
 from ..run.stopping import StopSignals, one_line_errors
-from ..runfolder import in_use
+from ..runfolder import in_use, replaced
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
-from .ledger import Arrays, read_result, write_result
+from .ledger import Arrays, find_seeds, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
 from .records import (
@@ -46,7 +47,7 @@ STRATEGIES_EVERY = 10
 MAPPED = 5_000
 """Training samples whose z is kept, for a map of the features."""
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
-"""What a work folder holds."""
+"""What a work folder holds; the draw outlasts it, beside the result."""
 
 GO_ON = "the same command goes on from there"
 
@@ -94,23 +95,24 @@ class Job:
         return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
 
 
-def find_done(job: Job, path: Path) -> dict[str, Any] | None:
-    """The result, if it is there; one of other settings under the same name is refused.
+def find_done(job: Job, results: Path) -> Path | None:
+    """Where the result is, if it is there; one of other settings under the same name is refused.
 
-    A setting that a result lacks is from after it, and was at its default then.
+    So are those of other seeds: a table takes their mean. A setting that a result lacks is from after it,
+    and was at its default then.
     """
-    if not path.exists():
-        return None
-    result = read_result(path)
-    for section, settings in job.sections.items():
-        recorded = asdict(type(getattr(job.config, section))()) | result["config"].get(section, {})
-        for name, value in settings.items():
-            if recorded[name] != value and f"{section}.{name}" not in SPEED_ONLY:
-                raise InputError(
-                    f"{path}: made with {section}.{name} = {recorded[name]}, not {value}; "
-                    "choose another --name, or remove it to run again"
-                )
-    return result
+    found = find_seeds(results, job.cell.name, job.split, job.method.name)
+    for path in found.values():
+        recorded = read_result(path)["config"]
+        for section, settings in job.sections.items():
+            then = asdict(type(getattr(job.config, section))()) | recorded.get(section, {})
+            for name, value in settings.items():
+                if then[name] != value and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed"):
+                    raise InputError(
+                        f"{path}: made with {section}.{name} = {then[name]}, not {value}; "
+                        "choose another --name, or remove it to run again"
+                    )
+    return found.get(job.seed)
 
 
 def run_job(
@@ -151,6 +153,8 @@ def run_job(
             "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
             "epochs": epochs,
         }
+        with replaced(path.with_suffix(f".{DRAW}")) as draft:
+            shutil.copyfile(work / DRAW, draft)
         write_result(path, result, arrays)
         if not keep:
             _remove(work)
@@ -217,15 +221,18 @@ def _finish(
     cosines = prototype_similarity(z, trained.prototypes)
     if job.config.learn.predict_by == "both":
         logits = judge_by_both(logits, cosines)
-    similarity = cosines.amax(1).double().cpu().numpy()
-    closeness = measure_closeness(trained.z, trained.prototypes)
-    audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
+    similarity = _similarity(job, logits, cosines)
+    known = prototype_similarity(trained.z, trained.prototypes)
+    train_similarity = _similarity(job, trained.logits, known)
+    audit = audit_embeddings(trained.z, draw.labels, closeness=known.amax(1).double().cpu().numpy())
     believed = audit.verdicts["ood_score"].to_numpy()
-    threshold = find_threshold(closeness, believed, OodSettings()) if job.cell.ood is not None else None
+    threshold = None
+    if job.cell.ood is not None:
+        threshold = find_threshold(train_similarity, believed, OodSettings())
     predicted = logits.argmax(1).cpu().numpy()
     zeta = threshold.zeta if threshold is not None else None
     scores = describe_scores(predicted, similarity, draw.eval_truth, zeta)
-    scores["control_auroc"] = _run_control(material, trainer, trained, similarity) if threshold else None
+    scores["control_auroc"] = _run_control(job, material, trainer, trained, similarity) if threshold else None
     mapped = np.sort(np.random.default_rng(0).permutation(len(draw.labels))[:MAPPED])
     result = {
         **job.about,
@@ -241,9 +248,9 @@ def _finish(
     arrays: Arrays = {
         "logits": logits.half().cpu().numpy(),
         "cosines": cosines.half().cpu().numpy(),
-        "similarity": similarity.astype(np.float16),
+        "similarity": similarity.astype(np.float32),
         "truth": draw.eval_truth.astype(np.int16),
-        "train_similarity": closeness.astype(np.float16),
+        "train_similarity": train_similarity.astype(np.float32),
         "train_ood": believed.astype(np.float16),
         "train_label": trained.cleaned.labels.cpu().numpy().astype(np.int16),
         "train_selected": trained.cleaned.selected.cpu().numpy(),
@@ -254,12 +261,21 @@ def _finish(
     return result, arrays
 
 
-def _run_control(material: Material, trainer: Trainer, trained: Trained, similarity: np.ndarray) -> float:
+def _similarity(job: Job, logits: Tensor, cosines: Tensor) -> npt.NDArray[np.float64]:
+    """How known samples look: s(x) of Eq. 9; to cross-entropy, which trains no z, its largest probability."""
+    found = logits.double().softmax(1) if job.config.learn.method == "ce" else cosines
+    return np.asarray(found.amax(1).double().cpu().numpy())
+
+
+def _run_control(
+    job: Job, material: Material, trainer: Trainer, trained: Trained, similarity: np.ndarray
+) -> float:
     """AUROC of known images resampled as OOD ones were against others as they are: 0.5 if none is told."""
     half = len(material.draw.eval_ind) // 2
     resampled = torch.as_tensor(resampling_control(material.known_scored(slice(half, None))))
-    z, _ = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
-    both = np.concatenate([similarity[:half], measure_closeness(z, trained.prototypes)])
+    z, logits = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
+    changed = _similarity(job, logits, prototype_similarity(z, trained.prototypes))
+    both = np.concatenate([similarity[:half], changed])
     return auroc(-both, np.arange(len(both)) >= half)
 
 

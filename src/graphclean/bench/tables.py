@@ -99,18 +99,18 @@ class _Runs:
     """The runs on the test sets, by cell and method."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._found: dict[tuple[str, str], list[Record]] = {}
+        self.found: dict[tuple[str, str], list[Record]] = {}
         for record in records:
             if record.split == "test":
-                self._found.setdefault((record.cell, record.method), []).append(record)
+                self.found.setdefault((record.cell, record.method), []).append(record)
 
     def of(self, cell: str, method: str) -> list[Record]:
-        return self._found.get((cell, method), [])
+        return self.found.get((cell, method), [])
 
     def methods(self, cells: Iterable[str]) -> list[str]:
         """`ngc`, and then whatever else was run on one of these cells."""
         among = set(cells)
-        return ["ngc", *sorted({method for cell, method in self._found if cell in among} - {"ngc"})]
+        return ["ngc", *sorted({method for cell, method in self.found if cell in among} - {"ngc"})]
 
     def score(self, cell: str, method: str, key: str, decimals: int = 2) -> str:
         """Mean ± std of a score; in percent but for F."""
@@ -212,12 +212,15 @@ def _lcnl_accuracy(records: list[Record]) -> Table:
 
 def _ablation_accuracy(records: list[Record]) -> Table:
     runs, theirs = _Runs(records), paper()["ablation-accuracy"]
-    cells = theirs["columns"]
+    ablations = set(ABLATIONS.values()) - {None}
+    ours = {cell for cell, method in runs.found if _parts(method)[1] in ablations}
+    others = sorted(ours - set(theirs["columns"]))
+    cells = [*theirs["columns"], *others]
     recorded = {_parts(method): method for method in runs.methods(cells)}
     ablated = {base for base, ablation in recorded if ablation} - {"ngc"}
     rows = []
     for name, values in theirs["rows"].items():
-        rows.append([name, "paper", *values])
+        rows.append([name, "paper", *values, *[""] * len(others)])
         for base in ["ngc", *sorted(ablated)]:
             method = recorded.get((base, ABLATIONS[name]))
             if method or base == "ngc":

@@ -6,13 +6,20 @@ import re
 import shutil
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
 from .cifar import md5_of
 from .decode import Progress, may_write, nearest_folder
-from .registry import NamedSet
+from .registry import Archive, NamedSet
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there two processes that fetch the same are not noticed
+    fcntl = None  # type: ignore[assignment]
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0
@@ -29,30 +36,79 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
     """
     folder, archive = root / named.name, named.archive
     target = root / archive.file if (root / archive.file).is_file() else folder / archive.file
-    part = target.with_name(f"{target.name}.part")
     try:
-        if target.exists():
-            if not target.is_file() or md5_of(target) != archive.md5:
-                raise InputError(f"{target}: there, but not the published file; remove it and fetch again")
+        if _is_there(target, archive):
             return target, False
         if not may_write(folder):
             raise InputError(f"{folder}: can't be written; name another root with --data-root")
-        have = part.stat().st_size if part.exists() else 0
-        need = archive.size - have + SPARE
-        free = shutil.disk_usage(nearest_folder(folder)).free
-        if free < need:
-            raise InputError(f"{folder}: {need >> 20:,} MiB are needed, and {free >> 20:,} MiB are free")
-        if have > archive.size:
-            part.unlink()
-        if have != archive.size:
-            _download(named, part, progress)
-        if md5_of(part) != archive.md5:
-            part.unlink()
-            raise InputError(f"{archive.url}: not the published file (its MD5 is another); nothing was kept")
-        os.replace(part, target)
+        with _made(folder), _alone(named, folder, progress):
+            if _is_there(target, archive):
+                return target, False
+            _fetch(named, target, progress)
     except OSError as error:
         raise InputError(f"{target}: can't be written: {error.strerror or error}") from error
     return target, True
+
+
+def _is_there(target: Path, archive: Archive) -> bool:
+    """Whether the file is there; something else in its place is an `InputError`."""
+    if target.exists() and (not target.is_file() or md5_of(target) != archive.md5):
+        raise InputError(f"{target}: there, but not the published file; remove it and fetch again")
+    return target.exists()
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder, of which nothing stays if nothing comes into it."""
+    folder = folder.absolute()
+    there = nearest_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for place in (folder, *folder.parents):
+            if place == there:
+                break
+            with suppress(OSError):
+                place.rmdir()
+
+
+@contextmanager
+def _alone(named: NamedSet, folder: Path, progress: Progress | None) -> Iterator[None]:
+    """While one process fetches into a folder, others wait; then they find it done, or go on with it."""
+    if fcntl is None:
+        yield
+        return
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if progress is not None:
+                progress(f"waiting for another process that fetches {named.name}", 0, 1)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(file)
+
+
+def _fetch(named: NamedSet, target: Path, progress: Progress | None) -> None:
+    archive, part = named.archive, target.with_name(f"{target.name}.part")
+    have = part.stat().st_size if part.exists() else 0
+    need = archive.size - have + SPARE
+    free = shutil.disk_usage(target.parent).free
+    if free < need:
+        raise InputError(f"{target.parent}: {need >> 20:,} MiB are needed, and {free >> 20:,} MiB are free")
+    if have > archive.size:
+        part.unlink()
+    if have != archive.size:
+        _download(named, part, progress)
+    if md5_of(part) != archive.md5:
+        part.unlink()
+        raise InputError(f"{archive.url}: not the published file (its MD5 is another); nothing was kept")
+    os.replace(part, target)
 
 
 def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
@@ -73,7 +129,6 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
             if total != size:
                 offers = f"the server offers {total:,} bytes, and the published file has {size:,}"
                 raise InputError(f"{url}: {offers}; it may have been replaced")
-            part.parent.mkdir(parents=True, exist_ok=True)
             with part.open("r+b" if have else "wb") as file:
                 file.seek(have)
                 _copy(answer, file, have, size, named, progress)

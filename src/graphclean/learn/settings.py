@@ -13,6 +13,8 @@ LabelsFrom = Literal["graph", "features"]
 PredictBy = Literal["classifier", "both"]
 SEEDS = 2**32
 """Seeds are less than this: what every generator takes."""
+PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off", "learn.predict_by=classifier")
+"""What plain cross-entropy is, on top of any other settings."""
 NOT_NEGATIVE = (
     "warmup", "lr_end", "ramp", "weight_decay", "mixup", "lambda_inst", "lambda_subgraph", "crop", "noise",
 )  # fmt: skip
@@ -23,7 +25,7 @@ class LearnSettings:
     """Settings of the training loop (Eq. 5-7 and the optimiser). The defaults are CIFAR-10's."""
 
     method: Method = "ngc"
-    """`ngc`, or `ce`: plain cross-entropy on the given labels, to compare with."""
+    """`ngc`, or `ce`: cross-entropy on the given labels, to compare with; mixup and AugMix stay as set."""
     network: str = "preact-resnet18"
     """A name from `learn.networks`, or `timm:NAME` (extra timm)."""
     pretrained: bool = True

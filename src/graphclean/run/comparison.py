@@ -14,6 +14,7 @@ from ..data.arrays import Pixels
 from ..data.digits import noisy_digits
 from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc, score_open_set
+from ..learn.settings import PLAIN
 from ..runfolder import DIGITS, SCORES, check_target, replaced, write_json
 from ..sources import Source
 from ..training import fit
@@ -23,8 +24,6 @@ from .watcher import Watcher
 
 TRAINING = 1200
 """Digits to train on; the others are the test set."""
-PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off", "learn.predict_by=classifier")
-"""What plain cross-entropy is, on top of the demo's settings."""
 
 
 @dataclass(frozen=True)
