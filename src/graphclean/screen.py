@@ -89,6 +89,13 @@ def show_demo(
     _show_trained(console, trained)
     verdicts = scores["verdicts"]
     console.print("Verdicts against the truth, which the method never saw:")
+    table = plain_table("", *verdicts["confusion"]["ood"])
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for kind, name in (("right", "right label"), ("wrong", "wrong label"), ("ood", "8s and 9s")):
+        table.add_row(name, *(str(count) for count in verdicts["confusion"][kind].values()))
+    console.print(table)
+    console.print()
     table = plain_table("", "")
     table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
     table.add_row("labels right after", _percent(verdicts["labels_right"]))

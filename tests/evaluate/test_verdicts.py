@@ -1,7 +1,9 @@
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from graphclean.evaluate import score_verdicts
 
@@ -26,6 +28,29 @@ def test_worked_by_hand() -> None:
     assert scores.ood_auroc == pytest.approx(7 / 8)  # 0.9 beats 4, 0.25 beats 3 of 4
     # Likeliest: keep, relabel, keep, relabel, ood, keep against clean, wrong, wrong, clean, ood, ood.
     assert scores.three_way_f1 == pytest.approx((2 / 5 + 2 / 4 + 2 / 3) / 3)
+    assert scores.confusion == {
+        "right": {"keep": 1, "relabel": 1, "ood": 0, "uncertain": 0},
+        "wrong": {"keep": 1, "relabel": 1, "ood": 0, "uncertain": 0},
+        "ood": {"keep": 0, "relabel": 0, "ood": 1, "uncertain": 1},
+    }
+
+
+def test_confusion_is_scikit_learn_s() -> None:
+    """Rows without a label, or that could not be read, are in neither."""
+    rng = np.random.default_rng(0)
+    given, truth, ood = rng.integers(0, 3, 500), rng.integers(0, 3, 500), rng.random(500) < 0.3
+    names = np.array(["keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable"])
+    verdict = names[rng.integers(0, 6, 500)]
+    table = pd.DataFrame({"given_label": given, "proposed_label": 0, "verdict": verdict})
+    table["given_label"] = table["given_label"].where(verdict != "unlabelled")
+    scores = score_verdicts(table.assign(label_quality=0.5, ood_score=rng.random(500)), truth, ood)
+    kinds = np.where(ood, 2, np.where(given != truth, 1, 0))
+    cases = np.isin(verdict, names[:4])
+    said = (verdict[cases, None] == names).argmax(1)
+    expected = confusion_matrix(kinds[cases], said, labels=range(6))[:3, :4]
+    found = pd.DataFrame(scores.confusion).T
+    assert list(found.columns) == list(names[:4])
+    np.testing.assert_array_equal(found.to_numpy(), expected)
 
 
 def test_nothing_to_find_is_not_scored() -> None:

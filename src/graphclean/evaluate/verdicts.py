@@ -8,10 +8,15 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.metrics import f1_score, roc_auc_score
 
+GIVEN = ("keep", "relabel", "ood", "uncertain")
+"""Verdicts of samples with a label."""
+KINDS = ("right", "wrong", "ood")
+"""What a labelled sample is: of a known class under its own label or another's, or of none."""
+
 
 @dataclass(frozen=True)
 class VerdictScores:
-    """Fractions from 0 to 1; NaN where the truth holds no case to score."""
+    """Fractions from 0 to 1, and counts; NaN where the truth holds no case to score."""
 
     mislabel_f1: float
     """Flagged: proposed ≠ given; over the labelled samples of known classes."""
@@ -22,7 +27,9 @@ class VerdictScores:
     ood_auroc: float
     """OOD against known, by `ood_score`, over the samples that have one."""
     three_way_f1: float
-    """Macro-F1 over the labelled: the likeliest of keep, relabel, ood against clean, mislabelled, OOD."""
+    """Macro-F1 over the labelled: the likeliest of keep, relabel, ood against `KINDS`."""
+    confusion: dict[str, dict[str, int]]
+    """How many labelled samples of each of `KINDS` have each verdict."""
 
 
 def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScores:
@@ -40,7 +47,8 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
     true = np.asarray(truth, dtype=object)
     labelled = table["given_label"].notna().to_numpy()
     wrong = (given != true) | ood
-    flagged = table["verdict"].isin(["relabel", "ood"]).to_numpy()
+    verdict = table["verdict"].to_numpy(dtype=object)
+    flagged = (verdict == "relabel") | (verdict == "ood")
     p_ood = table["ood_score"].to_numpy(dtype=np.float64)
     p_keep = table["label_quality"].to_numpy(dtype=np.float64) * (1 - p_ood)
     kinds = np.where(ood, 2, np.where(wrong, 1, 0))
@@ -56,6 +64,10 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
         three_way_f1=float(f1_score(kinds[three_way], likeliest[three_way], average="macro"))
         if three_way.any()
         else float("nan"),
+        confusion={
+            kind: {name: int((labelled & (kinds == row) & (verdict == name)).sum()) for name in GIVEN}
+            for row, kind in enumerate(KINDS)
+        },
     )
 
 
