@@ -109,6 +109,20 @@ def test_new_photos_get_a_class(cli, folder: Path) -> None:  # type: ignore[no-u
     assert table.verdict.tolist()[3] == "unreadable"
 
 
+def test_one_photo_gets_a_class(cli, folder: Path, refuse) -> None:  # type: ignore[no-untyped-def]
+    cli("clean", "photos", "--quiet")
+    paint(folder.parent / "one.PNG", "green", np.random.default_rng(5))
+    done = cli("predict", "runs/photos-clean", "one.PNG")
+    assert done.code == 0
+    assert done.out.startswith("one.PNG: green, probability ")
+    table = pd.read_csv(folder.parent / "runs/photos-clean/predictions/one.csv")
+    assert table.id.tolist() == ["one.PNG"]
+    assert table.verdict.tolist() == ["known"]
+    (folder.parent / "two.heic").write_bytes(b"x")
+    refuse("predict runs/photos-clean two.heic", r".heic is not read; convert it to .jpg or .png")
+    refuse("clean one.PNG", "one photo by itself can't be judged; give the folder of the class folders")
+
+
 def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
     manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)

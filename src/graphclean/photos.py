@@ -19,7 +19,9 @@ from .data.images import (
     ImageSet,
     UnreadableImage,
     looks_like_manifest,
+    names_photo,
     open_image,
+    read_image_file,
     read_image_folder,
     read_manifest,
 )
@@ -114,10 +116,10 @@ class Photos:
 
 
 def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
-    """Whether DATA is photos (a folder, a table of them or of their paths, `hf:NAME`), not embeddings."""
+    """Whether DATA is photos (a folder, one file, a table of them or of paths, `hf:NAME`), not embeddings."""
     if embedder == "none":
         return False
-    if names_hub(data) or locate(data)[0].is_dir():
+    if names_hub(data) or locate(data)[0].is_dir() or names_photo(data):
         return True
     table = data.suffix.lower() in (".csv", ".tsv", *PARQUET)
     asked = embedder is not None or names.path_column is not None
@@ -150,6 +152,8 @@ def find_photos(data: Path, names: Names, *, labelled: bool = True) -> ImageSet:
         if split_name is not None:
             raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
         return read_image_folder(place, labelled=labelled)
+    if names_photo(place):
+        return read_image_file(place, labelled=labelled)
     columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
     return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
 

@@ -121,9 +121,14 @@ def show_presets(presets: dict[str, str]) -> None:
 
 
 def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
-    """How many were accepted as what."""
+    """How many were accepted as what; of one sample, as what."""
     console = open_console()
     counts = prediction_counts(table)
+    if len(table) == 1:
+        console.print(f"{escape(source)}: {escape(_predicted(table.iloc[0]))}\n", soft_wrap=True)
+        console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+        _show_warnings(table.attrs["warnings"])
+        return
     lost = f", {counts['unreadable']:,} can't be read" if counts["unreadable"] else ""
     console.print(
         f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class{lost}\n",
@@ -136,6 +141,13 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print()
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
     _show_warnings(table.attrs["warnings"])
+
+
+def _predicted(row: "pd.Series[Any]") -> str:
+    if row.verdict == "unreadable":
+        return "can't be read"
+    best = f"{row.predicted_label}, probability {row.probability:.2f}"
+    return best if row.verdict == "known" else f"of no known class; the nearest is {best}"
 
 
 def show_report(out: Path, size: int, notes: list[str]) -> None:

@@ -139,6 +139,21 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
     return images
 
 
+def names_photo(path: Path) -> bool:
+    """Whether this is one photo, by its name: also of a kind that is not read."""
+    return path.suffix.lower() in SUFFIXES | UNREAD and path.is_file()
+
+
+def read_image_file(path: Path, *, labelled: bool = True) -> ImageFiles:
+    """One photo, which has no label; its id is its name."""
+    if labelled:
+        raise InputError(f"{path}: one photo by itself can't be judged; give the folder of the class folders")
+    suffix = path.suffix.lower()
+    problems = {0: _unread(suffix)} if suffix in UNREAD else {}
+    paths = [None if problems else Path(os.path.abspath(path))]
+    return ImageFiles([path.name], None, problems, Path(os.path.abspath(path.parent)), paths)
+
+
 def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
     """Every photo below `root`, or the reason why a photo or a folder is refused."""
     folders = [root]
@@ -160,7 +175,11 @@ def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
             elif path.suffix.lower() in SUFFIXES:
                 yield path, _check_place(path, root)
             elif path.suffix.lower() in UNREAD:
-                yield path, f"{path.suffix.lower()} is not read; convert it to .jpg or .png"
+                yield path, _unread(path.suffix.lower())
+
+
+def _unread(suffix: str) -> str:
+    return f"{suffix} is not read; convert it to .jpg or .png"
 
 
 def _check_link(link: Path, root: Path) -> str | None:
