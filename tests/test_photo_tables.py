@@ -249,7 +249,7 @@ def test_refused_with_one_line_and_nothing_written(cli, refuse, table: Path) -> 
         "clean damaged.parquet": "damaged.parquet: ",
         "clean photos:train": "holds no table with photos, so there are no splits in it",
         "train photos.parquet --preset photos --embedder efficientnet-lite0": "takes the photos themselves",
-        "train photos.parquet --set learn.network=small-con": "no such network; did you mean small-conv",
+        "train photos.parquet --set learn.network=small-con": "timm:NAME); did you mean small-conv?",
         "train photos.parquet --set learn.size=4": "size must be at least 8",
         "clean hf:../photos": "a data set is named as hf:NAME",
     }
