@@ -43,11 +43,11 @@ def words(
 @pytest.mark.parametrize(
     ("counts", "headline"),
     [
-        ({"keep": 7, "relabel": 2, "ood": 1}, "2 of 10 labels look wrong. 1 photo belongs to no class."),
-        ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos belong to a class."),
+        ({"keep": 7, "relabel": 2, "ood": 1}, "2 of 10 labels look wrong. 1 photo seems to belong to no class."),
+        ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to belong to a class."),
         (
             {"keep": 5, "ood": 2, "unlabelled": 3, "unreadable": 1},
-            "0 of 7 labels look wrong. 2 photos belong to no class.",
+            "0 of 7 labels look wrong. 2 photos seem to belong to no class.",
         ),
         ({"keep": 10}, "None of 10 labels looks wrong."),
         ({"uncertain": 10}, "These features can’t tell right labels from wrong ones."),

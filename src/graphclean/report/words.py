@@ -71,9 +71,9 @@ def _headline(counts: dict[str, int], kind: str, total: int) -> list[tuple[str, 
     look = "looks" if wrong == 1 else "look"
     first = [(f"{wrong:,}", "relabel"), (f" of {judged:,} labels {look} wrong. ", "")]
     if ood == 0:
-        return [*first, (f"All {describe_things(kind, 2)} belong to a class.", "")]
-    belong = "belongs" if ood == 1 else "belong"
-    return [*first, (f"{ood:,}", "ood"), (f" {describe_things(kind, ood)} {belong} to no class.", "")]
+        return [*first, (f"All {describe_things(kind, 2)} seem to belong to a class.", "")]
+    seem = "seems" if ood == 1 else "seem"
+    return [*first, (f"{ood:,}", "ood"), (f" {describe_things(kind, ood)} {seem} to belong to no class.", "")]
 
 
 def _lead(summary: dict[str, Any], kind: str) -> str:
