@@ -394,6 +394,14 @@ def test_outputs_that_are_no_numbers_stop_the_run(epochs: int) -> None:
         trainer(settings).train()
 
 
+def test_the_callers_random_numbers_go_on_as_if_nothing_had_been() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    trainer().train()
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:
     """It takes momentum of all weights or of none, and warm-up has no gradient for the projector."""
     made = trainer()

@@ -43,7 +43,10 @@ def words(
 @pytest.mark.parametrize(
     ("counts", "headline"),
     [
-        ({"keep": 7, "relabel": 2, "ood": 1}, "2 of 10 labels look wrong. 1 photo seems to belong to no class."),
+        (
+            {"keep": 7, "relabel": 2, "ood": 1},
+            "2 of 10 labels look wrong. 1 photo seems to belong to no class.",
+        ),
         ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to belong to a class."),
         (
             {"keep": 5, "ood": 2, "unlabelled": 3, "unreadable": 1},

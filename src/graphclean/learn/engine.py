@@ -101,8 +101,8 @@ class _Epoch:
 class Trainer:
     """Trains a network on inputs with labels that can't be trusted.
 
-    All randomness comes from one generator on the inputs' device; its state is part of a checkpoint, so that
-    a resumed run equals one that was never interrupted.
+    All randomness comes from one generator on the inputs' device (that of dropout, from PyTorch's own); their
+    states are part of a checkpoint, so that a resumed run equals one that was never interrupted.
     """
 
     def __init__(
@@ -128,10 +128,11 @@ class Trainer:
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
         self.checkpoint, self.on_epoch, self.on_clean = checkpoint, on_epoch, on_clean
-        torch.manual_seed(settings.seed)
-        self.network = build_network(
-            settings.network, n_classes, input_shape=inputs.shape, **network_options(settings)
-        ).to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.network = build_network(
+                settings.network, n_classes, input_shape=inputs.shape, **network_options(settings)
+            ).to(self.device)
         on_gpu = self.device.type == "cuda"
         if on_gpu:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -173,9 +174,14 @@ class Trainer:
         self._stop = True
 
     def train(self, *, resume: bool = False) -> Trained:
-        """All epochs, or those that are left."""
-        if resume:
-            self._resume()
+        """All epochs, or those that are left; the caller's own random numbers are left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.seed)  # of use to dropout alone
+            if resume:
+                self._resume()
+            return self._train()
+
+    def _train(self) -> Trained:
         writer = CheckpointWriter(self.checkpoint) if self.checkpoint is not None else None
         try:
             while self.epoch < self.settings.epochs:
