@@ -135,6 +135,15 @@ def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
+def test_class_folders_without_photos_are_named(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    (folder / "yellow" / "later").mkdir(parents=True)
+    (folder / "yellow" / "notes.txt").write_text("none yet")
+    (folder / ".hidden").mkdir()
+    done = cli("clean", "photos")
+    assert done.code == 0
+    assert "no photos in 1 folder, so no class: yellow" in " ".join(done.err.split())
+
+
 def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     for colour, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
         (folder / colour).rename(folder / name)

@@ -15,7 +15,7 @@ from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
 from .data.files import Names
 from .data.hub import names_hub
-from .data.images import ImageSet
+from .data.images import ImageFiles, ImageSet, empty_folders
 from .errors import InputError
 from .photos import (
     DEFAULT_EMBEDDER,
@@ -103,7 +103,8 @@ def read_source(
         found_photos = find_photos(data, names)
         reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder, device)
         photos = read_photos(found_photos, reading, data, cache=cache, progress=progress)
-        return Source(photos.inputs, photos.labels, photos.ids, _photo_notes(photos), photos=photos)
+        notes = _photo_notes(photos) + _folder_notes(data, found_photos)
+        return Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
     if images and holds_images(data, names):
         arrays = read_images(data, labels=labels, names=names)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
@@ -281,3 +282,13 @@ def _photo_notes(photos: Photos) -> list[str]:
     some = [f"{photos.images.ids[row]} ({reason})" for row, reason in list(photos.problems.items())[:3]]
     count = f"{len(photos.problems)} photo{'s' if len(photos.problems) > 1 else ''}"
     return [f"{count} can't be read, listed in unreadable.csv: {', '.join(some)}"]
+
+
+def _folder_notes(data: Path, images: ImageSet) -> list[str]:
+    if not data.is_dir() or not isinstance(images, ImageFiles):
+        return []
+    empty = empty_folders(data, set(images.labels or []))
+    if not empty:
+        return []
+    some = f"{', '.join(empty[:3])}{' …' if len(empty) > 3 else ''}"
+    return [f"no photos in {len(empty)} folder{'s' if len(empty) > 1 else ''}, so no class: {some}"]

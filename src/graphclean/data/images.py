@@ -139,6 +139,12 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
     return images
 
 
+def empty_folders(root: Path, labels: Container[str]) -> list[str]:
+    """Class folders without a photo, which are no classes then."""
+    folders = (entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return sorted(name for name in folders if not name.startswith(".") and name not in labels)
+
+
 def names_photo(path: Path) -> bool:
     """Whether this is one photo, by its name: also of a kind that is not read."""
     return path.suffix.lower() in SUFFIXES | UNREAD and path.is_file()
