@@ -22,6 +22,8 @@ MEANING = {
     "unreadable": "no image",
 }
 CONFUSED_SHOWN = 5
+MOST = 0.5
+"""Of inputs of no class, the share under which a detector lets most of them pass."""
 FIRST_SHOWN = 3
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -42,9 +44,20 @@ def show_audit(summary: Summary, source: str, out: Path) -> None:
     sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
+    if summary.rejects:
+        console.print(f"Detector: {_rejected(summary.rejects)}\n", soft_wrap=True)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
     console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
     _show_warnings(summary.warnings)
+
+
+def _rejected(share: dict[str, float]) -> str:
+    """What `predict` will do with new data."""
+    good = f"by a cautious estimate, `predict` will reject {_percent(share['known'])} of good inputs"
+    if "ood" not in share:
+        return f"{good}."
+    more = "; with `--detector prototypes`, more" if share["ood"] < MOST else ""
+    return f"{good} and {_percent(share['ood'])} of those of no class{more}."
 
 
 def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:

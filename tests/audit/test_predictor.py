@@ -4,7 +4,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from graphclean.audit import audit_embeddings
-from graphclean.audit.predictor import Calibration, fit_calibration, neighbour_shares
+from graphclean.audit.predictor import Calibration, expected_rejects, fit_calibration, neighbour_shares
 from graphclean.errors import InputError
 from graphclean.graph import Neighbours
 
@@ -68,3 +68,37 @@ def test_calibrated_values_are_probabilities() -> None:
     np.testing.assert_allclose(known.sum(1), 1)
     assert known[0, 0] > 0.99
     np.testing.assert_allclose(ood, [0.001, 0.999, 0.2])
+
+
+def test_what_will_be_rejected_is_weighed_by_belief() -> None:
+    """P(OOD) as the neighbours have it, at a border of a half."""
+    as_it_is = Calibration(1.0, 0.0, 1.0)
+    far = np.repeat([0.9, 0.6, 0.4, 0.1], 10)
+    shares = np.column_stack([1 - far, far])
+    believed = np.repeat([1.0, 0.5, 0.5, 0.0], 10)
+    posterior = np.column_stack([1 - believed, believed])
+    assert expected_rejects(as_it_is, shares, posterior) == pytest.approx({"known": 0.25, "ood": 0.75})
+    few = np.column_stack([1 - believed / 3, believed / 3])
+    assert set(expected_rejects(as_it_is, shares, few)) == {"known"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_expected_to_be_rejected_is(seed: int) -> None:
+    """New samples of five classes and of none, beside the cautious estimate of the audit."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(5, 16))
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        truth = rng.integers(-1, 5, n)
+        spread = np.where(truth[:, None] < 0, rng.normal(size=(n, 16)), centres[truth])
+        return spread + 0.6 * rng.normal(size=(n, 16)), truth
+
+    z, truth = draw(900)
+    labels = np.where((truth < 0) | (rng.random(900) < 0.3), rng.integers(0, 5, 900), truth)
+    audit = audit_embeddings(z, labels)
+    assert audit.predictor is not None
+    new, truth = draw(900)
+    rejected = (audit.predictor.predict(new).verdict == "ood").to_numpy()
+    expected = audit.summary.rejects
+    assert rejected[truth >= 0].mean() == pytest.approx(expected["known"], abs=0.05)
+    assert 0 < rejected[truth < 0].mean() - expected["ood"] < 0.3

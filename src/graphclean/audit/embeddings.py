@@ -20,7 +20,7 @@ from .inputs import Labels, check_embeddings, encode_classes
 from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes, stranger_notes
 from .panel import FittedPanel, consult_panel
-from .predictor import NEIGHBOURS, Predictor, fit_calibration, neighbour_shares
+from .predictor import NEIGHBOURS, Predictor, expected_rejects, fit_calibration, neighbour_shares
 from .settings import AuditSettings
 from .verdicts import (
     Decision,
@@ -132,7 +132,7 @@ def audit_embeddings(
     heard, model, tried = _choose_graph(candidates, copies, encoded)
     signal = _measure_signal(heard, copies, encoded, settings.signal) if heard is not None else 0.0
     posterior, panel, decision = None, None, undecided(encoded.codes)
-    selected, predictor = np.zeros(n, dtype=bool), None
+    selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
     if heard is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbours agree with labels {signal:.1f} standard errors "
@@ -147,12 +147,14 @@ def audit_embeddings(
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(heard, by_node, decision, copies, settings.eta)
         if near is not None:
+            shares = neighbour_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
             predictor = _make_predictor(
-                by_node, decision, selected, copies, unit, near, standardiser, encoded
+                by_node, decision, selected, copies, unit, shares, standardiser, encoded
             )
+            rejects = expected_rejects(predictor.calibration, shares, by_node)
     table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
     k = heard.k if heard is not None else 0
-    summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, notes)
+    summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, rejects, notes)
     beliefs = np.column_stack(posterior) if posterior is not None else None
     return Audit(table, summary, predictor, beliefs, panel)
 
@@ -317,12 +319,10 @@ def _make_predictor(
     selected: npt.NDArray[np.bool_],
     copies: Copies,
     unit: Tensor,
-    near: Neighbours,
+    shares: Array,
     standardiser: Standardiser,
     labels: Labels,
 ) -> Predictor:
-    posterior = torch.as_tensor(by_node, dtype=torch.float32)
-    shares = neighbour_shares(near, posterior)
     prototypes = class_prototypes(
         unit[torch.as_tensor(copies.node)],
         torch.as_tensor(decision.proposed),
@@ -334,7 +334,7 @@ def _make_predictor(
         classes=labels.classes,
         standardiser=standardiser,
         nodes=unit,
-        posterior=posterior,
+        posterior=torch.as_tensor(by_node, dtype=torch.float32),
         calibration=fit_calibration(shares, by_node),
         prototypes=prototypes,
         zeta=float(np.quantile(closeness, by_node[:, -1].mean())),

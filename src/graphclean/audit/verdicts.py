@@ -145,6 +145,8 @@ class Summary:
     """Given -> proposed among `relabel` verdicts, most frequent first."""
     selected: int
     """Samples in the selected clean set."""
+    rejects: dict[str, float]
+    """Shares of `known` and of `ood` inputs that the predictor rejects, by the model's own estimate."""
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,6 +163,7 @@ def summarise(
     k_tried: dict[int, float],
     signal: float,
     selected: npt.NDArray[np.bool_],
+    rejects: dict[str, float],
     notes: list[str],
 ) -> Summary:
     """Sum up a decision; without a posterior nothing is estimated."""
@@ -183,6 +186,7 @@ def summarise(
         expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
         confused=_confused_pairs(decision, labels),
         selected=int(selected.sum()),
+        rejects=rejects,
         warnings=notes,
     )
 

@@ -45,6 +45,7 @@ def sum_up(
             "cross-entropy"
         )
     summary = result.audit.summary.to_dict()
+    del summary["rejects"]  # of neighbours, where new data is judged by the detector below
     summary["warnings"] = [*notes, *summary["warnings"]]
     summary["detector"] = asdict(result.model.threshold)
     summary["training"] = {
