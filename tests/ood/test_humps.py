@@ -46,6 +46,22 @@ def test_two_values_are_two_humps() -> None:
     np.testing.assert_array_equal(ood_by_humps(s), np.repeat([1.0, 0.0], [100, 300]))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [(100, 1900, True), (99, 1901, False), (20, 380, True), (19, 361, False)],
+)
+def test_a_hump_holds_a_twentieth_and_twenty_at_its_peak(low: int, high: int, found: bool) -> None:
+    """Fewer may be odd samples of a known class, or chance."""
+    assert (ood_by_humps(np.repeat([0.1, 0.9], [low, high])) is not None) == found
+
+
+@pytest.mark.parametrize(("between", "found"), [(24, True), (25, False)])
+def test_between_humps_lies_a_valley(between: int, found: bool) -> None:
+    """At the border there are fewer than half as many as at the lower peak."""
+    s = np.repeat([0.1, 0.48, 0.52, 0.9], [100, between, between, 100])
+    assert (ood_by_humps(s) is not None) == found
+
+
 LEARNED = 0.5
 """Strangers whose label is that of their place."""
 
