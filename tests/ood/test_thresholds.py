@@ -45,6 +45,7 @@ def test_where_nothing_is_ood_next_to_nothing_is_rejected(nothing: float) -> Non
     found = find_threshold(s, np.full(5000, nothing), AUTO)
     assert found.zeta == pytest.approx(np.quantile(s, 0.01))
     assert found.rejected_known == pytest.approx(0.01, abs=1e-3)
+    assert found.ood_share == pytest.approx(np.nan_to_num(nothing))
 
 
 def test_mislabelled_samples_taken_for_ood_draw_no_border() -> None:
