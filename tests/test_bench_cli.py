@@ -13,6 +13,7 @@ import pytest
 from graphclean import bench_cli
 from graphclean.bench.ledger import read_result
 from graphclean.cli import main
+from graphclean.runfolder import in_use
 
 from .bench.builders import MIXED, WRONG, read_arrays
 from .bench.conftest import _small_cells, root  # noqa: F401 – fixtures
@@ -121,6 +122,22 @@ def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: igno
     # In the other form it would be the same run twice, which no table takes.
     code, _, err = cli(*command, "--flat")
     assert (code, ran) == (0, [0])
+
+
+def test_what_another_process_is_at_is_left_to_it(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """And the rest is done; that something is missing is said in the end."""
+    busy = tmp_path / "runs" / "bench" / "cifar10--symtiny" / "mine" / "test-0"
+    busy.mkdir(parents=True)
+    with in_use(busy):
+        code, out, err = cli("run", WRONG.name, *SETTINGS, "--name", "mine", "--seeds", "0,1")
+    assert code == 2
+    assert "seed 0: left to another process" in err
+    assert err.splitlines()[-1].startswith(
+        "graphclean: runs/bench/cifar10--symtiny/mine/test-0: another process"
+    )
+    assert (tmp_path / "results/cifar10--symtiny/mine/1.json").exists()
+    assert not (tmp_path / "results/cifar10--symtiny/mine/0.json").exists()
+    assert "accuracy" in out
 
 
 def test_a_control_that_fails_is_said(cli, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ from .bench.material import check_sources, load_sources
 from .bench.recorded import CONTROL_LIMIT, number
 from .bench.runner import GO_ON, Job, find_done, run_job
 from .data.decode import may_write
-from .errors import InputError, RunStopped, suggest
+from .errors import InputError, InUseError, RunStopped, suggest
 from .progress import StageProgress
 from .run.device import DeviceName, choose_device
 
@@ -81,6 +81,7 @@ def run(
     for partial in check_sources(to_run, split.value, root):
         _say(f"warning: {partial}", quiet)
     loaded: Cell | None = None
+    elsewhere: list[InUseError] = []
     for job in jobs:
         done = find_done(job, results)  # now, since another process may have been quicker
         if done is not None:
@@ -98,8 +99,14 @@ def run(
             result = run_job(job, sources, folder, path, where, keep=keep, watch=watch)
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
+        except InUseError as error:
+            _say(f"{job.title}: left to another process", quiet)
+            elsewhere.append(error)
+            continue
         if not quiet:
             _show_result(result, path)
+    if elsewhere:
+        raise elsewhere[0]
 
 
 @app.command("list")

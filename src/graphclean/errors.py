@@ -22,6 +22,10 @@ class InputError(ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
 
 
+class InUseError(InputError):
+    """Another process works with what was named."""
+
+
 class RunStopped(RuntimeError):  # noqa: N818 – a signal is no error
     """A run that ended before its results: one line for the user, and the exit code of the CLI."""
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ._version import __version__
-from .errors import InputError
+from .errors import InputError, InUseError
 
 try:
     import fcntl
@@ -136,7 +136,7 @@ def lock(file: int, busy: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise InputError(busy) from error
+        raise InUseError(busy) from error
     except OSError:  # a file system without locks
         return
 
