@@ -239,6 +239,25 @@ def test_tables_of_spreadsheets(tmp_path: Path, parted: str) -> None:
     assert [label.strip() for label in found.labels] == ["cat"]
 
 
+@pytest.mark.parametrize(("suffix", "parted"), [("csv", ";"), ("tsv", "\t")])
+def test_commas_in_numbers_where_they_part_no_cells(tmp_path: Path, suffix: str, parted: str) -> None:
+    """As spreadsheets write them in many countries; labels stay as they are."""
+    rows = [["a", "b", "label"], ["0,5", "-1,25e-3", "1,5"], ["2", "", "1,5"], ["1.5", "7,0", "x"]]
+    path = tmp_path / f"z.{suffix}"
+    path.write_text("\n".join(parted.join(row) for row in rows))
+    found = read_embeddings(path)
+    np.testing.assert_array_equal(found.features, [[0.5, -1.25e-3], [2, np.nan], [1.5, 7]])
+    assert list(found.labels) == ["1,5", "1,5", "x"]
+
+
+def test_a_number_with_commas_among_commas_is_no_number(tmp_path: Path) -> None:
+    """It may be a thousand and more, or one and a bit."""
+    path = tmp_path / "z.csv"
+    path.write_text('a,label\n1.5,x\n2.5,y\n"1,234",x\n')
+    with pytest.raises(InputError, match="holds numbers, but '1,234' in row 2"):
+        read_embeddings(path)
+
+
 def test_labels_with_semicolons_are_matched_by_id(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a,b\n1,1,2\n2,3,4\n")
     (tmp_path / "y.csv").write_text("Id;Label\n2;dog\n1;cat\n")
@@ -252,9 +271,9 @@ def test_labels_may_be_a_column(tmp_path: Path) -> None:
     assert (found.features.shape, found.labels.tolist()) == ((3, 2), [1, 2, 1])
 
 
-def test_decimal_commas_and_printed_arrays_are_named(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a;b;label\n0,5;1,5;cat\n")
-    with pytest.raises(InputError, match=r"none of a, b holds numbers \(a starts with '0,5'\)"):
+def test_text_and_printed_arrays_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b;label\n0,5 m;1,5 m;cat\n")
+    with pytest.raises(InputError, match=r"none of a, b holds numbers \(a starts with '0,5 m'\)"):
         read_embeddings(tmp_path / "t.csv")
     (tmp_path / "p.csv").write_text("z,label\n[0.5  1.5],cat\n")
     with pytest.raises(InputError, match=r"column 'z' holds other than lists such as \[0.5, 1.25\]"):

@@ -149,7 +149,7 @@ def _feature_columns(
             numeric[name] = values.to_numpy(dtype=np.float64, na_value=np.nan)
         elif _looks_like_list(values.iloc[0]):
             lists.append(name)
-        elif (parsed := _as_numbers(path, values)) is not None:
+        elif (parsed := _as_numbers(path, values, table.attrs.get("decimal", "."))) is not None:
             numeric[name] = parsed
         else:
             ignored.append(name)
@@ -172,13 +172,14 @@ def _looks_like_list(value: Any) -> bool:
     return isinstance(value, list | np.ndarray) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 
-def _as_numbers(path: Path, values: pd.Series) -> Numbers | None:
+def _as_numbers(path: Path, values: pd.Series, decimal: str) -> Numbers | None:
     """A text column as numbers, NaN for empty cells; None if it is no such column.
 
     Where most cells are numbers but not all, it is refused: to ignore it would lose a feature.
     """
     text = values.astype(str).str.strip()
-    numbers = pd.to_numeric(text.mask(text == ""), errors="coerce")
+    plain = text.str.replace(decimal, ".", regex=False)
+    numbers = pd.to_numeric(plain.mask(text == ""), errors="coerce")
     if bool(numbers.isna().all()):
         return None
     stray = (numbers.isna() & (text != "") & (text.str.lower() != "nan")).to_numpy()

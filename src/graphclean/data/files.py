@@ -156,7 +156,10 @@ def separator(path: Path, header: str) -> str:
 
 
 def load_table(path: Path) -> pd.DataFrame:
-    """A .csv or .tsv with every cell as text, or a .parquet with its types."""
+    """A .csv or .tsv with every cell as text, or a .parquet with its types.
+
+    `attrs["decimal"]` is what parts a number in it: a comma, where commas don't part cells, or a point.
+    """
 
     def read() -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":
@@ -167,7 +170,9 @@ def load_table(path: Path) -> pd.DataFrame:
         _check_width(path, parted)
         # As text first: a label column of 01, 02 or NA must stay what it is.
         frame = pd.read_csv(path, sep=parted, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        return frame.rename(columns=str.strip)
+        frame = frame.rename(columns=str.strip)
+        frame.attrs["decimal"] = "." if parted == "," else ","
+        return frame
 
     table = guard(path, read)
     if len(table) == 0:

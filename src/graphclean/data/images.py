@@ -286,7 +286,7 @@ def _first_rows(path: Path) -> tuple[list[str], list[list[Any]]]:
 
 def _is_number(cell: Any) -> bool:
     try:
-        float(cell)
+        float(cell.replace(",", ".") if isinstance(cell, str) else cell)
     except (TypeError, ValueError):
         return False
     return True
