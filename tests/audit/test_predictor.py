@@ -78,8 +78,20 @@ def test_what_will_be_rejected_is_weighed_by_belief() -> None:
     believed = np.repeat([1.0, 0.5, 0.5, 0.0], 10)
     posterior = np.column_stack([1 - believed, believed])
     assert expected_rejects(as_it_is, shares, posterior) == pytest.approx({"known": 0.25, "ood": 0.75})
-    few = np.column_stack([1 - believed / 3, believed / 3])
-    assert set(expected_rejects(as_it_is, shares, few)) == {"known"}
+    ten, fewer = (np.column_stack([1 - part * believed, part * believed]) for part in (0.5, 0.49))
+    assert set(expected_rejects(as_it_is, shares, ten)) == {"known", "ood"}
+    assert set(expected_rejects(as_it_is, shares, fewer)) == {"known"}
+
+
+def test_prototypes_reject_what_is_far_from_all_of_them(split) -> None:  # type: ignore[no-untyped-def]
+    predictor, z, _ = split
+    table = predictor.predict(z, detector="prototypes")
+    unit = predictor.standardiser(z).numpy()
+    prototypes = predictor.prototypes.numpy()
+    cosine = unit @ (prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)).T
+    np.testing.assert_allclose(table.ood_score, 1 - cosine.max(1), atol=1e-5)
+    assert ((table.verdict == "ood").to_numpy() == (cosine.max(1) < predictor.zeta)).all()
+    assert table.predicted_label.tolist() == [predictor.classes[best] for best in cosine.argmax(1)]
 
 
 @pytest.mark.parametrize("seed", range(3))
