@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, f1_score
 
 from graphclean.evaluate import score_verdicts
 
@@ -51,6 +51,38 @@ def test_confusion_is_scikit_learn_s() -> None:
     found = pd.DataFrame(scores.confusion).T
     assert list(found.columns) == list(names[:4])
     np.testing.assert_array_equal(found.to_numpy(), expected)
+
+
+def test_three_way_f1_is_scikit_learn_s() -> None:
+    """Of the likeliest of three: the label is right, it is another's, there is none."""
+    rng = np.random.default_rng(1)
+    given, truth, ood = rng.integers(0, 3, 400), rng.integers(0, 3, 400), rng.random(400) < 0.3
+    quality, far = rng.random(400), rng.random(400)
+    table = pd.DataFrame(
+        {"given_label": given, "proposed_label": 0, "verdict": "keep", "label_quality": quality}
+    ).assign(ood_score=far)
+    chances = zip(quality, far, strict=True)
+    likeliest = [max(((1 - o) * q, 0), ((1 - o) * (1 - q), 1), (o, 2))[1] for q, o in chances]
+    kinds = np.where(ood, 2, np.where(given != truth, 1, 0))
+    expected = f1_score(kinds, likeliest, average="macro")
+    assert score_verdicts(table, truth, ood).three_way_f1 == pytest.approx(expected)
+
+
+def test_false_alarms_and_misses_alone_score_nothing() -> None:
+    table = pd.DataFrame(
+        {
+            "given_label": [0, 1],
+            "proposed_label": [0, 0],
+            "verdict": ["keep", "relabel"],
+            "label_quality": [0.9, 0.1],
+            "ood_score": 0.0,
+        }
+    )
+    false_alarm = score_verdicts(table, [0, 1], [False, False])
+    assert (false_alarm.mislabel_f1, false_alarm.issue_f1) == (0, 0)
+    kept = table.assign(proposed_label=[0, 1], verdict="keep")
+    missed = score_verdicts(kept, [0, 0], [False, False])
+    assert (missed.mislabel_f1, missed.issue_f1) == (0, 0)
 
 
 def test_nothing_to_find_is_not_scored() -> None:
