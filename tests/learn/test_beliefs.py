@@ -48,6 +48,16 @@ def test_a_saved_state_goes_on_with_the_same_draws() -> None:
     assert torch.equal(first.step(NOTHING, NOTHING).labels, second.step(NOTHING, NOTHING).labels)
 
 
+def test_a_state_is_saved_again_as_it_was_found() -> None:
+    """Before the first draw and after it: a run may be stopped twice in one epoch."""
+    first = DrawnLabels(beliefs(), seed=0)
+    for _ in range(2):
+        again = DrawnLabels(beliefs(), seed=0)
+        again.load_state_dict(first.state_dict())
+        torch.testing.assert_close(again.state_dict(), first.state_dict())
+        first.step(NOTHING, NOTHING)
+
+
 @pytest.mark.parametrize("other", [beliefs().flip(0), beliefs(59)])
 def test_the_state_of_other_beliefs_is_refused(other: torch.Tensor) -> None:
     with pytest.raises(InputError, match="other verdicts on the features"):
