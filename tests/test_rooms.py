@@ -12,7 +12,8 @@ ROOT = Path(graphclean.__file__).parent
 # What each room may import of the package. `errors` and `_version` are open to all.
 RULES: dict[str, set[str]] = {
     "graph": set(),
-    "data": set(),
+    "locks": set(),
+    "data": {"locks"},
     "ood": set(),
     "evaluate": set(),
     "backbones": set(),
@@ -20,9 +21,9 @@ RULES: dict[str, set[str]] = {
     "audit": {"graph", "ood", "evaluate"},
     "learn": {"backbones", "graph", "data", "ood", "evaluate"},
     "config": {"audit", "graph", "learn", "ood"},
-    "runfolder": set(),
+    "runfolder": {"locks"},
     "plotting": {"runfolder"},
-    "decisions": {"runfolder"},
+    "decisions": {"locks", "runfolder"},
     "photos": {"data", "embed", "runfolder"},
     "sources": {"data", "photos"},
     "pictures": {"data", "photos", "runfolder", "sources"},

@@ -12,7 +12,8 @@ from typing import Any, Self
 import pandas as pd
 
 from .errors import InputError
-from .runfolder import DECISIONS, lock, read_config, read_verdicts, require_finished
+from .locks import lock
+from .runfolder import DECISIONS, read_config, read_verdicts, require_finished
 
 KINDS = ("accept", "reject", "label", "remove", "undo")
 

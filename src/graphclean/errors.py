@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, get_args
 
 NEAR = 0.66
 """How alike two names have to be, of 1, for one to be a slip of the other."""
@@ -16,6 +17,12 @@ def suggest(name: str, known: Iterable[str]) -> str:
     begun = [other for other in names if name and f".{name}" in f".{other}"]
     close = difflib.get_close_matches(name, begun or names, n=1, cutoff=0 if begun else NEAR)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+
+
+def check_choice(name: str, value: str, kind: Any) -> None:
+    """Refuse a word that is none of those a `Literal` names: it would pass for one of them in silence."""
+    if value not in get_args(kind):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
 
 
 class InputError(ValueError):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ._version import __version__
-from .errors import InputError, InUseError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: two processes at work on one file are then not noticed
-    fcntl = None  # type: ignore[assignment]
+from .errors import InputError
+from .locks import lock_folder
 
 MODEL, PROTOTYPES, SUMMARY, METRICS = (
     "model.safetensors",
@@ -129,33 +125,10 @@ def refuse_own(target: Path, run: Path) -> None:
         raise InputError(f"{target}: is a file of the run itself; choose another --out")
 
 
-def lock(file: int, busy: str) -> None:
-    """Keep an open file to this process until it is closed; what another one keeps is refused as `busy`."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InUseError(busy) from error
-    except OSError:  # a file system without locks
-        return
-
-
-@contextmanager
-def in_use(run: Path, option: str = "--out") -> Iterator[None]:
+def in_use(run: Path, option: str = "--out") -> AbstractContextManager[None]:
     """While training writes into a folder, which `option` named, no other process may."""
-    if fcntl is None:
-        yield
-        return
-    folder = os.open(run, os.O_RDONLY)
-    try:
-        lock(
-            folder,
-            f"{run}: another process is training in it; wait until it ends, or choose another {option}",
-        )
-        yield
-    finally:
-        os.close(folder)
+    busy = f"{run}: another process is training in it; wait until it ends, or choose another {option}"
+    return lock_folder(run, busy)
 
 
 def is_unfinished(run: Path) -> bool:

@@ -81,6 +81,7 @@ def test_what_will_be_rejected_is_weighed_by_belief() -> None:
     ten, fewer = (np.column_stack([1 - part * believed, part * believed]) for part in (0.5, 0.49))
     assert set(expected_rejects(as_it_is, shares, ten)) == {"known", "ood"}
     assert set(expected_rejects(as_it_is, shares, fewer)) == {"known"}
+    assert expected_rejects(as_it_is, shares, np.column_stack([0.2 * believed, 1 - 0.2 * believed])) == {}
 
 
 def test_prototypes_reject_what_is_far_from_all_of_them(split) -> None:  # type: ignore[no-untyped-def]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from graphclean.learn import (
     Trainer,
     engine,
 )
-from graphclean.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from graphclean.learn.views import scale
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,6 +55,18 @@ def assert_same(a: Trained, b: Trained) -> None:
     assert torch.equal(a.prototypes, b.prototypes)
     for field in dataclasses.fields(Cleaned):
         assert torch.equal(getattr(a.cleaned, field.name), getattr(b.cleaned, field.name)), field.name
+
+
+def after_each_step(made: Trainer, act: Callable[[int, torch.Tensor], torch.Tensor]) -> None:
+    """`act` hears after a step which of its epoch it was, from 1, and its terms, and gives others."""
+    plain, epochs = made._step, []
+
+    def step(*args: Any) -> torch.Tensor:
+        terms = plain(*args)
+        epochs.append(made.epoch)
+        return act(epochs.count(made.epoch), terms)
+
+    made._step = step  # type: ignore[method-assign]
 
 
 def stop_after_epoch(made: Trainer, report: EpochReport, epoch: int) -> None:
@@ -271,72 +283,6 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: 
     assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
 
 
-def test_a_checkpoint_of_the_same_place_does_not_cost_the_previous_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of a resumed run that is stopped before its first step."""
-    saved = Checkpoint({"a": torch.zeros(1)}, {"epoch": 3, "config": {}})
-    save_checkpoint(tmp_path, saved)
-    later = dataclasses.replace(saved, tensors={"a": torch.ones(1)})
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr("os.rename", fail)
-        with pytest.raises(InputError, match="Input/output error; the previous one is intact"):
-            save_checkpoint(tmp_path, later)
-    for checkpoint in (saved, later, saved):
-        save_checkpoint(tmp_path, checkpoint)
-        found = load_checkpoint(tmp_path, {})
-        assert found is not None
-        assert torch.equal(found.tensors["a"], checkpoint.tensors["a"])
-        assert len(list(tmp_path.iterdir())) == 1
-    assert "epoch-00003" < "epoch-00003-again" < "epoch-00003-step-000001" < "epoch-00004"
-
-
-@pytest.mark.parametrize("removed", [0, 1])
-def test_a_kill_while_an_older_checkpoint_is_removed_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
-) -> None:
-    """Before that began, or half-way; the older one's name may sort after the new one's."""
-    made = [Checkpoint({"a": torch.full((1,), i)}, {"epoch": 3, "config": {}}) for i in range(4)]
-    for checkpoint in made[:2]:
-        save_checkpoint(tmp_path, checkpoint)
-    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00003-again"]
-
-    def killed(old: Path, **_: object) -> None:
-        if old.exists():
-            for part in sorted(old.iterdir())[:removed]:
-                part.unlink()
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr("shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            save_checkpoint(tmp_path, made[2])
-    found = load_checkpoint(tmp_path, {})
-    assert found is not None
-    assert torch.equal(found.tensors["a"], made[2].tensors["a"])
-    save_checkpoint(tmp_path, made[3])
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_third_checkpoint_of_one_place_can_be_written(tmp_path: Path) -> None:
-    """Where a kill left the two before it."""
-    saved = Checkpoint({"a": torch.zeros(1)}, {"epoch": 3, "config": {}})
-    for name in ("epoch-00003", "epoch-00003-again"):
-        save_checkpoint(tmp_path / name, saved)
-        (tmp_path / name / "epoch-00003").rename(tmp_path / "made")
-        (tmp_path / name).rmdir()
-        (tmp_path / "made").rename(tmp_path / name)
-    save_checkpoint(tmp_path, dataclasses.replace(saved, tensors={"a": torch.ones(1)}))
-    found = load_checkpoint(tmp_path, {})
-    assert found is not None
-    assert found.tensors["a"] == 1
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, lr=1e18, ramp=0.0)
     with pytest.raises(DivergedError, match=r"no longer a number in epoch \d: .*ce"):
@@ -347,20 +293,17 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
 def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path, stopped: bool) -> None:
     """After a bad step the weights are NaN, and so is every other term."""
     made = trainer(checkpoint=tmp_path)
-    plain, steps = made._step, []
 
-    def step(*args: Any) -> torch.Tensor:
-        steps.append(made.epoch)
-        terms = plain(*args)
-        if steps.count(3) == 2:
-            terms = torch.tensor([1.0, math.inf, 1.0])
-            for weights in made.network.parameters():
-                weights.data.fill_(math.nan)
-            if stopped:
-                made.request_stop()
-        return terms
+    def spoil(step: int, terms: torch.Tensor) -> torch.Tensor:
+        if (made.epoch, step) != (3, 2):
+            return terms
+        for weights in made.network.parameters():
+            weights.data.fill_(math.nan)
+        if stopped:
+            made.request_stop()
+        return torch.tensor([1.0, math.inf, 1.0])
 
-    made._step = step  # type: ignore[method-assign]
+    after_each_step(made, spoil)
     with pytest.raises(DivergedError, match=r"no longer a number in epoch 4: inst$"):
         made.train()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00003"]
@@ -370,16 +313,13 @@ def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path,
 def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
     """Its losses were numbers still, and those of the next epoch would be too late."""
     made = trainer(checkpoint=tmp_path)
-    plain, steps = made._step, []
 
-    def step(*args: Any) -> torch.Tensor:
-        steps.append(made.epoch)
-        terms = plain(*args)
-        if steps.count(2) == 4:
+    def spoil(step: int, terms: torch.Tensor) -> torch.Tensor:
+        if (made.epoch, step) == (2, 4):
             next(made.network.parameters()).data.fill_(math.nan)
         return terms
 
-    made._step = step  # type: ignore[method-assign]
+    after_each_step(made, spoil)
     with pytest.raises(DivergedError, match="weights are no longer numbers in epoch 3"):
         made.train()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]

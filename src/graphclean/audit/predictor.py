@@ -75,10 +75,12 @@ def expected_rejects(calibration: Calibration, shares: Array, posterior: Array) 
 
     Each is judged by its neighbours alone, as a new one would be, and is what the audit believes it to be.
     That is cautious: beliefs are less sure than they could be, so that more OOD and fewer known samples are
-    rejected in the end. Of `ood` nothing is said where there are too few.
+    rejected in the end. Nothing is said where there are too few known samples, or of `ood` too few of these.
     """
     rejected, ood = calibration(shares)[1] >= BORDER, posterior[:, -1]
     kinds = {"known": 1 - ood, "ood": ood}
+    if kinds["known"].sum() < FEW:
+        return {}
     return {kind: float(p @ rejected / p.sum()) for kind, p in kinds.items() if p.sum() >= FEW}
 
 

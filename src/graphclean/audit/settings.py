@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, get_args
+from typing import Literal
+
+from ..errors import check_choice
 
 Neighbours = Literal["exact", "approx"]
 Judges = Literal["neighbours", "panel"]
@@ -31,10 +33,8 @@ class AuditSettings:
         whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
         if not whole or not self.k or min(self.k) < 1:
             raise ValueError("k must be whole numbers of at least 1, such as (10, 20)")
-        if self.neighbours not in get_args(Neighbours):
-            raise ValueError(f"neighbours must be one of {', '.join(get_args(Neighbours))}")
-        if self.judges not in get_args(Judges):
-            raise ValueError(f"judges must be one of {', '.join(get_args(Judges))}")
+        check_choice("neighbours", self.neighbours, Neighbours)
+        check_choice("judges", self.judges, Judges)
         if not 0.5 <= self.certainty < 1:
             raise ValueError("certainty must be from 0.5 to under 1")
         if not 0 < self.eta < 1:

@@ -26,7 +26,7 @@ from ..evaluate import score_verdicts
 from ..evaluate.openset import auroc
 from ..graph import Cleaned
 from ..learn import EpochReport, InterruptedRun, Trained, Trainer
-from ..ood import OodSettings, find_threshold, judge_by_both, prototype_similarity
+from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness, prototype_similarity
 from ..run.stopping import StopSignals, one_line_errors
 from ..runfolder import in_use, replaced
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
@@ -221,10 +221,10 @@ def _finish(
     cosines = prototype_similarity(z, trained.prototypes)
     if job.config.learn.predict_by == "both":
         logits = judge_by_both(logits, cosines)
-    similarity = _similarity(job, logits, cosines)
-    known = prototype_similarity(trained.z, trained.prototypes)
-    train_similarity = _similarity(job, trained.logits, known)
-    audit = audit_embeddings(trained.z, draw.labels, closeness=known.amax(1).double().cpu().numpy())
+    similarity = _similarity(job, trained, z, logits)
+    train_similarity = _similarity(job, trained, trained.z, trained.logits)
+    closeness = measure_closeness(trained.z, trained.prototypes)
+    audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
     believed = audit.verdicts["ood_score"].to_numpy()
     threshold = None
     if job.cell.ood is not None:
@@ -261,10 +261,11 @@ def _finish(
     return result, arrays
 
 
-def _similarity(job: Job, logits: Tensor, cosines: Tensor) -> npt.NDArray[np.float64]:
+def _similarity(job: Job, trained: Trained, z: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
     """How known samples look: s(x) of Eq. 9; to cross-entropy, which trains no z, its largest probability."""
-    found = logits.double().softmax(1) if job.config.learn.method == "ce" else cosines
-    return np.asarray(found.amax(1).double().cpu().numpy())
+    if job.config.learn.method == "ce":
+        return np.asarray(logits.double().softmax(1).amax(1).cpu().numpy())
+    return measure_closeness(z, trained.prototypes)
 
 
 def _run_control(
@@ -274,7 +275,7 @@ def _run_control(
     half = len(material.draw.eval_ind) // 2
     resampled = torch.as_tensor(resampling_control(material.known_scored(slice(half, None))))
     z, logits = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
-    changed = _similarity(job, logits, prototype_similarity(z, trained.prototypes))
+    changed = _similarity(job, trained, z, logits)
     both = np.concatenate([similarity[:half], changed])
     return auroc(-both, np.arange(len(both)) >= half)
 

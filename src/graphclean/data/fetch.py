@@ -12,14 +12,10 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
+from ..locks import lock_folder
 from .cifar import md5_of
 from .decode import Progress, may_write, nearest_folder
 from .registry import Archive, NamedSet
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two processes that fetch the same are not noticed
-    fcntl = None  # type: ignore[assignment]
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0
@@ -41,7 +37,10 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
             return target, False
         if not may_write(folder):
             raise InputError(f"{folder}: can't be written; name another root with --data-root")
-        with _made(folder), _alone(named, folder, progress):
+        busy = f"waiting for another process that fetches {named.name}"
+        tell = progress if progress is not None else lambda *_: None
+        # After another one it is there, or this one goes on with what that left.
+        with _made(folder), lock_folder(folder, busy, wait=lambda text: tell(text, 0, 1)):
             if _is_there(target, archive):
                 return target, False
             _fetch(named, target, progress)
@@ -71,27 +70,6 @@ def _made(folder: Path) -> Iterator[None]:
                 break
             with suppress(OSError):
                 place.rmdir()
-
-
-@contextmanager
-def _alone(named: NamedSet, folder: Path, progress: Progress | None) -> Iterator[None]:
-    """While one process fetches into a folder, others wait; then they find it done, or go on with it."""
-    if fcntl is None:
-        yield
-        return
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if progress is not None:
-                progress(f"waiting for another process that fetches {named.name}", 0, 1)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(file)
 
 
 def _fetch(named: NamedSet, target: Path, progress: Progress | None) -> None:

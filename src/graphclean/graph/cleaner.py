@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..errors import check_choice
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
 from .propagation import (
     TOLERANCE,
     Evidence,
     Symmetrise,
-    check_choice,
     gather_evidence,
     normalise_graph,
     weight_graph,

@@ -1,11 +1,12 @@
 """Eq. 1 and 2 of the paper: edge weights, and label propagation for all classes together."""
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ..errors import check_choice
 from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
 
 Symmetrise = Literal["max", "sum"]
@@ -17,12 +18,6 @@ CPU_COLUMNS = 32
 """Columns a product on the CPU: more fall out of its cache, fewer read the graph too often."""
 PROBES = 32
 """Nodes on which the weight of an own label is measured exactly."""
-
-
-def check_choice(name: str, value: str, kind: Any) -> None:
-    """Refuse a word that is none of those a `Literal` names: it would pass for one of them in silence."""
-    if value not in get_args(kind):
-        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
 
 
 def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrise: Symmetrise = "max") -> Tensor:

@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..errors import check_choice
 from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
-from .propagation import check_choice
 
 LccEdges = Literal["any", "mutual"]
 

@@ -1,0 +1,45 @@
+"""What one process at a time works with."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import InUseError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there two processes that write to the same place are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+
+def lock(file: int, busy: str, *, wait: Callable[[str], None] | None = None) -> None:
+    """Keep an open file to this process until it is closed; what another one keeps is refused as `busy`.
+
+    With `wait`, that is told `busy` instead, and the other one is waited for.
+    """
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        if wait is None:
+            raise InUseError(busy) from error
+        wait(busy)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks
+        return
+
+
+@contextmanager
+def lock_folder(folder: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """The same of a folder, for a while."""
+    if fcntl is None:
+        yield
+        return
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        lock(file, busy, wait=wait)
+        yield
+    finally:
+        os.close(file)
