@@ -74,16 +74,17 @@ def assert_same(content: bytes, model: TrainedModel | Predictor, inputs: np.ndar
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "by_both"),
+    ("name", "shape", "by_both", "mirrored"),
     [
-        ("small-conv", (1, 8, 8), True),
-        ("small-conv", (3, 33, 21), False),  # its pooling has windows of different sizes
-        ("preact-resnet18", (3, 16, 16), False),
-        ("embedding-head", (12,), False),
+        ("small-conv", (1, 8, 8), True, False),
+        ("small-conv", (3, 33, 21), False, True),  # its pooling has windows of different sizes
+        ("preact-resnet18", (3, 16, 16), False, False),
+        ("embedding-head", (12,), False, False),
     ],
 )
-def test_networks_say_the_same(name: str, shape: tuple[int, ...], by_both: bool) -> None:
+def test_networks_say_the_same(name: str, shape: tuple[int, ...], by_both: bool, mirrored: bool) -> None:
     model = replace(trained(name, shape), by_both=by_both)
+    model.network.mirrored = mirrored
     rng = np.random.default_rng(1)
     if len(shape) == 1:
         inputs = rng.normal(5, 3, (20, *shape)).astype(np.float32)

@@ -105,6 +105,8 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     assert (mixed.name, mixed.config.learn.mixup) == ("ce--learn.mixup-1", 1)
     fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
     assert fast.name == "cifar10-lond-fast--ce--learn.epochs-9"
+    plus = make_method(cell, [ce], preset="cifar10-lond-plus")
+    assert (plus.name, plus.config.learn.mirrored) == ("cifar10-lond-plus--ce", False)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ class Trainer:
         """
         if len(inputs.shape) == 3:
             _check_views(inputs.shape, settings)
+        if settings.mirrored and (len(inputs.shape) != 3 or not settings.flip):
+            raise InputError("learn.mirrored is for images that are mirrored in training too (learn.flip)")
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
@@ -190,6 +192,9 @@ class Trainer:
                 if writer is not None:
                     writer.save(self._state())
             self._compile()
+            if self.settings.mirrored:
+                # As it is: code for so few passes would take longer to make than they do.
+                self.network.mirrored, self._forward = True, self.network
             z, logits = self.embed()
         except InterruptedRun:
             if writer is not None and self._under_way is not None:

@@ -18,7 +18,7 @@ BATCH = 1024
 def describe_network(settings: LearnSettings) -> dict[str, Any]:
     """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
     options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
-    return {"name": settings.network, "options": options}
+    return {"name": settings.network, "options": options, "mirrored": settings.mirrored}
 
 
 def rebuild_network(
@@ -27,6 +27,7 @@ def rebuild_network(
     """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
     network = build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
     network.load_state_dict(weights)
+    network.mirrored = description.get("mirrored", False)
     return network.eval()
 
 

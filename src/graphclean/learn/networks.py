@@ -38,6 +38,8 @@ class Network(nn.Module):
         self.embedding_dim = embedding_dim
         self.classifier = nn.Linear(feature_dim, n_classes)
         self.projector = nn.Linear(feature_dim, embedding_dim)
+        self.mirrored = False
+        """In evaluation mode, judge an image by itself and its mirror image (`learn.mirrored`)."""
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The trunk: a batch of inputs to features (B, feature_dim)."""
@@ -50,7 +52,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
-        return self.forward_head(self.forward_features(x))
+        out = self.forward_head(self.forward_features(x))
+        if self.training or not self.mirrored:
+            return out
+        other = self.forward_head(self.forward_features(x.flip(-1)))
+        return Output((out.logits.float() + other.logits.float()) / 2, normalize(out.z + other.z, dim=1))
 
 
 class PreActBlock(nn.Module):

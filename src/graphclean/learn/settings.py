@@ -13,7 +13,10 @@ LabelsFrom = Literal["graph", "features"]
 PredictBy = Literal["classifier", "both"]
 SEEDS = 2**32
 """Seeds are less than this: what every generator takes."""
-PLAIN = ("learn.method=ce", "learn.mixup=0", "learn.augmix=off", "learn.predict_by=classifier")
+PLAIN = (
+    "learn.method=ce", "learn.mixup=0", "learn.augmix=off",
+    "learn.predict_by=classifier", "learn.mirrored=false",
+)  # fmt: skip
 """What plain cross-entropy is, on top of any other settings."""
 NOT_NEGATIVE = (
     "warmup", "lr_end", "ramp", "weight_decay", "mixup", "lambda_inst", "lambda_subgraph", "crop", "noise",
@@ -78,6 +81,8 @@ class LearnSettings:
     """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
     predict_by: PredictBy = "classifier"
     """The class of an input is the `classifier`'s (paper), or that of classifier and prototypes, `both`."""
+    mirrored: bool = False
+    """After training, judge an image by itself and its mirror image: better by little, for twice the work."""
     compile: Compile = "auto"
     """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
     seed: int = 0
