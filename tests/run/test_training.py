@@ -17,7 +17,7 @@ from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.data.files import Names
 from graphclean.graph import Cleaned, GraphCleaner
-from graphclean.learn import DivergedError, Trainer
+from graphclean.learn import DivergedError
 from graphclean.report.words import train_again
 from graphclean.run import load_predictor
 from graphclean.run.stopping import one_line_errors
@@ -400,11 +400,16 @@ def test_too_small_a_gpu_is_one_line(cli, tmp_path: Path, monkeypatch: pytest.Mo
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore lines")
 
     save_digits(tmp_path)
-    monkeypatch.setattr(Trainer, "_step", full)
-    done = cli("train", "digits.npz", *TINY, "--quiet")
-    assert done.code == 1
-    assert "lower learn.batch, which is 64, as with --set learn.batch=32" in done.err
-    assert done.err.count("\n") == 1
+    for place, advice in (
+        ("graphclean.learn.engine.Trainer._step", "learn.batch, which is 64, as with --set learn.batch=32"),
+        ("graphclean.graph.cleaner.nearest_neighbours", "graph.k, which is 8, as with --set graph.k=4"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            done = cli("train", "digits.npz", *TINY, "--overwrite", "--quiet")
+        assert done.code == 1
+        assert f"lower {advice} --overwrite" in done.err
+        assert done.err.count("\n") == 1
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:

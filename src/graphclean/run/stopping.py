@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -71,9 +72,11 @@ def one_line_errors(config: Config, checkpoint: Path, *, anew: str = "") -> Iter
             1,
         ) from error
     except torch.OutOfMemoryError as error:
+        # What the graph needs grows with its edges, all else with the batch.
+        name, value = ("graph.k", config.graph.k) if _in_graph(error) else ("learn.batch", learn.batch)
         raise RunStopped(
-            f"the GPU's memory is too small: lower learn.batch, which is {learn.batch}, "
-            f"as with --set learn.batch={max(learn.batch // 2, 2)}{anew}",
+            f"the GPU's memory is too small: lower {name}, which is {value}, "
+            f"as with --set {name}={max(value // 2, 2)}{anew}",
             1,
         ) from error
     except RuntimeError as error:
@@ -82,6 +85,12 @@ def one_line_errors(config: Config, checkpoint: Path, *, anew: str = "") -> Iter
         raise RunStopped(
             f"this machine's memory is too small; a learn.batch lower than {learn.batch} needs less", 1
         ) from error
+
+
+def _in_graph(error: BaseException) -> bool:
+    """Whether it was raised in the graph step."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("graphclean.graph.") for frame, _ in frames)
 
 
 @contextmanager
