@@ -17,10 +17,12 @@ REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 RUNS = Path(__file__).parents[1] / "results"
 CELL = "cifar10/tinyimagenet/20k"
 SHOWN = {
-    (CELL, "ngc"): "300 epochs",
-    (CELL, "ngc--graph.evidence-leave-own-out--learn.epochs-60"): "60 epochs, no sample vouches for itself",
-    (CELL, "cifar10-lond-plus"): "150 epochs, that and a gate",
-    ("cifar10/sym50", "ngc"): "300 epochs, no sample vouches for itself",
+    (CELL, "ngc"): "300 epochs (`cifar10-lond`)",
+    (CELL, "ngc--graph.evidence-leave-own-out--learn.epochs-60"): (
+        "60 epochs, no sample vouches for itself (`cifar10-lond-fast`)"
+    ),
+    (CELL, "cifar10-lond-plus"): "150 epochs, that and a gate (`cifar10-lond-plus`)",
+    ("cifar10/sym50", "ngc"): "300 epochs, no sample vouches for itself (`cifar10-lcnl`)",
 }
 """The runs that the README shows, all of seed 0."""
 NOISE = {CELL: "and 20,000 images of no class", "cifar10/sym50": "and nothing else"}

@@ -33,8 +33,14 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parents[1] / "results"
 LONG, SHORT = "ngc", "ngc--graph.evidence-leave-own-out--learn.epochs-60"
-RECORDED = {"convergence": LONG, "strategies": LONG, "degrees": LONG, "zeta": SHORT}
-"""Figures of the paper that are shown, and for which run on its main cell."""
+RECORDED = {
+    "cifar10-convergence": ("convergence", LONG),
+    "cifar10-strategies": ("strategies", LONG),
+    "cifar10-degrees": ("degrees", LONG),
+    "cifar10-gate": ("convergence", "cifar10-lond-plus"),
+    "cifar10-zeta": ("zeta", SHORT),
+}
+"""By the name of its file: a figure of the paper, and the run on its main cell that it is of."""
 SHOWN = ("keep", "relabel", "ood")
 """Verdicts of which samples are shown with their neighbours."""
 
@@ -108,10 +114,10 @@ def draw_recorded(out: Path) -> list[Path]:
     """The paper's figures for recorded runs on the test split."""
     paths = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, method in RECORDED.items():
-            stem = f"{name}--cifar10--tinyimagenet--20k--{method}"
-            drawn = {path.name: path for path in draw_figure(name, RESULTS, Path(folder), method)}
-            paths.append(Path(shutil.copy(drawn[f"{stem}.svg"], out / f"cifar10-{name}.svg")))
+        for name, (figure, method) in RECORDED.items():
+            stem = f"{figure}--cifar10--tinyimagenet--20k--{method}"
+            drawn = {path.name: path for path in draw_figure(figure, RESULTS, Path(folder), method)}
+            paths.append(Path(shutil.copy(drawn[f"{stem}.svg"], out / f"{name}.svg")))
     return paths
 
 
