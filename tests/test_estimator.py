@@ -318,6 +318,15 @@ def test_column_names_are_kept_in_the_run(blobs, tmp_path: Path, cli) -> None:  
     assert pd.read_csv(tmp_path / "out.csv").predicted_label.tolist() == model.predict(frame).tolist()
 
 
+def test_verdicts_lie_beside_the_rows_of_a_data_frame(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    frame = pd.DataFrame(blobs[0]).add_prefix("f").assign(y=blobs[1]).sample(frac=1, random_state=0)
+    model = NoisyGraphClassifier(**QUICK).fit(frame.drop(columns="y"), frame["y"])
+    assert (model.verdicts_.given_label == frame["y"]).all()
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run").verdicts_
+    pd.testing.assert_frame_equal(again, model.verdicts_.reset_index(drop=True), check_dtype=False)
+
+
 def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     X, y = blobs
     model = NoisyGraphClassifier(**QUICK)

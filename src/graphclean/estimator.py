@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .audit.inputs import Labels, encode_classes
+from .audit.inputs import Labels, encode_classes, index_of
 from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
@@ -92,7 +92,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     classes_
         The classes, sorted.
     verdicts_
-        A DataFrame, one row a training sample, as in `verdicts.parquet`.
+        A DataFrame, one row a training sample, as in `verdicts.parquet`; under the index of X or y where they
+        come from pandas.
     summary_
         Rates, the detector and warnings, as in `summary.json`.
     history_
@@ -151,6 +152,9 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts
+        rows = index_of(X, y)
+        if rows is not None:
+            self.verdicts_.index = rows
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
         self._source["class_type"] = type(classes.tolist()[0]).__name__
@@ -193,7 +197,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 self.config_,
                 preset,
                 self._source,
-                self.verdicts_,
+                self.verdicts_.reset_index(drop=True),
                 self.model_,
                 self.summary_,
                 self._points,

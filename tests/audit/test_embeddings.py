@@ -71,6 +71,19 @@ def test_table_keeps_its_contract() -> None:
     assert {(p["given"], p["proposed"]): p["count"] for p in summary["confused"]} == moved.to_dict()
 
 
+def test_verdicts_lie_beside_the_rows_of_a_data_frame() -> None:
+    """A table that was shuffled or split keeps its old row numbers; masks of pandas go by these."""
+    z, labels, _ = blobs([60] * 4, noise=0.2)
+    frame = pd.DataFrame(z).assign(label=labels).sample(frac=1, random_state=0)
+    features = frame.drop(columns="label")
+    table = clean_embeddings(features, frame["label"])
+    assert (table.given_label == frame["label"]).all()
+    plain = clean_embeddings(features.to_numpy(), frame["label"].to_numpy())
+    assert plain.index.tolist() == list(range(240))
+    pd.testing.assert_frame_equal(table.reset_index(drop=True), plain)
+    assert clean_embeddings(features.to_numpy(), frame["label"]).index.equals(frame.index)
+
+
 def test_neighbours_are_the_nearest_samples() -> None:
     z, labels, _ = blobs([40, 80])
     table = clean_embeddings(z, labels)

@@ -16,7 +16,7 @@ from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_componen
 from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
-from .inputs import Labels, check_embeddings, encode_classes
+from .inputs import Labels, check_embeddings, encode_classes, index_of
 from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes, stranger_notes
 from .panel import FittedPanel, consult_panel
@@ -69,7 +69,8 @@ def clean_embeddings(
 
     `z` is an (N, d) array of embeddings of any kind, `labels` N class names or whole numbers (negative,
     empty or NaN: unlabelled). A similarity `graph` in CSR form may stand for `z`, which is then None.
-    Returns one row a sample, in input order; `.attrs["summary"]` holds rates, settings found and warnings.
+    Returns one row a sample, in input order and under the index of `z` or `labels` where they come from
+    pandas; `.attrs["summary"]` holds rates, settings found and warnings.
 
     Examples
     --------
@@ -79,6 +80,9 @@ def clean_embeddings(
     audit = audit_embeddings(z, labels, ids=ids, graph=graph, settings=settings)
     for message in audit.summary.warnings:
         warnings.warn(message, DataWarning, stacklevel=2)
+    rows = index_of(z, labels)
+    if rows is not None:
+        audit.verdicts.index = rows
     audit.verdicts.attrs["summary"] = audit.summary.to_dict()
     return audit.verdicts
 

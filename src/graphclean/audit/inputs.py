@@ -123,6 +123,11 @@ def _by_number(values: Sequence[int]) -> Labels:
     return Labels(codes, classes)
 
 
+def index_of(*given: Any) -> pd.Index | None:
+    """The index of the first of them that has one of pandas, to lay results beside it."""
+    return next((part.index for part in given if isinstance(part, pd.DataFrame | pd.Series)), None)
+
+
 def _text(value: Any) -> str:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.strip()
