@@ -1,6 +1,7 @@
 """The command line as a person uses it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -272,6 +273,17 @@ def test_version_and_module() -> None:
         [sys.executable, "-m", "graphclean", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == f"graphclean {graphclean.__version__}"
+
+
+def test_a_narrow_encoding_of_the_output_ends_no_run() -> None:
+    """As where output goes to a file on Windows."""
+    done = subprocess.run(
+        [sys.executable, "-m", "graphclean", "presets"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert "8 \\xd7 8 digits" in done.stdout.decode("ascii")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args
 
@@ -440,6 +441,8 @@ def _fail(message: str, code: int) -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: ζ is in few encodings
     try:
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
         if code == 130:  # newer versions of typer make this of a KeyboardInterrupt
