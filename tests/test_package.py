@@ -56,3 +56,9 @@ def test_wheel_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     assert "labels right after" in done.stdout
     assert (tmp_path / "demo-run" / "verdicts.parquet").exists()
     assert (tmp_path / "demo-run" / "report.html").exists()
+
+
+def test_public_names_are_shown_before_they_are_loaded() -> None:
+    code = "import sys, graphclean as g; print({*g.__all__} <= {*dir(g)}, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"

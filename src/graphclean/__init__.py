@@ -28,8 +28,15 @@ _ROOMS = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: torch takes seconds, and Ctrl-C should be heard meanwhile."""
-    if name in _ROOMS:
-        return getattr(import_module(_ROOMS[name], __package__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """What `help` and completion show, whether or not it has been loaded."""
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # to which every name would be right
+
+    def __getattr__(name: str) -> Any:
+        """Load a name when it is first used: torch takes seconds, and Ctrl-C should be heard meanwhile."""
+        if name in _ROOMS:
+            return getattr(import_module(_ROOMS[name], __package__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
