@@ -338,6 +338,8 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
         model.fit(X, np.array(["a", "b", "OOD"])[y])
     with pytest.raises(InputError, match="neither 0 to 1 nor 0 to 255"):
         model.fit(np.full((240, 4, 5), -3.0), y)
+    with pytest.raises(TypeError, match=r"settings are a dict .*, not list"):
+        NoisyGraphClassifier(settings=["graph.k=10"]).fit(X, y)  # type: ignore[arg-type]
     for call in (lambda: model.save(tmp_path / "run"), lambda: model.predict(X)):
         with pytest.raises(NotFittedError):
             call()

@@ -132,6 +132,9 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if y is None:
             name = type(self).__name__
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+        if not isinstance(self.settings, Mapping | None):
+            kind = type(self.settings).__name__
+            raise TypeError(f'settings are a dict such as {{"learn.lr": 0.1, "graph.k": 10}}, not {kind}')
         source = self._read(X)
         with _as_arguments():
             place = choose_device(str(self.device))

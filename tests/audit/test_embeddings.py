@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean import AuditSettings, clean_embeddings
+from graphclean import AuditSettings, GraphSettings, clean_embeddings
 from graphclean.audit import audit_embeddings
 from graphclean.audit.evidence import Copies
 from graphclean.data.digits import noisy_digits
@@ -239,6 +239,12 @@ def test_an_own_graph_stands_for_embeddings() -> None:
 def test_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         clean_embeddings(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [{"certainty": 0.7}, GraphSettings()])
+def test_settings_of_another_kind_are_refused(settings: object) -> None:
+    with pytest.raises(TypeError, match=r"settings are AuditSettings\(.*not (dict|GraphSettings)"):
+        clean_embeddings(np.ones((4, 2)), [0, 1, 0, 1], settings=settings)  # type: ignore[arg-type]
 
 
 def test_copies_keep_input_order_and_fold_signed_zeros() -> None:

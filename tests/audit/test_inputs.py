@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from graphclean.audit.inputs import check_embeddings, encode_labels
 from graphclean.errors import InputError
@@ -44,6 +45,7 @@ def test_labels_of_many_kinds(labels: object, classes: list[object], codes: list
         ([0.5, 1.0], r"labels must be names or whole numbers, not 0\.5"),
         ([np.inf, 1.0], "labels must be names or whole numbers, not inf"),
         (np.zeros((3, 2)), "labels must be one a row"),
+        ([["a"], ["b"]], "labels must be one a row, not lists of them"),
     ],
 )
 def test_labels_that_are_refused(labels: object, message: str) -> None:
@@ -82,6 +84,7 @@ def test_bad_rows_are_counted_and_three_are_named() -> None:
         (np.array([["a"]]), "must be numbers"),
         (np.array([[1j]]), "must be real numbers"),
         ([[1, 2], [3]], "must be"),
+        (csr_array(np.eye(3)), "sparse matrix; make them dense"),
         (np.ones((4, 1)), "one column; directions are compared"),
     ],
 )

@@ -105,6 +105,8 @@ def audit_embeddings(
     of embeddings that were trained on these labels, and may have learned some by heart.
     """
     settings = settings if settings is not None else AuditSettings()
+    if not isinstance(settings, AuditSettings):
+        raise TypeError(f"settings are AuditSettings(certainty=0.7, …), not {type(settings).__name__}")
     tell = progress if progress is not None else lambda *_: None
     notes: list[str] = []
     if (z is None) == (graph is None):

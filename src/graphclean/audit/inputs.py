@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy import sparse
 
 from ..errors import InputError
 
@@ -36,6 +37,8 @@ def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -
 
     Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use.
     """
+    if sparse.issparse(z):
+        raise InputError(f"{what} are a sparse matrix; make them dense, as with scikit-learn's TruncatedSVD")
     try:
         array = np.asarray(_from_torch(z))
     except ValueError as error:
@@ -146,6 +149,10 @@ def _flat(labels: Any) -> Any:
     array = labels if isinstance(labels, list | tuple) else np.asarray(labels)
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise InputError(f"labels must be one a row, not an array of shape {array.shape}")
+    if not isinstance(array, np.ndarray) and any(
+        isinstance(label, list | tuple | np.ndarray) for label in array
+    ):
+        raise InputError("labels must be one a row, not lists of them")
     return array
 
 
