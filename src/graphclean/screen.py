@@ -213,10 +213,8 @@ def show_export(exported: dict[str, Any]) -> None:
         f"they differ by {checked['largest_difference']:.1g} at most.",
         soft_wrap=True,
     )
-    serve = f"python examples/serve.py {_argument(Path(out))} PHOTO …"
-    if given["name"] == "features":
-        serve = f"onnxruntime.InferenceSession({escape(repr(out))}).run(None, {{'features': z}})"
-    console.print(f"Serve: {serve}", soft_wrap=True)
+    run = f"onnxruntime.InferenceSession({escape(repr(out))}).run(None, {{{given['name']!r}: x}})"
+    console.print(f"Serve: {run}", soft_wrap=True)
     _show_warnings(exported["warnings"])
 
 

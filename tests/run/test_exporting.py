@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +70,7 @@ def test_a_network_for_images(cli, trained: Path) -> None:  # type: ignore[no-un
         "probabilities  float32 (N, 8)",
         f"s(x) < ζ = {zeta:.3f}",
         "agree on 33 inputs",
-        "Serve: python examples/serve.py run/model.onnx PHOTO …",
+        "Serve: onnxruntime.InferenceSession('run/model.onnx').run(None, {'images': x})",
     ):
         assert words in done.out
     cli("predict", "run", "new.npz", "--quiet")
@@ -127,7 +126,7 @@ def test_features_are_taken_raw(cli, tmp_path: Path, command: list[str]) -> None
     assert cli(command[0], "z.parquet", *command[1:], "--out", "run", "--quiet").code == 0
     done = cli("export", "run")
     assert "features       float32 (N, 64): features as they were given in training, not scaled" in done.out
-    assert "InferenceSession('run/model.onnx').run(None, {'features': z})" in done.out
+    assert "InferenceSession('run/model.onnx').run(None, {'features': x})" in done.out
     cli("predict", "run", "new.parquet", "--out", "p.csv", "--quiet")
     assert_as_predicted(tmp_path / "run" / "model.onnx", z[300:], pd.read_csv(tmp_path / "p.csv"))
     about = metadata(tmp_path / "run" / "model.onnx")
@@ -136,17 +135,15 @@ def test_features_are_taken_raw(cli, tmp_path: Path, command: list[str]) -> None
 
 
 @pytest.mark.parametrize("out", ["my model.onnx", 'it\'s "ours" [b].onnx'])
-def test_the_command_and_the_line_to_serve_can_be_pasted(cli, trained: Path, out: str) -> None:  # type: ignore[no-untyped-def]
-    done = cli("export", "run", "--out", out)
-    words = shlex.split(done.out.splitlines()[-1])
-    assert words == ["Serve:", "python", "examples/serve.py", out, "PHOTO", "…"]
+def test_the_line_to_serve_can_be_pasted(cli, trained: Path, out: str) -> None:  # type: ignore[no-untyped-def]
     digits = noisy_digits(noise=0.3)
     np.savez(trained.parent / "z.npz", z=digits.pixels[:200], y=digits.labels[:200])
     cli("clean", "z.npz", "--out", "cleaned", "--quiet")
-    done = cli("export", "cleaned", "--out", out, "--overwrite")
-    line = done.out.splitlines()[-1].removeprefix("Serve: ")
-    probabilities, _, _ = eval(line, {"onnxruntime": onnxruntime, "z": np.float32(digits.pixels[200:210])})
-    assert probabilities.shape == (10, 8)
+    for run, x in (("run", digits.images[200:210]), ("cleaned", digits.pixels[200:210])):
+        done = cli("export", run, "--out", out, "--overwrite")
+        line = done.out.splitlines()[-1].removeprefix("Serve: ")
+        probabilities, _, _ = eval(line, {"onnxruntime": onnxruntime, "x": x})
+        assert probabilities.shape == (10, 8)
 
 
 SHORT = ("--set", "learn.epochs=2", "--set", "learn.warmup=1")
