@@ -62,3 +62,9 @@ def test_public_names_are_shown_before_they_are_loaded() -> None:
     code = "import sys, graphclean as g; print({*g.__all__} <= {*dir(g)}, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True False\n"
+
+
+def test_the_command_line_starts_without_what_few_commands_need() -> None:
+    code = "import sys, graphclean.cli; print({'sklearn', 'matplotlib'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_digits
 
 KNOWN = 8
 """Digits 0 to 7 are the classes; 8 and 9 belong to none."""
@@ -31,6 +30,8 @@ class NoisyDigits:
 
 def noisy_digits(noise: float = 0.5, seed: int = 0) -> NoisyDigits:
     """Digits of which a share `noise` of the 0-7, and all 8s and 9s, get a label drawn from 0-7."""
+    from sklearn.datasets import load_digits  # here, as it takes a second to load
+
     pixels, truth = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
     labels = truth.copy()

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import roc_auc_score, roc_curve
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -14,6 +13,8 @@ def auroc(ood_score: Floats, is_ood: Bools) -> float:
     """OOD against known by score, larger = more OOD; NaN where one of them is missing."""
     if is_ood.all() or not is_ood.any():
         return float("nan")
+    from sklearn.metrics import roc_auc_score  # here, as it takes a second to load
+
     return float(roc_auc_score(is_ood, ood_score))
 
 
@@ -21,6 +22,8 @@ def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
     """Share of OOD accepted when 95 % of the known are; NaN where one of them is missing."""
     if is_ood.all() or not is_ood.any():
         return float("nan")
+    from sklearn.metrics import roc_curve
+
     # All points: of tied scores, those on one line with their neighbours may be the first over 95 %.
     false, true, _ = roc_curve(~is_ood, -ood_score, drop_intermediate=False)
     return float(false[np.argmax(true >= 0.95)])

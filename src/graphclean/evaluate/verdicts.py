@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.metrics import f1_score, roc_auc_score
 
 GIVEN = ("keep", "relabel", "ood", "uncertain")
 """Verdicts of samples with a label."""
@@ -37,6 +36,8 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
 
     What could not be read is left out.
     """
+    from sklearn.metrics import f1_score, roc_auc_score  # here, as it takes a second to load
+
     read = (table["verdict"] != "unreadable").to_numpy()
     table, truth, is_ood = table[read], np.asarray(truth, dtype=object)[read], np.asarray(is_ood)[read]
     ood = np.asarray(is_ood, dtype=bool)
@@ -74,4 +75,6 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
 def _f1(true: npt.NDArray[np.bool_], flagged: npt.NDArray[np.bool_]) -> float:
     if not true.any() and not flagged.any():
         return float("nan")
+    from sklearn.metrics import f1_score
+
     return float(f1_score(true, flagged, zero_division=0.0))
