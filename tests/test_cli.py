@@ -6,15 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from sklearn.metrics import roc_auc_score
 
 import graphclean
 from graphclean import run
+from graphclean.cli import app
 from graphclean.config import preset_purposes, read_preset
 from graphclean.data.digits import noisy_digits
 
@@ -345,3 +349,14 @@ def test_presets_are_listed_and_shown(cli) -> None:  # type: ignore[no-untyped-d
     assert cli("presets", "demo").out == read_preset("demo")
     unknown = cli("presets", "dem")
     assert (unknown.code, unknown.err) == (2, "graphclean: no preset dem; did you mean demo?\n")
+
+
+def test_help_shows_no_value_for_what_takes_none() -> None:
+    def flags(command: Any) -> Iterator[Any]:
+        yield from (option for option in command.params if getattr(option, "is_flag", False))
+        for inner in getattr(command, "commands", {}).values():
+            yield from flags(inner)
+
+    found = list(flags(typer.main.get_command(app)))
+    assert len(found) > 20
+    assert [option.name for option in found if option.metavar != ""] == []

@@ -32,7 +32,7 @@ class SplitName(StrEnum):
 
 
 Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
 
 
 @app.command()
@@ -57,9 +57,13 @@ def run(
     name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
     results: Results = Path("results"),
-    flat: Annotated[bool, typer.Option("--flat", help="Write files straight into --results.")] = False,
+    flat: Annotated[
+        bool, typer.Option("--flat", metavar="", help="Write files straight into --results.")
+    ] = False,
     work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
-    keep: Annotated[bool, typer.Option("--keep", help="Keep a run's work folder when it is done.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", metavar="", help="Keep a run's work folder when it is done.")
+    ] = False,
     root: Annotated[
         Path | None,
         typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the cache)."),
@@ -147,8 +151,10 @@ def list_done(results: Results = Path("results")) -> None:
 
 @app.command()
 def table(
-    name: Annotated[str | None, typer.Argument(help="Which table (default: show their names).")] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="LaTeX instead of Markdown.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which table (default: show their names).")
+    ] = None,
+    latex: Annotated[bool, typer.Option("--latex", metavar="", help="LaTeX instead of Markdown.")] = False,
     results: Results = Path("results"),
 ) -> None:
     """Print one of the paper's tables with our results beside it."""
@@ -163,7 +169,9 @@ def table(
 
 @app.command()
 def figure(
-    name: Annotated[str | None, typer.Argument(help="Which figure (default: show their names).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which figure (default: show their names).")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
     method: Annotated[
         str | None, typer.Option(help="Of this method alone, as `bench list` names it (default: of all).")

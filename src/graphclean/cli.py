@@ -51,12 +51,17 @@ class NeighbourSearch(StrEnum):
     approx = "approx"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left there.")]
+# Without an empty metavar typer shows flags as if they took a value: --json <bool>.
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar="", help="Replace what an earlier run left there.")
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7."),
+    typer.Option(
+        "--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7 (repeatable)."
+    ),
 ]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
 ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
@@ -90,7 +95,10 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", metavar="", help="Show the version.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Verdicts for labels you can't trust: keep, relabel, or out of distribution."""
@@ -102,9 +110,10 @@ def clean(
     data: Annotated[
         Path,
         typer.Argument(
+            metavar="DATA",
             help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, a table of their paths, "
             "a parquet file (or a folder of parts) with the photos in it, a folder written by a Hugging Face "
-            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train."
+            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train.",
         ),
     ],
     labels: LabelsFile = None,
@@ -152,7 +161,10 @@ def clean(
 @app.command()
 def train(
     data: Annotated[
-        Path, typer.Argument(help="Arrays of images (.npz, .npy), or all that `graphclean clean` takes.")
+        Path,
+        typer.Argument(
+            metavar="DATA", help="Arrays of images (.npz, .npy), or all that `graphclean clean` takes."
+        ),
     ],
     preset: Annotated[
         str | None,
@@ -165,7 +177,9 @@ def train(
     ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar="", help="Go on with an unfinished run.")
+    ] = False,
     overwrite: Overwrite = False,
     trusted: Annotated[
         Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
@@ -212,7 +226,7 @@ def train(
 @app.command()
 def predict(
     folder: RunFolder,
-    data: Annotated[Path, typer.Argument(help="New data of the kind the run was made from.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="New data of the kind the run was made from.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
     label_column: Annotated[str | None, typer.Option(help="Column to leave aside (default: label).")] = None,
@@ -275,20 +289,29 @@ def apply(
     out: Annotated[
         Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
     ] = None,
-    link: Annotated[bool, typer.Option("--link", help="A folder of links to the photos.")] = False,
-    hardlink: Annotated[bool, typer.Option("--hardlink", help="A folder of hard links to them.")] = False,
+    link: Annotated[
+        bool, typer.Option("--link", metavar="", help="A folder of links to the photos.")
+    ] = False,
+    hardlink: Annotated[
+        bool, typer.Option("--hardlink", metavar="", help="A folder of hard links to them.")
+    ] = False,
     copy: Annotated[
         bool,
         typer.Option(
-            "--copy", help="A folder of copies of them; of a table with photos in it, a cleaned .parquet."
+            "--copy",
+            metavar="",
+            help="A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
         ),
     ] = False,
     data: Data = None,
     drop_uncertain: Annotated[
-        bool, typer.Option("--drop-uncertain", help="Remove what is uncertain (default: its label stays).")
+        bool,
+        typer.Option(
+            "--drop-uncertain", metavar="", help="Remove what is uncertain (default: its label stays)."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+        bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and write nothing.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -351,8 +374,10 @@ def review(
     ] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
     data: Data = None,
-    port: Annotated[int, typer.Option(help="Port to listen on (default: any).", min=0, max=65535)] = 0,
-    browse: Annotated[bool, typer.Option("--open", help="Open it in your browser.")] = False,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on (default: any).", show_default=False, min=0, max=65535)
+    ] = 0,
+    browse: Annotated[bool, typer.Option("--open", metavar="", help="Open it in your browser.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -416,7 +441,9 @@ def demo(
 
 @app.command()
 def presets(
-    name: Annotated[str | None, typer.Argument(help="The preset to show (default: list all).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The preset to show (default: list all).")
+    ] = None,
 ) -> None:
     """List the presets of `train`, or show one with its reasons."""
     if name is None:

@@ -21,8 +21,8 @@ Root = Annotated[
     Path | None,
     typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
 
 
 @app.command("list")
@@ -71,7 +71,7 @@ def _describe(named: NamedSet, root: Path) -> dict[str, Any]:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="A name that `graphclean data list` shows.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `graphclean data list` shows.")],
     root: Root = None,
     quiet: Quiet = False,
 ) -> None:
@@ -93,7 +93,9 @@ def fetch(
 
 @app.command()
 def verify(
-    name: Annotated[str | None, typer.Argument(help="One set (default: all that are there).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One set (default: all that are there).")
+    ] = None,
     root: Root = None,
     quiet: Quiet = False,
 ) -> None:
