@@ -92,6 +92,18 @@ def test_a_torn_last_line_is_survived_and_does_not_spoil_the_next(run: Path) -> 
     assert read_decisions(path) == [make(1), make(3)]
 
 
+def test_a_link_in_the_place_of_the_file_is_not_written_through(run: Path, tmp_path: Path) -> None:
+    """As in a run that came from someone else: what it leads to would be cut to its last whole line."""
+    mine, other = tmp_path / "mine.json", write(tmp_path / "theirs.jsonl", make(1))
+    mine.write_text('{"not": "a decision, and without a line\'s end"}')
+    (run / "decisions.jsonl").symlink_to(mine)
+    with pytest.raises(InputError, match="a link"):
+        DecisionLog(run)
+    with pytest.raises(InputError, match="a link"):
+        merge_decisions(run, other)
+    assert mine.read_text().startswith('{"not"')
+
+
 @pytest.mark.parametrize(
     "line", ["no json", "[]", '{"row": 1}', '{"row": "1", "id": 2}', "null", "[" * 100_000]
 )

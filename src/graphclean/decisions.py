@@ -145,6 +145,8 @@ class DecisionLog:
         read_config(run)
         require_finished(run)
         self.path = run / DECISIONS
+        if self.path.is_symlink():
+            raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
         self.samples = Samples.read(run)
         try:
             self._file = self.path.open("ab", buffering=0)
