@@ -92,6 +92,17 @@ def test_a_torn_last_line_is_survived_and_does_not_spoil_the_next(run: Path) -> 
     assert read_decisions(path) == [make(1), make(3)]
 
 
+def test_a_last_line_that_only_lacks_its_end_counts(run: Path, tmp_path: Path) -> None:
+    """As an editor or a message may leave it."""
+    path = write(run / "decisions.jsonl", make(1), make(2))
+    path.write_text(path.read_text().rstrip())
+    assert read_decisions(path) == [make(1), make(2)]
+    other = write(tmp_path / "theirs.jsonl", make(3), make(4))
+    other.write_text(other.read_text().rstrip())
+    assert merge_decisions(run, other).added == 2
+    assert read_decisions(path) == [make(1), make(2), make(3), make(4)]
+
+
 def test_a_link_in_the_place_of_the_file_is_not_written_through(run: Path, tmp_path: Path) -> None:
     """As in a run that came from someone else: what it leads to would be cut to its last whole line."""
     mine, other = tmp_path / "mine.json", write(tmp_path / "theirs.jsonl", make(1))

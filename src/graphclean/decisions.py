@@ -93,13 +93,18 @@ class Samples:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """The lines of a file; none where there is no file. A last line that was torn in writing is left out."""
+    """The lines of a file; none where there is no file. A last line that was torn in writing is left out.
+
+    One that only lacks its end, as some editors leave it, is whole.
+    """
     try:
         text = path.read_bytes() if path.exists() else b""
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     decisions = []
-    *lines, _ = text.split(b"\n")
+    *lines, last = text.split(b"\n")
+    if _is_whole(last):
+        lines.append(last)
     for number, line in enumerate(lines, 1):
         try:
             decisions.append(_parse(json.loads(line)))
@@ -117,6 +122,15 @@ def _parse(value: Any) -> Decision:
     if not all(name is None or isinstance(name, str) for name in named):
         raise TypeError
     return decision
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether what follows the last end of a line is a decision, and not a part of one."""
+    try:
+        _parse(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
 
 
 def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
@@ -156,8 +170,12 @@ class DecisionLog:
             lock(self._file.fileno(), f"{self.path}: another review of this run is open; end it first")
             self.decisions = read_decisions(self.path)
             self.samples.check(self.decisions, self.path)
-            # What was torn in writing would spoil the line after it.
-            self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+            # What was torn in writing would spoil the line after it, and so would a line without its end.
+            text = self.path.read_bytes()
+            if _is_whole(text.rpartition(b"\n")[2]):
+                self._file.write(b"\n")
+            else:
+                self._file.truncate(text.rfind(b"\n") + 1)
         except BaseException:
             self._file.close()  # it may be another review's, empty or not
             raise
