@@ -193,6 +193,22 @@ def test_a_comma_at_the_end_of_rows_does_not_shift_columns(tmp_path: Path) -> No
         read_embeddings(path)
 
 
+@pytest.mark.parametrize("header", ["a,b,label,label", "label,a,b,label", "a,b, a,label"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, header: str) -> None:
+    """The second labels would be features, and tell what they should be compared with."""
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n1,2,3,4\n5,6,7,8\n")
+    with pytest.raises(InputError, match="two columns are called"):
+        read_embeddings(path)
+
+
+def test_a_list_may_be_longer_than_the_csv_module_reads(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    numbers = ", ".join(["0.123456789012345678"] * 8192)
+    path.write_text(f'features,label\n"[{numbers}]",cat\n"[{numbers}]",dog\n')
+    assert read_embeddings(path).features.shape == (2, 8192)
+
+
 def test_columns_of_an_earlier_run_are_taken_by_name(tmp_path: Path) -> None:
     table(label=Y).to_csv(tmp_path / "a.csv", index=False)
     used = read_embeddings(tmp_path / "a.csv").columns

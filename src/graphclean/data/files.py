@@ -4,6 +4,7 @@ import csv
 import difflib
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,11 @@ T = TypeVar("T")
 
 READING = (
     *(ValueError, OSError, EOFError, KeyError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, pa.ArrowException),
+    *(zipfile.BadZipFile, zlib.error, csv.Error, pa.ArrowException),
 )
 """What damaged, locked or foreign files make their readers raise."""
+LONGEST = 2**31 - 1
+"""Characters of a cell: the csv module's own limit is under a list of some thousand numbers."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def load_table(path: Path) -> pd.DataFrame:
             return frame
         with path.open(encoding="utf-8-sig", newline="") as file:
             parted = separator(path, file.readline())
-        _check_width(path, parted)
+        _check_header(path, parted)
         # As text first: a label column of 01, 02 or NA must stay what it is.
         frame = pd.read_csv(path, sep=parted, dtype=str, keep_default_na=False, encoding="utf-8-sig")
         frame = frame.rename(columns=str.strip)
@@ -180,13 +183,24 @@ def load_table(path: Path) -> pd.DataFrame:
     return table
 
 
-def _check_width(path: Path, parted: str) -> None:
-    """Refuse rows longer than the header: pandas would take the first column for an index, and shift."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=parted)
-        header, first = next(reader, []), next(reader, [])
+def _check_header(path: Path, parted: str) -> None:
+    """Refuse rows longer than the header: pandas would take the first column for an index, and shift.
+
+    And a name that two columns have: pandas would call the second `label.1`, which would be a feature.
+    """
+    limit = csv.field_size_limit(LONGEST)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=parted)
+            header, first = next(reader, []), next(reader, [])
+    finally:
+        csv.field_size_limit(limit)
     if len(first) > len(header):
         raise InputError(f"{path}: rows have more cells than the header; is there a separator at their end?")
+    names = Counter(name.strip() for name in header)
+    twice = next((name for name, count in names.items() if name and count > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: two columns are called {twice!r}; rename one, or drop it")
 
 
 def find_column(path: Path, table: pd.DataFrame, name: str | None, default: str, option: str) -> str:
