@@ -55,6 +55,14 @@ def test_a_live_line_on_a_terminal() -> None:
     assert "finding neighbours" in text.getvalue()
 
 
+def test_a_line_is_no_command_to_the_terminal() -> None:
+    """It may tell what a run folder holds, which may be someone else's."""
+    progress = StageProgress()
+    text = shown(progress, terminal=True)
+    progress.say("data\x1b]0;title\x07 \x9b2J: 3 samples")
+    assert text.getvalue() == "data\\x1b]0;title\\x07 \\x9b2J: 3 samples\n"
+
+
 def test_quiet_shows_nothing() -> None:
     progress = StageProgress(quiet=True)
     text = shown(progress, terminal=True)

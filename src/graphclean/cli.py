@@ -20,7 +20,7 @@ from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
 from .decisions import DecisionLog, merge_decisions, settle
 from .errors import InputError, RunStopped
-from .progress import StageProgress
+from .progress import StageProgress, printable
 from .report import write_report
 from .review import open_review
 from .run.device import DeviceName
@@ -460,7 +460,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    one_line = screen.printable(" ".join(message.split()))
+    one_line = printable(" ".join(message.split()))
     typer.echo(f"graphclean: {one_line}", err=True)
     sys.exit(code)
 

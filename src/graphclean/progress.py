@@ -1,5 +1,6 @@
 """Progress on the terminal, for work that takes over two seconds, and for training."""
 
+import re
 import time
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,12 @@ NAME = TextColumn("{task.description}")
 STAGE = (NAME, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 TRAINING = (NAME,)
 """The numbers of an epoch leave no room for a bar."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Text in which nothing is a command to the terminal: `\\x1b` where there was an escape character."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -80,7 +87,7 @@ class StageProgress:
     def say(self, line: str) -> None:
         """A line of its own, at once."""
         if not self.quiet:
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.console.print(printable(line), markup=False, soft_wrap=True)
 
     def epoch(self, metrics: dict[str, Any], total: int) -> None:
         """An epoch of training: a live line on a terminal, else a plain one now and then."""

@@ -1,6 +1,5 @@
 """What a person sees on the terminal."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .audit import Summary
-from .progress import describe_seconds, open_console
+from .progress import describe_seconds, open_console, printable
 
 MEANING = {
     "keep": "the label fits",
@@ -25,12 +24,6 @@ CONFUSED_SHOWN = 5
 MOST = 0.5
 """Of inputs of no class, the share under which a detector lets most of them pass."""
 FIRST_SHOWN = 3
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Text in which nothing is a command to the terminal: `\\x1b` where there was an escape character."""
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def escape(text: str) -> str:
