@@ -13,6 +13,7 @@ from PIL import Image
 
 from graphclean.data.images import (
     UnreadableImage,
+    empty_folders,
     looks_like_manifest,
     open_image,
     read_image_folder,
@@ -128,6 +129,14 @@ def test_names_that_are_not_text_get_ids_that_are(folder: Path) -> None:
     assert images.ids[0] == "cat/\\xff.png"
     assert images.paths[0] is not None
     assert open_image(images.paths[0]).getpixel((0, 0)) == RED
+
+
+def test_a_folder_whose_name_is_not_text_is_not_said_to_be_empty(folder: Path) -> None:
+    os.rename(folder / "cat", os.fsencode(folder) + b"/cat\xff")
+    images = read_image_folder(folder)
+    assert images.labels is not None
+    assert "cat\\xff" in images.labels
+    assert empty_folders(folder, set(images.labels)) == []
 
 
 def test_folders_that_cannot_be_used_say_why(folder: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
 
 def empty_folders(root: Path, labels: Container[str]) -> list[str]:
     """Class folders without a photo, which are no classes then."""
-    folders = (entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    folders = (_text(Path(entry.name)) for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
     return sorted(name for name in folders if not name.startswith(".") and name not in labels)
 
 
