@@ -4,12 +4,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from graphclean.errors import InputError
 from graphclean.runfolder import (
     check_target,
     new_run,
     read_config,
+    read_lines,
     read_tensors,
     read_verdicts,
     safe_csv,
@@ -133,6 +135,10 @@ def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match="damaged"):
         read_tensors(path)
+    for metadata_text in ("1", "[" * 100_000):
+        save_file({"a": torch.zeros(1)}, path, metadata={"graphclean": metadata_text})
+        with pytest.raises(InputError, match="damaged"):
+            read_tensors(path)
 
 
 def test_formulas_are_made_inert_in_csv() -> None:
@@ -186,3 +192,5 @@ def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match="damaged"):
         read_config(tmp_path)
+    with pytest.raises(InputError, match="damaged"):
+        read_lines(tmp_path / "config.json")

@@ -222,7 +222,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: damaged: {error}") from error
 
 
@@ -334,7 +334,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, dict(json.loads((file.metadata() or {}).get("graphclean", "{}")))
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
 
 

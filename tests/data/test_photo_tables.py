@@ -53,6 +53,14 @@ def colours(images: Any, skip: tuple[int, ...] = ()) -> dict[int, Any]:
     return found
 
 
+def test_metadata_that_can_not_be_read_names_no_classes(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table({"image": [encoded(1), encoded(2)], "label": [0, 1]})
+    for text in ("no json", "[]", "[" * 100_000):
+        pq.write_table(table.replace_schema_metadata({"huggingface": text}), path)
+        assert read_parquet_photos(path, None, Names()).labels == ["0", "1"]
+
+
 def test_a_table_of_the_hub_has_names_paths_and_bytes(tmp_path: Path) -> None:
     save_hub_table(tmp_path / "t.parquet", 5)
     images = read_parquet_photos(tmp_path / "t.parquet", None, Names())

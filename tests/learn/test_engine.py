@@ -253,7 +253,8 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
     facts.write_text(here.replace('"device": "cpu"', '"device": "cuda"'))
     with pytest.raises(InputError, match="device was 'cuda', is 'cpu'"):
         trainer(checkpoint=tmp_path).train(resume=True)
-    for tampered in ("[]", here.replace('"sizes"', '"size"')):
+    deep, word = "[" * 100_000, here.replace('"epoch": 4', '"epoch": "four"')
+    for tampered in ("[]", '{"config": 1}', deep, word, here.replace('"sizes"', '"size"')):
         facts.write_text(tampered)
         with pytest.raises(InputError, match="damaged checkpoint"):
             trainer(checkpoint=tmp_path).train(resume=True)

@@ -322,7 +322,7 @@ def test_a_record_is_not_trusted(cli, photos: Path) -> None:  # type: ignore[no-
     for evil in ("../photos/cat/1.png", "/etc/passwd", "a/../../b", "cat", ".."):
         (out / RECORD).write_text(json.dumps({**record, "files": {evil: "x"}}))
         assert "damaged" in cli("apply", "run", "--link", "--out", "clean", "--overwrite").err
-    for broken in ("{", "[]", '{"files": []}', '{"files": {"a/b": 1}'):
+    for broken in ("{", "[]", "[" * 100_000, '{"files": []}', '{"files": {"a/b": 1}'):
         (out / RECORD).write_text(broken)
         assert "damaged" in cli("apply", "run", "--link", "--out", "clean", "--overwrite").err
     (out / RECORD).write_text(json.dumps({**record, "files": {"dog/1.png": "x"}}))

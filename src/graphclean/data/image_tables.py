@@ -128,7 +128,7 @@ def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return tuple(str(name) for name in features[column]["names"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
 
 

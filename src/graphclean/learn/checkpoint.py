@@ -90,8 +90,8 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         facts = json.loads((newest / FACTS).read_text())
         with safe_open(newest / TENSORS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        config = facts["config"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        config = dict(facts["config"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
     wanted = json.loads(json.dumps(expected))
     differing = [

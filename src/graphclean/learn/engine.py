@@ -445,7 +445,7 @@ class Trainer:
             return
         try:
             self._take_up(found)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.checkpoint}: damaged checkpoint: {error}; remove it to start anew"
             ) from error

@@ -155,7 +155,7 @@ def _read_record(out: Path) -> dict[str, Any]:
     try:
         record = dict(json.loads(path.read_text(encoding="utf-8")))
         good = all(_is_name(name) for name in record["files"].keys())  # noqa: SIM118 – must be a table
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: damaged; choose another --out") from error
     if not good:
         raise InputError(f"{path}: damaged, as it names files outside its folder; choose another --out")
