@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from PIL import Image
 import graphclean.photos
 from graphclean import run
 from graphclean.data.digits import noisy_digits
+from graphclean.runfolder import read_tensors, write_tensors
 from graphclean.trained import TrainedModel
 
 from .tiny import TINY, save_digits
@@ -102,6 +104,36 @@ def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # typ
     config["source"]["kind"] = "sounds"
     (folder / "other" / "config.json").write_text(json.dumps(config))
     assert "does not say what kind of data" in cli("predict", "other", "new.npz").err
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"posterior": lambda t: t * float("nan")},
+        {"posterior": lambda t: t[:, 1:]},
+        {"nodes": lambda t: t[:-1]},
+        {"mean": lambda t: t[:-1]},
+        {"scale": lambda t: t[:1]},
+        {"scale": lambda t: t.long()},
+        {"classes": lambda names: names[1:]},
+        {"classes": lambda names: [*names[1:], None]},
+        {"classes": lambda names: [*names[1:], names[1]]},
+        {"calibration": lambda numbers: [*numbers[1:], "1"]},
+    ],
+)
+def test_a_model_of_clean_that_does_not_fit_together_is_refused(cli, tmp_path: Path, changed: Any) -> None:  # type: ignore[no-untyped-def]
+    digits = noisy_digits()
+    np.savez(tmp_path / "z.npz", z=digits.pixels[:160], y=digits.labels[:160])
+    cli("clean", "z.npz", "--out", "run", "--quiet")
+    path = tmp_path / "run" / "model.safetensors"
+    tensors, facts = read_tensors(path)
+    for name, change in changed.items():
+        of = tensors if name in tensors else facts
+        of[name] = change(of[name])
+    write_tensors(path, tensors, facts)
+    done = cli("predict", "run", "z.npz")
+    assert done.code == 2
+    assert "the model files are not those of a clean run: " in done.err
 
 
 def test_the_model_can_be_loaded_from_python(trained: Path) -> None:

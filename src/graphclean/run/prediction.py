@@ -1,11 +1,13 @@
 """`graphclean predict`: class or OOD for new data, from a run of either kind."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from ..audit import Predictor, with_unreadable
 from ..audit.embeddings import Progress
@@ -138,6 +140,7 @@ def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:
     tensors, metadata = read_tensors(run / MODEL)
     prototypes, more = read_tensors(run / PROTOTYPES)
     try:
+        _check_fit({**tensors, **prototypes}, [*metadata["calibration"], more["zeta"]], metadata["classes"])
         return Predictor(
             classes=metadata["classes"],
             standardiser=Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy()),
@@ -147,5 +150,26 @@ def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:
             prototypes=prototypes["prototypes"],
             zeta=more["zeta"],
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{run}: the model files are not those of a clean run: {error}") from error
+
+
+def _check_fit(tensors: dict[str, Tensor], numbers: Sequence[Any], classes: Any) -> None:
+    """Refuse what would not work together, and NaN, by which all would be known and of the first class."""
+    kinds = {type(name) for name in classes} if isinstance(classes, list) else set()
+    if kinds not in ({int}, {str}) or len(set(classes)) < len(classes):
+        raise ValueError("the classes are not names or numbers, each of them once")
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
+        raise ValueError("calibration or ζ are no numbers")
+    rows, width, count = len(tensors["nodes"]), tensors["mean"].numel(), len(classes)
+    shapes = {
+        "nodes": (rows, width),
+        "posterior": (rows, count + 1),
+        "mean": (width,),
+        "scale": (width,),
+        "prototypes": (count, width),
+    }
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point() or not tensor.isfinite().all():
+            raise ValueError(f"{name} has not the shape {shape}, or holds other than numbers")
