@@ -260,6 +260,6 @@ def _channels(input_shape: tuple[int, ...]) -> int:
     if len(input_shape) != 3:
         raise InputError(
             f"this network takes images (channels, height, width), not inputs of shape {input_shape}; "
-            "for embeddings there is embedding-head"
+            "for embeddings there is embedding-head (preset embeddings)"
         )
     return input_shape[0]
