@@ -7,7 +7,7 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor, cat, nn
 from torch.nn.functional import conv2d, normalize, pad, relu
 
 from ..backbones import PREFIX, Backbone, require_timm
@@ -52,11 +52,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
-        out = self.forward_head(self.forward_features(x))
         if self.training or not self.mirrored:
-            return out
-        other = self.forward_head(self.forward_features(x.flip(-1)))
-        return Output((out.logits.float() + other.logits.float()) / 2, normalize(out.z + other.z, dim=1))
+            return self.forward_head(self.forward_features(x))
+        out = self.forward_head(self.forward_features(cat([x, x.flip(-1)])))
+        logits, z = (both.float().reshape(2, -1, both.shape[1]).mean(0) for both in out)
+        return Output(logits, normalize(z, dim=1))
 
 
 class PreActBlock(nn.Module):
