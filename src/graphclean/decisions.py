@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from .errors import InputError
+from .errors import InputError, parse_json
 from .locks import lock
 from .runfolder import DECISIONS, read_config, read_verdicts, require_finished
 
@@ -107,8 +107,8 @@ def read_decisions(path: Path) -> list[Decision]:
         lines.append(last)
     for number, line in enumerate(lines, 1):
         try:
-            decisions.append(_parse(json.loads(line)))
-        except (ValueError, TypeError, RecursionError) as error:
+            decisions.append(_parse(parse_json(line)))
+        except (ValueError, TypeError) as error:
             raise InputError(f"{path}, line {number}: not a decision; take the line out") from error
     return decisions
 
@@ -127,8 +127,8 @@ def _parse(value: Any) -> Decision:
 def _is_whole(line: bytes) -> bool:
     """Whether what follows the last end of a line is a decision, and not a part of one."""
     try:
-        _parse(json.loads(line))
-    except (ValueError, TypeError, RecursionError):
+        _parse(parse_json(line))
+    except (ValueError, TypeError):
         return False
     return True
 

@@ -1,6 +1,7 @@
 """What a user is told when something they gave can't be used, or a run ends early."""
 
 import difflib
+import json
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -23,6 +24,14 @@ def check_choice(name: str, value: str, kind: Any) -> None:
     """Refuse a word that is none of those a `Literal` names: it would pass for one of them in silence."""
     if value not in get_args(kind):
         raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON from outside: whatever is wrong with it is a ValueError, also that it is too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("too deep") from error
 
 
 class InputError(ValueError):

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from .decisions import DecisionLog, settle
-from .errors import InputError
+from .errors import InputError, parse_json
 from .pictures import Pictures
 from .report.build import build_page
 
@@ -183,11 +183,11 @@ class ReviewHandler(BaseHTTPRequestHandler):
         if int(length) > MOST_BYTES:
             raise Refused(413, "too long")
         try:
-            asked = json.loads(self.rfile.read(int(length)))
+            asked = parse_json(self.rfile.read(int(length)))
             if not isinstance(asked, dict):
                 raise TypeError("a decision is an object")
             return _json(self.server.decide(asked))
-        except (InputError, ValueError, TypeError, RecursionError) as error:
+        except (InputError, ValueError, TypeError) as error:
             raise Refused(400, str(error).splitlines()[0]) from error
 
 

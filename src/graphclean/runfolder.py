@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ._version import __version__
-from .errors import InputError
+from .errors import InputError, parse_json
 from .locks import lock_folder
 
 MODEL, PROTOTYPES, SUMMARY, METRICS = (
@@ -221,8 +221,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return [dict(parse_json(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged: {error}") from error
 
 
@@ -333,8 +333,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, dict(json.loads((file.metadata() or {}).get("graphclean", "{}")))
-    except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
+            return tensors, dict(parse_json((file.metadata() or {}).get("graphclean", "{}")))
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
 
 
@@ -406,6 +406,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of a run folder."""
     _require(path)
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return dict(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from ..runfolder import plain, replaced
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def _lay_out(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any]:
     """What `write_result` wrote; anything else is refused."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"no such result: {path}") from error
     except OSError as error:
@@ -107,7 +107,7 @@ def list_results(results: Path) -> list[Path]:
 def _claims_to_be_one(path: Path) -> bool:
     """Whether a file that is not named like a result was one: renamed or copied, and not to be overlooked."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return False
     return isinstance(found, dict) and {"format", *FIELDS} <= set(found)

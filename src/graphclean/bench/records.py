@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data.noise import Draw, Labels
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from ..evaluate.openset import best_zeta, open_set_f, score_cleaning, score_open_set
 from ..graph import (
     Cleaned,
@@ -40,7 +40,7 @@ class EpochLog:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                self._merge(json.loads(line))
+                self._merge(parse_json(line))
             except (ValueError, KeyError, TypeError) as error:
                 if number < len(lines):
                     raise InputError(

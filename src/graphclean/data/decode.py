@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from .images import FORMATS
 from .resize import SIDE, to_array
 
@@ -146,7 +146,7 @@ def cached(folder: Path | None, stem: str, key: str, make: Callable[[], Labelled
 def _read(target: Path, key: str) -> LabelledImages | None:
     """What was kept, unless it is damaged."""
     try:
-        about = json.loads((target / "about.json").read_text(encoding="utf-8"))
+        about = parse_json((target / "about.json").read_text(encoding="utf-8"))
         images = np.load(target / "images.npy", mmap_mode="r", allow_pickle=False)
         labels = np.load(target / "labels.npy", allow_pickle=False)
         classes = tuple(str(name) for name in about["classes"])

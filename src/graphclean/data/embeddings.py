@@ -1,6 +1,5 @@
 """Embeddings and labels from files: .npz, .npy, .csv and .parquet. Nothing pickled is ever loaded."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from .files import (
     Names,
     Numbers,
@@ -197,7 +196,7 @@ def _as_numbers(path: Path, values: pd.Series, decimal: str) -> Numbers | None:
 def _stack_lists(path: Path, values: pd.Series, name: str) -> Numbers:
     def read() -> list[Numbers]:
         try:
-            return [np.asarray(json.loads(v) if isinstance(v, str) else v, dtype=np.float64) for v in values]
+            return [np.asarray(parse_json(v) if isinstance(v, str) else v, dtype=np.float64) for v in values]
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}: column {name!r} holds other than lists such as [0.5, 1.25]") from error
 

@@ -1,6 +1,5 @@
 """Hugging Face data sets: by name, or a copy that `save_to_disk` left; behind the extra `hf`."""
 
-import json
 import logging
 import os
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from .photo_tables import Rows, choose_split
 
 PREFIX = "hf:"
@@ -87,9 +86,9 @@ def load_saved(folder: Path, split: str | None) -> HubTable:
 
 def _check_files(state: Path) -> None:
     try:
-        named = [entry["filename"] for entry in json.loads(state.read_text("utf-8"))["_data_files"]]
+        named = [entry["filename"] for entry in parse_json(state.read_text("utf-8"))["_data_files"]]
         outside = [name for name in named if Path(name).name != name or (state.parent / name).is_symlink()]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{state}: damaged, or not by save_to_disk") from error
     if outside:
         raise InputError(f"{state}: names a file that is not in its folder: {outside[0]}")

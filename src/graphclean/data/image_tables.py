@@ -1,6 +1,5 @@
 """Parquet tables of encoded images, as the Hugging Face hub serves them."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from .decode import LabelledImages, Progress, decode_images
 
 IMAGE_COLUMNS = ("img", "image")
@@ -126,9 +125,9 @@ def _classes(path: Path) -> tuple[str, ...]:
 def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
     """Of a column's classes, from the hub's metadata; none where it has none."""
     try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        features = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return tuple(str(name) for name in features[column]["names"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return ()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 
 Labels: TypeAlias = npt.NDArray[np.int64]
 Kind: TypeAlias = Literal["sym", "asym"]
@@ -215,7 +215,7 @@ def load_draw(path: Path) -> Draw:
     """What `save_draw` wrote; anything else, or a file that was changed since, is refused."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            about: dict[str, Any] = json.loads(str(file["about"]))
+            about: dict[str, Any] = parse_json(str(file["about"]))
             if about["format"] > FORMAT:
                 raise InputError(f"{path}: written by a newer graphclean; upgrade to read it")
             protocol, sizes = Protocol(**about["protocol"]), about["sizes"]

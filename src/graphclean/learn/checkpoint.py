@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, parse_json
 
 TENSORS, FACTS = "state.safetensors", "state.json"
 
@@ -87,11 +87,11 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         return None
     newest = names[-1]
     try:
-        facts = json.loads((newest / FACTS).read_text())
+        facts = parse_json((newest / FACTS).read_text())
         with safe_open(newest / TENSORS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         config = dict(facts["config"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
     wanted = json.loads(json.dumps(expected))
     differing = [

@@ -1,7 +1,6 @@
 """A folder of links to photos, or of copies of them, that can be brought up to date at any time."""
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from ..audit.embeddings import Progress
-from ..errors import InputError
+from ..errors import InputError, parse_json
 from ..runfolder import check_target, new_run, replaced, write_json
 from .stopping import interruptible
 
@@ -153,9 +152,9 @@ def _read_record(out: Path) -> dict[str, Any]:
             f"{out}: the folder holds files that `graphclean apply` did not write; choose another --out"
         )
     try:
-        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        record = dict(parse_json(path.read_text(encoding="utf-8")))
         good = all(_is_name(name) for name in record["files"].keys())  # noqa: SIM118 – must be a table
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: damaged; choose another --out") from error
     if not good:
         raise InputError(f"{path}: damaged, as it names files outside its folder; choose another --out")
