@@ -15,6 +15,7 @@ from .bench.recorded import CONTROL_LIMIT, number
 from .bench.runner import GO_ON, Job, find_done, run_job
 from .data.decode import may_write
 from .errors import InputError, InUseError, RunStopped, suggest
+from .options import DataRoot, Quiet, flag
 from .progress import StageProgress
 from .run.device import DeviceName, choose_device
 
@@ -32,7 +33,6 @@ class SplitName(StrEnum):
 
 
 Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]
-Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
 
 
 @app.command()
@@ -57,17 +57,10 @@ def run(
     name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
     results: Results = Path("results"),
-    flat: Annotated[
-        bool, typer.Option("--flat", metavar="", help="Write files straight into --results.")
-    ] = False,
+    flat: Annotated[bool, flag("--flat", "Write files straight into --results.")] = False,
     work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
-    keep: Annotated[
-        bool, typer.Option("--keep", metavar="", help="Keep a run's work folder when it is done.")
-    ] = False,
-    root: Annotated[
-        Path | None,
-        typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the cache)."),
-    ] = None,
+    keep: Annotated[bool, flag("--keep", "Keep a run's work folder when it is done.")] = False,
+    root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
     """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
@@ -154,7 +147,7 @@ def table(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Which table (default: show their names).")
     ] = None,
-    latex: Annotated[bool, typer.Option("--latex", metavar="", help="LaTeX instead of Markdown.")] = False,
+    latex: Annotated[bool, flag("--latex", "LaTeX instead of Markdown.")] = False,
     results: Results = Path("results"),
 ) -> None:
     """Print one of the paper's tables with our results beside it."""

@@ -20,6 +20,7 @@ from .config import Config, apply_settings, preset_purposes, read_preset
 from .data.files import Names
 from .decisions import DecisionLog, merge_decisions, settle
 from .errors import InputError, RunStopped
+from .options import Json, Quiet, flag
 from .progress import StageProgress, printable
 from .report import write_report
 from .review import open_review
@@ -51,12 +52,7 @@ class NeighbourSearch(StrEnum):
     approx = "approx"
 
 
-# Without an empty metavar typer shows flags as if they took a value: --json <bool>.
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", metavar="", help="Replace what an earlier run left there.")
-]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace what an earlier run left there.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,9 +92,7 @@ def _show_version(wanted: bool) -> None:
 def _top(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Show the version.", callback=_show_version, is_eager=True
-        ),
+        flag("--version", "Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Verdicts for labels you can't trust: keep, relabel, or out of distribution."""
@@ -177,9 +171,7 @@ def train(
     ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", metavar="", help="Go on with an unfinished run.")
-    ] = False,
+    resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
     overwrite: Overwrite = False,
     trusted: Annotated[
         Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
@@ -289,30 +281,21 @@ def apply(
     out: Annotated[
         Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
     ] = None,
-    link: Annotated[
-        bool, typer.Option("--link", metavar="", help="A folder of links to the photos.")
-    ] = False,
-    hardlink: Annotated[
-        bool, typer.Option("--hardlink", metavar="", help="A folder of hard links to them.")
-    ] = False,
+    link: Annotated[bool, flag("--link", "A folder of links to the photos.")] = False,
+    hardlink: Annotated[bool, flag("--hardlink", "A folder of hard links to them.")] = False,
     copy: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--copy",
-            metavar="",
-            help="A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
+            "A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
         ),
     ] = False,
     data: Data = None,
     drop_uncertain: Annotated[
         bool,
-        typer.Option(
-            "--drop-uncertain", metavar="", help="Remove what is uncertain (default: its label stays)."
-        ),
+        flag("--drop-uncertain", "Remove what is uncertain (default: its label stays)."),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and write nothing.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
@@ -377,7 +360,7 @@ def review(
     port: Annotated[
         int, typer.Option(help="Port to listen on (default: any).", show_default=False, min=0, max=65535)
     ] = 0,
-    browse: Annotated[bool, typer.Option("--open", metavar="", help="Open it in your browser.")] = False,
+    browse: Annotated[bool, flag("--open", "Open it in your browser.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

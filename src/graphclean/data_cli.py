@@ -12,21 +12,15 @@ from .data.named import count_images, data_root, locate
 from .data.registry import SETS, NamedSet, get_set
 from .data.verify import verify_set
 from .errors import InputError, RunStopped
+from .options import DataRoot, Json, Quiet
 from .progress import StageProgress, open_console
 from .screen import plain_table
 
 app = typer.Typer(help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True)
 
-Root = Annotated[
-    Path | None,
-    typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),
-]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print nothing but errors.")]
-
 
 @app.command("list")
-def list_sets(root: Root = None, as_json: Json = False) -> None:
+def list_sets(root: DataRoot = None, as_json: Json = False) -> None:
     """Show the named sets: which are there, in which form, and how large the others are to fetch."""
     where = data_root(root)
     rows = [_describe(named, where) for named in SETS.values()]
@@ -72,7 +66,7 @@ def _describe(named: NamedSet, root: Path) -> dict[str, Any]:
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `graphclean data list` shows.")],
-    root: Root = None,
+    root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
     """Download a set from its makers' server; an interrupted download goes on where it stopped."""
@@ -96,7 +90,7 @@ def verify(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="One set (default: all that are there).")
     ] = None,
-    root: Root = None,
+    root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
     """Check that what is there is whole: published checksums where there are any, else counts and pixels."""

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .audit.inputs import Labels, encode_classes, index_of
+from .audit.inputs import Labels, encode_classes, lay_beside
 from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
@@ -155,9 +155,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts
-        rows = index_of(X, y)
-        if rows is not None:
-            self.verdicts_.index = rows
+        lay_beside(self.verdicts_, X, y)
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
         self._source["class_type"] = type(classes.tolist()[0]).__name__

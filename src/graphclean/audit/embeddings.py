@@ -16,7 +16,7 @@ from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_componen
 from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
-from .inputs import Labels, check_embeddings, encode_classes, index_of
+from .inputs import Labels, check_embeddings, encode_classes, lay_beside
 from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
 from .notes import copy_notes, id_notes, label_notes, stranger_notes
 from .panel import FittedPanel, consult_panel
@@ -80,9 +80,7 @@ def clean_embeddings(
     audit = audit_embeddings(z, labels, ids=ids, graph=graph, settings=settings)
     for message in audit.summary.warnings:
         warnings.warn(message, DataWarning, stacklevel=2)
-    rows = index_of(z, labels)
-    if rows is not None:
-        audit.verdicts.index = rows
+    lay_beside(audit.verdicts, z, labels)
     audit.verdicts.attrs["summary"] = audit.summary.to_dict()
     return audit.verdicts
 

@@ -126,9 +126,12 @@ def _by_number(values: Sequence[int]) -> Labels:
     return Labels(codes, classes)
 
 
-def index_of(*given: Any) -> pd.Index | None:
-    """The index of the first of them that has one of pandas, to lay results beside it."""
-    return next((part.index for part in given if isinstance(part, pd.DataFrame | pd.Series)), None)
+def lay_beside(table: pd.DataFrame, *given: Any) -> None:
+    """Put a table, one row a sample, under the first index of pandas among what was given."""
+    for part in given:
+        if isinstance(part, pd.DataFrame | pd.Series):
+            table.index = part.index
+            return
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from .openset import auroc
+
 GIVEN = ("keep", "relabel", "ood", "uncertain")
 """Verdicts of samples with a label."""
 KINDS = ("right", "wrong", "ood")
@@ -36,7 +38,7 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
 
     What could not be read is left out.
     """
-    from sklearn.metrics import f1_score, roc_auc_score  # here, as it takes a second to load
+    from sklearn.metrics import f1_score  # here, as it takes a second to load
 
     read = (table["verdict"] != "unreadable").to_numpy()
     table, truth, is_ood = table[read], np.asarray(truth, dtype=object)[read], np.asarray(is_ood)[read]
@@ -54,14 +56,13 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
     p_keep = table["label_quality"].to_numpy(dtype=np.float64) * (1 - p_ood)
     kinds = np.where(ood, 2, np.where(wrong, 1, 0))
     scored = ~np.isnan(p_ood)
-    both = len(set(ood[scored])) == 2
     likeliest = np.stack([p_keep, 1 - p_ood - p_keep, p_ood], axis=1).argmax(1)
     known, three_way = labelled & ~ood, labelled & scored
     return VerdictScores(
         mislabel_f1=_f1(wrong[known], (proposed != given)[known]),
         issue_f1=_f1(wrong[labelled], flagged[labelled]),
         labels_right=float((proposed == true)[~ood].mean()) if not ood.all() else float("nan"),
-        ood_auroc=float(roc_auc_score(ood[scored], p_ood[scored])) if both else float("nan"),
+        ood_auroc=auroc(p_ood[scored], ood[scored]),
         three_way_f1=float(f1_score(kinds[three_way], likeliest[three_way], average="macro"))
         if three_way.any()
         else float("nan"),

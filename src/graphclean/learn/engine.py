@@ -122,10 +122,7 @@ class Trainer:
 
         With `beliefs` (N, K + 1) the labels of an epoch are drawn from them, and no graph is built.
         """
-        if len(inputs.shape) == 3:
-            _check_views(inputs.shape, settings)
-        if settings.mirrored and (len(inputs.shape) != 3 or not settings.flip):
-            raise InputError("learn.mirrored is for images that are mirrored in training too (learn.flip)")
+        _check_views(inputs.shape, settings)
         self.inputs, self.settings, self.graph = inputs, settings, graph
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
@@ -191,10 +188,11 @@ class Trainer:
                 self.epoch += 1
                 if writer is not None:
                     writer.save(self._state())
-            self._compile()
             if self.settings.mirrored:
                 # As it is: code for so few passes would take longer to make than they do.
                 self.network.mirrored, self._forward = True, self.network
+            else:
+                self._compile()
             z, logits = self.embed()
         except InterruptedRun:
             if writer is not None and self._under_way is not None:
@@ -482,7 +480,11 @@ class Trainer:
 
 
 def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
-    """Refuse images too small for the views that are asked for."""
+    """Refuse images too small for the views that are asked for, and mirror images of what has none."""
+    if settings.mirrored and (len(shape) != 3 or not settings.flip):
+        raise InputError("learn.mirrored is for images that are mirrored in training too (learn.flip)")
+    if len(shape) != 3:
+        return
     size = "×".join(map(str, shape[1:]))
     if settings.crop >= min(shape[1:]):
         raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
