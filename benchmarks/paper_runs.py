@@ -1,11 +1,12 @@
 """What the docs show of the recorded runs of the paper's cells, beside the paper."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from common import table
-from graphclean.bench.ledger import read_result, result_path
-from graphclean.bench.tables import paper, render_table
+from graphclean.bench.ledger import find_seeds, read_result
+from graphclean.bench.tables import paper, render_table, summarise
 
 RUNS = Path(__file__).parents[1] / "results"
 CELL = "cifar10/tinyimagenet/20k"
@@ -17,7 +18,7 @@ SHOWN = {
     (CELL, "cifar10-lond-plus"): "150 epochs, that and a gate (`cifar10-lond-plus`)",
     ("cifar10/sym50", "ngc"): "300 epochs, no sample vouches for itself (`cifar10-lcnl`)",
 }
-"""The runs that the README shows, all of seed 0."""
+"""The methods that the README shows."""
 NOISE = {CELL: "and 20,000 images of no class", "cifar10/sym50": "and nothing else"}
 STEPS = {
     "ngc--learn.epochs-60--learn.lambda_inst-1": "60 epochs, λ1 = 1 as in the paper",
@@ -26,7 +27,7 @@ STEPS = {
     "cifar10-lond-plus": "and the gate, in 150 epochs, scored by `both` and mirrored: `cifar10-lond-plus`",
     "ngc": "`cifar10-lond`: 300 epochs, λ1 = 0.5",
 }
-"""Runs of the cell that lead to the fast preset and on to the best, and the full schedule; seed 0."""
+"""Methods on the cell that lead to the fast preset and on to the best, and the full schedule."""
 LEDGER = (
     "runs",
     "lond-accuracy",
@@ -38,16 +39,27 @@ LEDGER = (
 )
 
 
+def of_seeds(cell: str, split: str, method: str) -> list[dict[str, Any]]:
+    """What is recorded of a method on a cell, by seed."""
+    return [read_result(path) for _, path in sorted(find_seeds(RUNS, cell, split, method).items())]
+
+
+def over_seeds(values: list[float], decimals: int, unit: int = 1) -> str:
+    """Mean ± standard deviation and the number of seeds; of one seed its value, of none a dash."""
+    return summarise([unit * Decimal(repr(value)) for value in values], decimals).removesuffix(" (1)")
+
+
 def paper_cells() -> str:
     """Training on cells of the paper, beside the paper."""
-    rows = []
+    rows, shown = [], []
     for cell, noise in NOISE.items():
         first = noise
         for method in (method for of, method in SHOWN if of == cell):
-            result = read_result(result_path(RUNS, cell, "test", method, 0))
-            scores, minutes = result["scores"], f"{result['seconds'] / 60:.1f}"
-            rows.append([first, f"ours, {SHOWN[cell, method]}", *of_ours(scores), minutes])
+            runs = of_seeds(cell, "test", method)
+            minutes = over_seeds([run["seconds"] / 60 for run in runs], 1).split(" ± ")[0]
+            rows.append([first, f"ours, {SHOWN[cell, method]}", *of_ours(runs), minutes])
             first = ""
+            shown.append(runs)
         rows.append(["", "the paper", *of_paper(cell), ""])
     header = [
         "CIFAR-10, half of the labels drawn anew",
@@ -58,18 +70,23 @@ def paper_cells() -> str:
         "F, auto ζ",
         "minutes",
     ]
+    seeds = "one seed"
+    if any(len(runs) > 1 for runs in shown):
+        seeds = "mean ± standard deviation over seeds, their number in brackets (without one: a single seed)"
+    gpus = sorted({str(run["machine"]["gpu"]) for runs in shown for run in runs})
     return (
-        f"{table(header, rows)}\n\nTest set, last epoch, one seed, one {result['machine']['gpu']}; "
+        f"{table(header, rows)}\n\nTest set, last epoch, {seeds}, one {' or '.join(gpus)}; "
         'F: open-set, over classes and "none of these"; auto ζ: found without test labels.'
     )
 
 
-def of_ours(scores: dict[str, Any]) -> list[str]:
+def of_ours(runs: list[dict[str, Any]]) -> list[str]:
     """Accuracy in percent, AUROC and F, as far as there are any."""
-    found = [f"{100 * scores['accuracy']:.2f}"]
-    return found + [
-        "" if scores[key] is None else f"{scores[key]:.3f}" for key in ("auroc", "f_best", "f_auto")
-    ]
+    found = [over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
+    for key in ("auroc", "f_best", "f_auto"):
+        values = [run["scores"][key] for run in runs]
+        found.append("" if values and None in values else over_seeds(values, 3))
+    return found
 
 
 def of_paper(cell: str) -> list[str]:
@@ -93,10 +110,9 @@ def steps() -> str:
     for method, name in STEPS.items():
         row = [name]
         for split in ("dev", "test"):
-            path = result_path(RUNS, CELL, split, method, 0)
-            scores = read_result(path)["scores"] if path.exists() else None
-            for key, unit in (("accuracy", 100), ("auroc", 100), ("f_best", 1)):
-                row.append(f"{unit * scores[key]:.{2 if unit > 1 else 3}f}" if scores is not None else "–")
+            runs = of_seeds(CELL, split, method)
+            for key, decimals, unit in (("accuracy", 2, 100), ("auroc", 2, 100), ("f_best", 3, 1)):
+                row.append(over_seeds([run["scores"][key] for run in runs], decimals, unit))
         rows.append(row)
     header = ["", "dev: accuracy", "AUROC", "F, best ζ", "test: accuracy", "AUROC", "F, best ζ"]
     return table(header, rows)
