@@ -227,6 +227,18 @@ def test_two_networks_equal_a_mean_by_hand(tmp_path: Path) -> None:
     assert row(text, LOND)[-1] == f"{right / 2:.2f}"
 
 
+@pytest.mark.parametrize(("name", "cell"), [("lond-accuracy", LOND), ("lcnl-accuracy", "cifar10/sym50")])
+def test_two_networks_of_two_draws_are_told(tmp_path: Path, name: str, cell: str) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path, cell, seed=seed, epochs=2, arrays=scored_set(seed, 20), draw="a" * 64)
+        write_run(tmp_path, "cifar10/other", seed=seed, epochs=2)
+    assert "two draws" not in render_table(name, tmp_path, "markdown")
+    write_run(tmp_path, cell, seed=1, epochs=2, arrays=scored_set(1, 20), draw="b" * 64)
+    assert "seeds 0 and 1. They were trained on two draws of the noise" in render_table(
+        name, tmp_path, "markdown"
+    )
+
+
 def test_softmax_and_not_logits_are_averaged(tmp_path: Path) -> None:
     truth = np.array([1, -1])
     first = {"logits": np.array([[2.0, 0.0, -2.0], [0, 0, 0]]), "truth": truth}
