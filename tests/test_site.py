@@ -379,3 +379,10 @@ def test_figures_are_drawn_from_a_recorded_run(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
     assert set(re.findall(r"images/([\w.-]+)\)", page)) == drawn
     assert all((ROOT / "docs" / "images" / name).is_file() for name in drawn)
+    for name in drawn:
+        titles = [
+            re.findall(r"<!-- (.+, \d+ seeds?) -->", (folder / name).read_text())
+            for folder in (tmp_path, ROOT / "docs" / "images")
+        ]
+        assert len(titles[0]) == 1
+        assert titles[0] == titles[1], "a seed was recorded since; run python docs/figures.py"
