@@ -87,6 +87,21 @@ def test_run_skip_and_list(cli, tmp_path: Path) -> None:  # type: ignore[no-unty
     ]
 
 
+def test_settings_that_are_recorded_under_another_name_are_told(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert cli("run", WRONG.name, *SETTINGS, "--name", "mine")[0] == 0
+    code, _, err = cli("run", WRONG.name, *SETTINGS, "--seeds", "1", "2")
+    assert code == 0
+    told = (
+        f"warning: {WITHOUT_AUGMIX} has the settings of mine, which is recorded; --name mine adds seeds to it"
+    )
+    assert err.count(told) == err.count("--name mine") == 1
+    assert "--name mine" not in cli("run", WRONG.name, *SETTINGS, "--seeds", "3")[2]
+    code, _, err = cli("run", WRONG.name, *SETTINGS, "--seeds", "1", "--name", "mine")
+    assert code == 0
+    assert "--name mine" not in err
+    assert (tmp_path / "results/cifar10--symtiny/mine/1.json").exists()
+
+
 def test_flat_quiet_dev_and_kept(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     options = ("--split", "dev", "--without", "geometry", "--name", "mine", "--flat", "--results", "out")
     code, out, err = cli("run", WRONG.name, *SETTINGS, *options, "--work", "w", "--keep", "--quiet")

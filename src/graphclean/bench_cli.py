@@ -12,7 +12,7 @@ from .bench.cells import WITHOUT, Cell, get_cell, make_method, parse_seed
 from .bench.ledger import list_results, read_result, result_path
 from .bench.material import check_sources, load_sources
 from .bench.recorded import CONTROL_LIMIT, number
-from .bench.runner import GO_ON, Job, find_done, run_job
+from .bench.runner import GO_ON, Job, find_done, find_twin, run_job
 from .data.decode import may_write
 from .errors import InputError, InUseError, RunStopped, suggest
 from .options import DataRoot, Quiet, flag
@@ -77,6 +77,11 @@ def run(
     to_run = [job.cell for job in jobs if find_done(job, results) is None]
     for partial in check_sources(to_run, split.value, root):
         _say(f"warning: {partial}", quiet)
+    for job in {job.cell: job for job in jobs}.values() if name is None else ():
+        twin = find_twin(job, results)
+        if twin is not None:
+            told = f"{job.method.name} has the settings of {twin}, which is recorded"
+            _say(f"warning: {told}; --name {twin} adds seeds to it", quiet)
     loaded: Cell | None = None
     elsewhere: list[InUseError] = []
     for job in jobs:

@@ -18,7 +18,7 @@ from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
 from graphclean.bench.ledger import read_result, result_path
 from graphclean.bench.material import Sources, load_sources, prepare
-from graphclean.bench.runner import Job, find_done, run_job
+from graphclean.bench.runner import Job, find_done, find_twin, run_job
 from graphclean.data.noise import check_draw, load_draw
 from graphclean.errors import InputError, RunStopped
 from graphclean.evaluate.openset import auroc
@@ -325,6 +325,29 @@ def test_a_result_from_before_a_setting_existed_still_counts(recorded: Path, tmp
 
 def test_how_fast_a_result_was_made_does_not_matter(recorded: Path, tmp_path: Path) -> None:
     assert find_done(named("learn.compile=on"), tmp_path) == recorded
+
+
+def test_the_same_settings_under_another_name_are_found(recorded: Path, tmp_path: Path) -> None:
+    """Of any seed and speed, on this cell and split; not where the name has a result of its own."""
+
+    def other(*settings: str, seed: int = 0, split: Any = "test", cell: Cell = MIXED) -> Job:
+        return Job(cell, make_method(cell, [*QUICK, *settings], name="other"), seed, split)
+
+    assert find_twin(other(seed=1), tmp_path) == job().method.name
+    assert find_twin(other("learn.compile=on"), tmp_path) == job().method.name
+    assert find_twin(other("graph.eta=0.7"), tmp_path) is None
+    assert find_twin(other(split="dev"), tmp_path) is None
+    assert find_twin(other(cell=replace(MIXED, name="cifar10/tinyimagenet/20k")), tmp_path) is None
+    assert find_twin(named(seed=1), tmp_path) is None
+    own = result_path(tmp_path, MIXED.name, "test", "other", 7)
+    own.parent.mkdir()
+    own.write_text("{}")
+    assert find_twin(other(), tmp_path) is None
+    own.rename(own.parent.parent / "0.json")
+    result = json.loads(recorded.read_text())
+    result["config"]["learn"]["gone_since"] = 1
+    recorded.write_text(json.dumps(result))
+    assert find_twin(other(), tmp_path) is None
 
 
 def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness,
 from ..run.stopping import StopSignals, one_line_errors
 from ..runfolder import in_use, replaced
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
-from .ledger import Arrays, find_seeds, read_result, write_result
+from .ledger import Arrays, find_seeds, list_results, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
 from .records import (
@@ -103,16 +103,45 @@ def find_done(job: Job, results: Path) -> Path | None:
     """
     found = find_seeds(results, job.cell.name, job.split, job.method.name)
     for path in found.values():
-        recorded = read_result(path)["config"]
-        for section, settings in job.sections.items():
-            then = asdict(type(getattr(job.config, section))()) | recorded.get(section, {})
-            for name, value in settings.items():
-                if then[name] != value and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed"):
-                    raise InputError(
-                        f"{path}: made with {section}.{name} = {then[name]}, not {value}; "
-                        "choose another --name, or remove it to run again"
-                    )
+        for name, then, now in _differences(job, read_result(path)["config"]):
+            raise InputError(
+                f"{path}: made with {name} = {then}, not {now}; "
+                "choose another --name, or remove it to run again"
+            )
     return found.get(job.seed)
+
+
+def find_twin(job: Job, results: Path) -> str | None:
+    """Another name that the job's settings are recorded by on its cell, where its own has no result yet.
+
+    A preset and the changes that make it of another one are the same method, whose seeds have one mean.
+    """
+    if find_seeds(results, job.cell.name, job.split, job.method.name):
+        return None
+    for path in list_results(results):
+        with suppress(InputError):  # of a damaged one the tables complain
+            result = read_result(path)
+            config = result["config"]
+            gone = [
+                name for key, now in job.sections.items() for name in config.get(key, {}) if name not in now
+            ]
+            same = (result["cell"], result["split"]) == (job.cell.name, job.split)
+            if same and not gone and not _differences(job, config):
+                return str(result["method"])
+    return None
+
+
+def _differences(job: Job, recorded: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Settings that count and differ: name, value that was recorded, value of the job."""
+    found = []
+    for section, settings in job.sections.items():
+        then = asdict(type(getattr(job.config, section))()) | recorded.get(section, {})
+        found += [
+            (f"{section}.{name}", then[name], now)
+            for name, now in settings.items()
+            if then[name] != now and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed")
+        ]
+    return found
 
 
 def run_job(
