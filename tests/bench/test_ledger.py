@@ -1,6 +1,7 @@
 """Results on disk: what was written comes back, and nothing else is taken for one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,10 @@ def test_other_files_are_left_alone_but_no_result_is_overlooked(tmp_path: Path, 
         (lambda text: text.replace('"format": 1,', ""), "not a result of format 1"),
         (lambda text: text.replace('"scores"', '"points"'), "damaged: scores is missing or wrong"),
         (lambda text: text.replace('"seed": 0', '"seed": "0"'), "damaged: seed is missing or wrong"),
+        (
+            lambda text: re.sub('"config": .*,', '"config": {"graph": null},', text),
+            "damaged: config.graph is missing or wrong",
+        ),
     ],
 )
 def test_a_damaged_result_is_refused(path: Path, spoil: Any, message: str) -> None:

@@ -88,6 +88,8 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InputError(f"{path}: not a result of format {FORMAT}; {NO_RESULT}")
     wrong = [name for name, kind in FIELDS.items() if not isinstance(result.get(name, Ellipsis), kind)]
+    if not wrong:  # its sections are read by name
+        wrong = [f"config.{key}" for key, part in result["config"].items() if not isinstance(part, dict)]
     if wrong:
         raise InputError(f"{path}: damaged: {wrong[0]} is missing or wrong; remove it and run the cell again")
     return result
