@@ -44,6 +44,17 @@ def test_finds_wrong_labels_and_strangers() -> None:
     assert (audit.verdicts.proposed_label.to_numpy() == truth)[chosen].mean() > 0.95
 
 
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_finds_labels_that_are_wrong_alike(share: float) -> None:
+    z, _, truth = blobs([150] * 6, spread=0.8)
+    taken_for = np.array([1, 1, 3, 2, 4, 5])
+    wrong = np.random.default_rng(1).random(len(truth)) < share
+    labels = np.where(wrong, taken_for[truth], truth)
+    scores = score_verdicts(audit_embeddings(z, labels).verdicts, truth, truth < 0)
+    assert scores.mislabel_f1 > 0.95
+    assert scores.labels_right > 0.97
+
+
 def test_table_keeps_its_contract() -> None:
     z, labels, _ = blobs([60, 60, 60], noise=0.2, ood=30)
     names = np.array(["ant", "bee", "cat"])[labels]

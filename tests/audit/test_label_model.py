@@ -1,14 +1,19 @@
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
+from scipy.optimize import approx_fprime, minimize
+from scipy.sparse import csr_array
+from scipy.special import softmax
 
 from graphclean.audit.label_model import (
     START,
     LabelModel,
+    _find_preference,
+    _most_confident,
     _objective,
     class_signal,
     fit_label_model,
     pieces,
+    unmix,
 )
 
 
@@ -73,6 +78,79 @@ def test_learns_which_class_is_taken_for_which() -> None:
     transition = fit_label_model(evidence, labels, 4).transition
     expected = 0.7 * np.eye(4) + 0.3 * np.roll(np.eye(4), 1, axis=1)
     np.testing.assert_allclose(transition, expected, atol=0.06)
+
+
+def heard_from_noisy_neighbours(
+    n: int, transition: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The labels of thirty neighbours of the same class, drawn by `transition`; labels drawn alike; truth."""
+    rng = np.random.default_rng(seed)
+    n_classes = len(transition)
+    truth = rng.integers(0, n_classes, n)
+    evidence = np.stack([rng.multinomial(30, transition[c]) for c in truth]) / 30
+    labels = np.array([rng.choice(n_classes, p=transition[c]) for c in truth])
+    return evidence, labels, truth
+
+
+def test_neighbours_that_are_mistaken_alike_are_not_believed() -> None:
+    transition = np.eye(6)
+    transition[0, :2] = transition[2, [2, 1]] = 0.6, 0.4
+    transition[3, 3:5] = transition[4, [4, 3]] = 0.6, 0.4
+    evidence, labels, truth = heard_from_noisy_neighbours(3000, transition, 10)
+    posterior = fit_label_model(evidence, labels, 6).posterior(evidence, labels)
+    # The best that can be told from these labels, by one who knows how they came about.
+    votes = 30 * evidence + np.eye(6)[labels]
+    best = ((votes @ np.log(transition + 1e-9).T).argmax(1) == truth).mean()
+    assert (labels == truth).mean() < 0.75
+    assert best > 0.95
+    assert (posterior.classes.argmax(1) == truth).mean() > best - 0.01
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_noise_that_is_alike_everywhere_changes_no_evidence(noise: float) -> None:
+    evidence, labels, _ = heard_from_noisy_neighbours(3000, noise / 6 + (1 - noise) * np.eye(6), 11)
+    model = fit_label_model(evidence, labels, 6)
+    assert model.preference is None
+    assert unmix(evidence, None) is evidence
+
+
+def test_every_class_has_its_confident_samples() -> None:
+    margin, guess = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 0.1, 0.3, 0.2]), np.array([0, 0, 0, 0, 0, 2, 2, 2])
+    assert sorted(_most_confident(margin, guess)) == [0, 1, 2, 6, 7]
+
+
+def test_preference_is_what_is_left_of_unequal_noise() -> None:
+    transition = np.array(
+        [[0.58, 0.4, 0.01, 0.01], [0.03, 0.91, 0.03, 0.03], [0.02, 0.02, 0.94, 0.02], [0.01, 0.01, 0.2, 0.78]]
+    )
+    many = np.full(4, 1000.0)
+    found = _find_preference(transition, many).toarray()
+    wanted = np.array([[0.58, 0.36, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0.16, 0.78]])
+    np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True))
+    few = np.array([5.0, 1000.0, 1000.0, 1000.0])  # 0.4 of five samples are two: nothing to go by
+    np.testing.assert_array_equal(_find_preference(transition, few).toarray()[0], [1, 0, 0, 0])
+    assert _find_preference(transition, np.full(4, 4.0)) is None
+
+
+def test_unmixing_finds_the_mix_that_best_explains_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(12)
+    preference = rng.dirichlet(np.full(5, 0.4), 5) * 0.4 + 0.6 * np.eye(5)
+    evidence = rng.dirichlet(np.full(5, 0.5), 20)
+    short = unmix(evidence, csr_array(preference))
+    np.testing.assert_allclose(short.sum(1), 1)
+    monkeypatch.setattr("graphclean.audit.label_model.STEPS", 20_000)
+    found = unmix(evidence, csr_array(preference))
+
+    def misfit(mix: np.ndarray, row: np.ndarray) -> float:
+        return float(-row @ np.log(np.maximum(mix @ preference, 1e-300)))
+
+    for row, begun, mix in zip(evidence, short, found, strict=True):
+        best = min(
+            minimize(lambda x, row=row: misfit(softmax(x), row), start, tol=1e-12).fun
+            for start in (np.zeros(5), np.log(row + 1e-6))
+        )
+        assert misfit(mix, row) <= best + 1e-6
+        assert misfit(mix, row) <= misfit(begun, row) <= misfit(row, row)
 
 
 def test_unlabelled_samples_do_not_move_the_fit() -> None:

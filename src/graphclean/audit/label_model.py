@@ -2,9 +2,13 @@
 
     p(y | e) = (1 − o) Σ_c q_c T[c, y] + o · u[y]
 
-q = softmax(t · log e) is the chance of each class by the evidence e of a sample's neighbours, T the chance
+q = softmax(t · log π) is the chance of each class by the evidence e of a sample's neighbours, T the chance
 that class c was labelled y, o = sigmoid(a + b · m) the chance that the sample is of no class at all (m:
 how strongly the evidence points anywhere), and u the label shares, which such a sample's label follows.
+
+The neighbours' labels are no better than any others. Noise that goes everywhere alike leaves their order as
+it is; but where four of ten trucks are called cars, the neighbours of a truck say so too. π is e with that
+undone: the mix of classes which, labelled by the part of T that prefers some labels to others, gives e.
 """
 
 from collections.abc import Iterator
@@ -24,7 +28,7 @@ Array: TypeAlias = npt.NDArray[np.float64]
 ROUNDS = 4
 """Times T and the three parameters are fitted in turn."""
 CONFIDENT_SHARE = 0.6
-"""Share of samples, the most confident, whose evidence starts T."""
+"""Share of the samples of each class by evidence, the most confident, that start T."""
 PRIOR_COUNT = 2.0
 """Samples' worth of symmetric noise that each row of T is shrunk by."""
 START = np.array([0.0, -1.5, -1.0])
@@ -37,6 +41,12 @@ CELLS = 2**17
 """Samples times classes that are worked on at a time: few enough that a cache holds them."""
 FLOOR = 1e-6
 """Evidence counts as at least this much, so that its logarithm is finite."""
+COMMON = 2.0
+"""Chances of a wrong label up to so many times their median count as noise that goes everywhere alike."""
+BY_CHANCE = 3.0
+"""As does a wrong label that no more than so many samples of a class have."""
+STEPS = 10
+"""Of unmixing."""
 
 
 class Posterior(NamedTuple):
@@ -60,14 +70,16 @@ class LabelModel:
     shares: Array
     log_likelihood: float
     """Mean log p of the given labels: what k is chosen by."""
+    preference: csr_array | None = None
+    """The part of T that prefers some labels to others, or None where none does."""
 
     def prior(self, evidence: Array, ood: Array | None = None) -> Posterior:
         """What each sample is by its evidence alone; `ood` stands for o where it is known from elsewhere."""
-        log_evidence = _log(evidence)
-        q = softmax(self.temperature * log_evidence, axis=1)
+        q = softmax(self.temperature * _log(unmix(evidence, self.preference)), axis=1)
         o = ood
         if o is None:
-            o = expit(self.intercept + self.slope * (log_evidence.max(1) - self.centre) / self.spread)
+            margin = _log(evidence.max(1))
+            o = expit(self.intercept + self.slope * (margin - self.centre) / self.spread)
         return Posterior((1 - o)[:, None] * q, o)
 
     def posterior(self, evidence: Array, labels: Codes, ood: Array | None = None) -> Posterior:
@@ -105,18 +117,21 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
     centre, spread = float(margin.mean()), float(margin.std())
     m = (margin - centre) / spread if spread > 1e-9 else np.zeros_like(margin)
     shares = np.bincount(y, minlength=n_classes) / len(y)
-    confident = margin >= np.quantile(margin, 1 - CONFIDENT_SHARE)
+    guess = e.argmax(1)
+    confident = _most_confident(margin, guess)
     counts = np.zeros((n_classes, n_classes))
-    np.add.at(counts, (e.argmax(1)[confident], y[confident]), 1)
+    np.add.at(counts, (guess[confident], y[confident]), 1)
     by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
     theta = START
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
-    log_e = _log(e if len(some) == len(e) else e[some])
-    log_e -= margin[some, None]
+    heard = e if len(some) == len(e) else e[some]
     classes = np.empty_like(e)
     for _ in range(ROUNDS):
         transition = _shrink(counts)
-        arguments = (log_e, m[some], y[some], transition, shares)
+        preference = _find_preference(transition, counts.sum(1))
+        log_mix = _log(unmix(heard, preference))
+        log_mix -= log_mix.max(1, keepdims=True)
+        arguments = (log_mix, m[some], y[some], transition, shares)
         theta = minimize(_objective, theta, args=arguments, jac=True, method="L-BFGS-B").x
         model = LabelModel(
             temperature=float(np.exp(theta[0])),
@@ -127,6 +142,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
             transition=transition,
             shares=shares,
             log_likelihood=0.0,
+            preference=preference,
         )
         for part in pieces(*e.shape):
             classes[part] = model.posterior(e[part], y[part]).classes
@@ -136,6 +152,24 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
         prior = model.prior(e[part])
         likelihood[part] = (prior.classes * transition.T[y[part]]).sum(1) + prior.ood * shares[y[part]]
     return replace(model, log_likelihood=float(np.log(likelihood).mean()))
+
+
+def unmix(evidence: Array, preference: csr_array | None) -> Array:
+    """The mix of classes whose labels, given by `preference`, would look like each row of `evidence`.
+
+    Found by expectation maximisation from the evidence itself; rows keep their sums.
+    """
+    if preference is None:
+        return evidence
+    back = csr_array(preference.T)
+    mixes = np.empty_like(evidence)
+    for part in pieces(*evidence.shape):
+        heard = np.ascontiguousarray(evidence[part].T)
+        mix = heard
+        for _ in range(STEPS):
+            mix = mix * (preference @ (heard / np.maximum(back @ mix, FLOOR**2)))
+        mixes[part] = mix.T
+    return mixes
 
 
 def class_signal(evidence: Array, labels: Codes) -> float:
@@ -159,6 +193,28 @@ def _log(evidence: Array) -> Array:
     return np.asarray(np.log(floored, out=floored))
 
 
+def _most_confident(margin: Array, guess: Codes) -> Codes:
+    """The samples that start T: some of each class, or one that is half mislabelled would have none."""
+    order = np.lexsort((-margin, guess))
+    sizes = np.bincount(guess)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.asarray(order[rank < CONFIDENT_SHARE * np.repeat(sizes, sizes)])
+
+
+def _find_preference(transition: Array, sizes: Array) -> csr_array | None:
+    """T without the wrong labels no likelier than most, rows to sum 1; None where no others are left.
+
+    `sizes` says how many samples each row of T comes from.
+    """
+    right = np.eye(len(transition), dtype=np.bool_)
+    most = COMMON * float(np.quantile(transition[~right], 0.5, method="lower"))
+    usual = np.maximum(most, BY_CHANCE / np.maximum(sizes, 1))
+    preferred = np.where(right, transition, np.maximum(transition - usual[:, None], 0))
+    if np.count_nonzero(preferred) == len(preferred):
+        return None
+    return csr_array(preferred / preferred.sum(1, keepdims=True))
+
+
 def _shrink(counts: Array) -> Array:
     """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
     n_classes = len(counts)
@@ -170,17 +226,17 @@ def _shrink(counts: Array) -> Array:
 
 
 def _objective(
-    theta: Array, log_e: Array, m: Array, labels: Codes, transition: Array, shares: Array
+    theta: Array, log_mix: Array, m: Array, labels: Codes, transition: Array, shares: Array
 ) -> tuple[float, Array]:
     """Negative mean log-likelihood with its penalty, and the gradient in (log t, a, b).
 
-    A row of `log_e` may be shifted: with its largest at 0, nothing overflows.
+    A row of `log_mix` may be shifted: with its largest at 0, nothing overflows.
     """
     t, share = np.exp(theta[0]), shares[labels]
     o = expit(theta[1] + theta[2] * m)
     fit, slope_t = np.empty(len(m)), np.empty(len(m))
-    for part in pieces(*log_e.shape):
-        x = log_e[part]
+    for part in pieces(*log_mix.shape):
+        x = log_mix[part]
         weights = np.exp(t * x)
         to_given = weights * transition.T[labels[part]]
         total = weights.sum(1)
