@@ -14,8 +14,9 @@ from typing import Any
 
 import typer
 
+from graphclean.choices import preset_purposes, read_preset
 from graphclean.cli import app
-from graphclean.config import Config, preset_purposes, read_preset
+from graphclean.config import Config
 
 REQUEST = re.compile(r"^<!-- made: (\w+)(?: (\w+))? -->$", re.MULTILINE)
 

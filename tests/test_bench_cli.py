@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from graphclean import bench_cli
+from graphclean.bench import runner
 from graphclean.bench.ledger import read_result
 from graphclean.cli import main
 from graphclean.runfolder import in_use
@@ -122,7 +123,7 @@ def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: igno
 ) -> None:
     command = ("run", WRONG.name, *SETTINGS, "--name", "mine", "--seeds", "0,1")
     folder = tmp_path / "results" / "cifar10--symtiny" / "mine"
-    run_job, ran = bench_cli.run_job, []
+    run_job, ran = runner.run_job, []
 
     def while_the_other_does_seed_1(job: Any, *given: Any, **options: Any) -> Any:
         ran.append(job.seed)
@@ -130,7 +131,7 @@ def test_what_another_process_finished_meanwhile_is_not_run_again(  # type: igno
         (folder / "1.json").write_text((folder / "0.json").read_text().replace('"seed": 0', '"seed": 1'))
         return result
 
-    monkeypatch.setattr(bench_cli, "run_job", while_the_other_does_seed_1)
+    monkeypatch.setattr(runner, "run_job", while_the_other_does_seed_1)
     code, _, err = cli(*command)
     assert (code, ran) == (0, [0])
     assert f"seed 1: already in {Path('results/cifar10--symtiny/mine/1.json')}" in err
@@ -159,7 +160,7 @@ def test_a_control_that_fails_is_said(cli, monkeypatch: pytest.MonkeyPatch) -> N
     result: dict[str, Any] = {"seconds": 1.0, "scores": {"accuracy": 0.5, "auroc": 0.9, "f_auto": 0.8}}
     for control, said in ((0.5504, True), (0.55, False)):
         result["scores"]["control_auroc"] = control
-        monkeypatch.setattr(bench_cli, "run_job", lambda *_, **__: result)
+        monkeypatch.setattr(runner, "run_job", lambda *_, **__: result)
         _, out, _ = cli("run", MIXED.name, *SETTINGS)
         assert ("an AUROC of 0.550, over 0.55" in out) == said
         assert "accuracy 50.00 %, AUROC 90.00 %, F 0.800" in out

@@ -18,8 +18,8 @@ from sklearn.metrics import roc_auc_score
 
 import graphclean
 from graphclean import run
+from graphclean.choices import preset_purposes, read_preset
 from graphclean.cli import app
-from graphclean.config import preset_purposes, read_preset
 from graphclean.data.digits import noisy_digits
 
 from .audit.test_embeddings import blobs
@@ -312,24 +312,27 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, c
     assert list(states(tmp_path)) == ["big.npz"]
 
 
-def test_an_interrupt_while_torch_is_loaded() -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("SIGINT", 130, "interrupted; nothing was written"), ("SIGTERM", 143, "terminated")],
+)
+def test_an_interrupt_while_torch_is_loaded(name: str, code: int, said: str) -> None:
     """No exception is raised there: one that passes through torch's own code aborts the process."""
-    code = """
+    script = f"""
 import signal, sys
 class Interrupt:
     def find_spec(self, name, *_):
         if name == "torch._C":
             try:
-                signal.raise_signal(signal.SIGINT)
-            except KeyboardInterrupt:
+                signal.raise_signal(signal.{name})
+            except BaseException:
                 print("an exception")
 sys.meta_path.insert(0, Interrupt())
 from graphclean.__main__ import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code, "presets"], capture_output=True, text=True)
-    said = "graphclean: interrupted; nothing was written\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+    done = subprocess.run([sys.executable, "-c", script, "clean", "z.npz"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"graphclean: {said}\n")
 
 
 def test_names_between_colons_are_no_pictures(cli, named: Path) -> None:  # type: ignore[no-untyped-def]

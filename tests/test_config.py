@@ -3,14 +3,12 @@ import json
 import numpy as np
 import pytest
 
+from graphclean.choices import preset_names, preset_purposes, read_preset
 from graphclean.config import (
     Config,
     apply_settings,
     change_settings,
     load_preset,
-    preset_names,
-    preset_purposes,
-    read_preset,
     recorded_settings,
 )
 from graphclean.errors import InputError

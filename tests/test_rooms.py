@@ -20,7 +20,7 @@ RULES: dict[str, set[str]] = {
     "embed": {"backbones"},
     "audit": {"graph", "ood", "evaluate"},
     "learn": {"backbones", "graph", "data", "ood", "evaluate"},
-    "config": {"audit", "graph", "learn", "ood"},
+    "config": {"audit", "choices", "graph", "learn", "ood"},
     "runfolder": {"locks"},
     "plotting": {"runfolder"},
     "decisions": {"locks", "runfolder"},
@@ -31,23 +31,25 @@ RULES: dict[str, set[str]] = {
     "training": {"audit", "config", "data", "graph", "learn", "ood", "trained"},
     "export": {"audit", "embed", "learn", "ood", "trained"},
     "run": {
-        *("audit", "config", "data", "decisions", "evaluate", "export", "learn"),
+        *("audit", "choices", "config", "data", "decisions", "evaluate", "export", "learn"),
         *("ood", "photos", "runfolder", "sources", "trained", "training"),
     },
     "bench": {"audit", "config", "data", "evaluate", "graph", "learn", "ood", "plotting", "run", "runfolder"},
     "report": {"decisions", "photos", "pictures", "plotting", "runfolder", "sources"},
     "review": {"decisions", "pictures", "report"},
     "estimator": {"audit", "config", "data", "run", "runfolder", "sources", "trained", "training"},
+    "choices": set(),
+    "loading": set(),
     "options": set(),
     "progress": set(),
     "screen": {"audit", "progress"},
     "data_cli": {"data", "options", "progress", "screen"},
-    "bench_cli": {"bench", "data", "options", "progress", "run"},
+    "bench_cli": {"bench", "choices", "data", "loading", "options", "progress", "run"},
     "cli": {
-        *("bench_cli", "config", "data", "data_cli", "decisions", "options", "progress"),
-        *("report", "review", "run", "runfolder", "screen"),
+        *("bench_cli", "choices", "config", "data", "data_cli", "decisions", "loading"),
+        *("options", "progress", "report", "review", "run", "runfolder", "screen"),
     },
-    "__main__": {"cli"},
+    "__main__": {"cli", "loading"},
     "__init__": {"audit", "estimator", "graph"},
     "errors": set(),
     "_version": set(),
@@ -108,3 +110,28 @@ def test_importing_the_package_is_light() -> None:
     code = "import sys, graphclean; print([m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_command_line_loads_what_works_only_for_work(tmp_path: Path) -> None:
+    """Help, versions, lists and slips of the hand are answered at once."""
+    import subprocess
+    import sys
+
+    code = f"""
+import sys
+from graphclean.cli import main
+commands = [[], ["--help"], ["--version"], ["--nope"], ["nope"], ["train", "--help"], ["clean", "--nope"],
+            ["presets"], ["bench", "--help"], ["bench", "run", "--help"],
+            ["data", "list", "--data-root", {str(tmp_path)!r}]]
+for command in commands:
+    try:
+        main(command)
+    except SystemExit:
+        heavy = [name for name in ("torch", "pandas", "scipy", "sklearn") if name in sys.modules]
+        assert not heavy, (command, heavy)
+    else:
+        raise AssertionError(command)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "places365" in done.stdout

@@ -4,20 +4,19 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .bench.cells import WITHOUT, Cell, get_cell, make_method, parse_seed
-from .bench.ledger import list_results, read_result, result_path
-from .bench.material import check_sources, load_sources
-from .bench.recorded import CONTROL_LIMIT, number
-from .bench.runner import GO_ON, Job, find_done, find_twin, run_job
-from .data.decode import may_write
+from .bench.ablations import WITHOUT
+from .choices import DeviceName
 from .errors import InputError, InUseError, RunStopped, suggest
+from .loading import loading
 from .options import DataRoot, Quiet, flag
 from .progress import StageProgress
-from .run.device import DeviceName, choose_device
+
+if TYPE_CHECKING:
+    from .bench.runner import Job
 
 app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
 
@@ -64,6 +63,14 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
+    with loading():
+        from .bench.cells import Cell, get_cell, make_method
+        from .bench.ledger import result_path
+        from .bench.material import check_sources, load_sources
+        from .bench.runner import GO_ON, Job, find_done, find_twin, run_job
+        from .data.decode import may_write
+        from .run.device import choose_device
+
     names, numbers = _split_seeds(cells, seeds or ["0"])
     chosen = [get_cell(cell) for cell in names]
     methods = {
@@ -114,6 +121,10 @@ def run(
 @app.command("list")
 def list_done(results: Results = Path("results")) -> None:
     """Show what is done, a line a result."""
+    with loading():
+        from .bench.ledger import list_results, read_result
+        from .bench.recorded import number
+
     rows = [("cell", "split", "method", "seed", "accuracy", "AUROC", "F", "epochs")]
     problems = []
     for path in list_results(results):
@@ -156,7 +167,8 @@ def table(
     results: Results = Path("results"),
 ) -> None:
     """Print one of the paper's tables with our results beside it."""
-    from .bench.tables import render_table, table_names
+    with loading():
+        from .bench.tables import render_table, table_names
 
     if name is None:
         typer.echo("\n".join(table_names()))
@@ -177,7 +189,8 @@ def figure(
     results: Results = Path("results"),
 ) -> None:
     """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
-    from .bench.figures import draw_figure, figure_names
+    with loading():
+        from .bench.figures import draw_figure, figure_names
 
     if name is None:
         typer.echo("\n".join(figure_names()))
@@ -194,6 +207,8 @@ def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
 
 def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str], list[int]]:
     """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
+    from .bench.cells import parse_seed
+
     words = [word for text in seeds for word in re.split(r"[\s,]+", text.strip(" ,"))]
     words += [cell for cell in cells if cell.isdecimal()]
     names = [cell for cell in cells if not cell.isdecimal()]
@@ -203,7 +218,7 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
     return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
 
 
-def _follow(job: Job) -> Any:
+def _follow(job: "Job") -> Any:
     """A line now and then."""
     last = job.config.learn.epochs
 
@@ -225,6 +240,8 @@ def _follow(job: Job) -> Any:
 
 
 def _show_result(result: dict[str, Any], path: Path) -> None:
+    from .bench.recorded import CONTROL_LIMIT
+
     scores = result["scores"]
     line = f"accuracy {_percent(scores['accuracy'])}"
     if scores["auroc"] is not None:

@@ -15,17 +15,12 @@ from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
-from . import __version__, bench_cli, data_cli, run, screen
-from .config import Config, apply_settings, preset_purposes, read_preset
-from .data.files import Names
-from .decisions import DecisionLog, merge_decisions, settle
+from . import __version__, bench_cli, data_cli, screen
+from .choices import ENOUGH, DeviceName, preset_purposes, read_preset
 from .errors import InputError, RunStopped
+from .loading import loading
 from .options import Json, Quiet, flag
 from .progress import StageProgress, printable
-from .report import write_report
-from .review import open_review
-from .run.device import DeviceName
-from .runfolder import plain
 
 app = typer.Typer(
     name="graphclean",
@@ -130,6 +125,11 @@ def clean(
     overwrite: Overwrite = False,
 ) -> None:
     """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
+    with loading():
+        from . import run
+        from .config import Config, apply_settings
+        from .data.files import Names
+
     changes = [f"audit.neighbours={neighbours.value}", *(settings or [])]
     config = apply_settings(Config(), changes, sections=("audit",))
     target = out if out is not None else Path("runs") / f"{run.source_name(data)}-clean"
@@ -164,9 +164,9 @@ def train(
         str | None,
         typer.Option(
             help="See `graphclean presets`. By default heads are trained on embeddings, and on pretrained "
-            f"features of photos without a GPU or under {run.ENOUGH:,} photos (embeddings); the whole "
+            f"features of photos without a GPU or under {ENOUGH:,} photos (embeddings); the whole "
             "network on more photos (photos) and on arrays of images (cifar10-lond, or in fewer epochs "
-            f"from {run.ENOUGH:,} images on cifar10-lond-fast), a small one without a GPU (small-images)."
+            f"from {ENOUGH:,} images on cifar10-lond-fast), a small one without a GPU (small-images)."
         ),
     ] = None,
     settings: Settings = None,
@@ -193,6 +193,10 @@ def train(
     A whole network sees photos as their centre square at learn.size pixels; `--set learn.network=timm:NAME`
     takes any network of timm (extra timm), from its published weights unless learn.pretrained=false.
     """
+    with loading():
+        from . import run
+        from .data.files import Names
+
     target = out if out is not None else Path("runs") / f"{run.source_name(data)}-train"
     with StageProgress(quiet=quiet or as_json) as progress:
         done = run.train(
@@ -239,6 +243,10 @@ def predict(
     overwrite: Overwrite = False,
 ) -> None:
     """Class or OOD for new data, from what a run learned."""
+    with loading():
+        from . import run
+        from .data.files import Names
+
     names = Names(images_key, features_key, None, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         table, target = run.predict(
@@ -267,6 +275,9 @@ def export(
     overwrite: Overwrite = False,
 ) -> None:
     """The model of a run as an ONNX file, pre-processing and OOD score inside (extra onnx)."""
+    with loading():
+        from . import run
+
     with StageProgress(quiet=quiet or as_json) as progress:
         done = run.export(folder, out=out, overwrite=overwrite, say=progress.say)
     if as_json:
@@ -308,6 +319,9 @@ def apply(
     The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
     a Hugging Face data set, `--copy` writes the rows that stay, with their labels put right, as one .parquet.
     """
+    with loading():
+        from . import run
+
     asked = {"link": link, "hardlink": hardlink, "copy": copy}
     forms: list[run.Form] = [form for form in get_args(run.Form) if asked[form]]
     if len(forms) > 1:
@@ -340,6 +354,9 @@ def report(
     overwrite: Overwrite = False,
 ) -> None:
     """Show a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
+    with loading():
+        from .report import write_report
+
     with StageProgress(quiet=quiet or as_json) as progress:
         done = write_report(folder, out=out, data=data, overwrite=overwrite, progress=progress)
     if as_json:
@@ -369,6 +386,10 @@ def review(
     The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
     RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
     """
+    with loading():
+        from .decisions import DecisionLog, merge_decisions, settle
+        from .review import open_review
+
     if merge is not None:
         merged = merge_decisions(folder, merge)
         if as_json:
@@ -404,6 +425,10 @@ def demo(
     overwrite: Overwrite = False,
 ) -> None:
     """Learn handwritten digits from labels of which half are drawn at random, and compare with the truth."""
+    with loading():
+        from . import run
+        from .report import write_report
+
     with StageProgress(quiet=quiet or as_json) as progress:
         watcher = run.Watcher(progress.say, progress.epoch, progress)
         done = run.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
@@ -436,6 +461,8 @@ def presets(
 
 
 def _print_json(value: dict[str, Any]) -> None:
+    from .runfolder import plain
+
     typer.echo(json.dumps(plain(value), indent=2))
 
 

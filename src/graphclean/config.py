@@ -1,15 +1,13 @@
 """One tree of frozen settings; presets and `--set section.name=value` on top of it."""
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.resources import files
-from itertools import takewhile
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .audit import AuditSettings
+from .choices import read_preset
 from .errors import InputError, suggest
 from .graph import GraphSettings
 from .learn.settings import LearnSettings
@@ -32,29 +30,6 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return asdict(self)
-
-
-def preset_names() -> list[str]:
-    """The presets that come with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in _presets() if path.name.endswith(".toml"))
-
-
-def read_preset(name: str) -> str:
-    """A preset as it is written, with its reasons."""
-    names = preset_names()
-    if name not in names:
-        raise InputError(f"no preset {name}; {suggest(name, names)}")
-    return files(__package__).joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
-
-
-def preset_purposes() -> dict[str, str]:
-    """Every preset with the first sentence of its comment."""
-    found = {}
-    for name in preset_names():
-        lines = takewhile(lambda line: line.startswith("#"), read_preset(name).splitlines())
-        comment = " ".join(line.lstrip("# ") for line in lines)
-        found[name] = re.split(r"(?<=\.)\s", comment)[0]
-    return found
 
 
 def load_preset(name: str) -> Config:
@@ -156,7 +131,3 @@ def _describe(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
     return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
-
-
-def _presets() -> Any:
-    return files(__package__).joinpath("presets").iterdir()

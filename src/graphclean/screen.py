@@ -1,16 +1,21 @@
 """What a person sees on the terminal."""
 
+from __future__ import annotations
+
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich import markup
 from rich.console import Console
 from rich.table import Table
 
-from .audit import Summary
 from .progress import describe_seconds, open_console, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .audit import Summary
 
 MEANING = {
     "keep": "the label fits",
@@ -149,7 +154,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     _show_warnings(table.attrs["warnings"])
 
 
-def _predicted(row: "pd.Series[Any]") -> str:
+def _predicted(row: pd.Series[Any]) -> str:
     if row.verdict == "unreadable":
         return "can't be read"
     best = f"{row.predicted_label}, probability {row.probability:.2f}"

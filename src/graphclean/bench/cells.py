@@ -10,6 +10,7 @@ from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
 from ..learn.settings import PLAIN, SEEDS
+from .ablations import WITHOUT
 
 OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
@@ -27,16 +28,6 @@ SECTIONS = ("graph", "learn")
 """Of the settings that a run depends on."""
 SPEED_ONLY = ("learn.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
-WITHOUT = {
-    "noise-correction": "graph.correct=false",
-    "confidence": "graph.confidence=false",
-    "geometry": "graph.geometry=false",
-    "inst": "learn.lambda_inst=0",
-    "subgraph": "learn.lambda_subgraph=0",
-    "mixup": "learn.mixup=0",
-    "augmix": "learn.augmix=off",
-}
-"""The paper's ablations, each as the one setting that it changes."""
 
 
 @dataclass(frozen=True)

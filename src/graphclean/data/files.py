@@ -1,5 +1,7 @@
 """Files that hold arrays, tables and labels, opened without trust. Nothing pickled is ever loaded."""
 
+from __future__ import annotations
+
 import csv
 import difflib
 import zipfile
@@ -8,15 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Numbers = npt.NDArray[Any]
 T = TypeVar("T")
@@ -163,6 +167,7 @@ def load_table(path: Path) -> pd.DataFrame:
 
     `attrs["decimal"]` is what parts a number in it: a comma, where commas don't part cells, or a point.
     """
+    import pandas as pd
 
     def read() -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":

@@ -7,12 +7,10 @@ from .comparison import Demo, demo
 from .exporting import Exported, export
 from .placing import Form
 from .prediction import load_predictor, predict
-from .route import ENOUGH
 from .training import TrainingRun, train
 from .watcher import Watcher
 
 __all__ = [
-    "ENOUGH",
     "Applied",
     "Demo",
     "Exported",

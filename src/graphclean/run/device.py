@@ -1,18 +1,9 @@
 """Where to compute."""
 
-from enum import StrEnum
-
 import torch
 
+from ..choices import DeviceName
 from ..errors import InputError
-
-
-class DeviceName(StrEnum):
-    """Where a person may ask to compute."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 def choose_device(name: str) -> torch.device:

@@ -4,15 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..choices import ENOUGH
 from ..learn.networks import takes_features
 from ..sources import Kind
-
-ENOUGH = 20_000
-"""Photos from which a whole network is trained, where there is a GPU; and arrays of images, in few epochs.
-
-A judgement, not a measurement. Pretrained features put nearly nine of ten labels right on 2,400 images of
-CIFAR-10 (40 % noise), and a whole network, which starts from nothing, 93 of 100 on 50,000 (50 % noise).
-"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,12 @@
+"""The parts of the method that can be left out."""
+
+WITHOUT = {
+    "noise-correction": "graph.correct=false",
+    "confidence": "graph.confidence=false",
+    "geometry": "graph.geometry=false",
+    "inst": "learn.lambda_inst=0",
+    "subgraph": "learn.lambda_subgraph=0",
+    "mixup": "learn.mixup=0",
+    "augmix": "learn.augmix=off",
+}
+"""The paper's ablations, each as the one setting that it changes."""
