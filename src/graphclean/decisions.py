@@ -13,7 +13,7 @@ import pandas as pd
 
 from .errors import InputError, parse_json
 from .locks import lock
-from .runfolder import DECISIONS, read_config, read_verdicts, require_finished
+from .runfolder import DECISIONS, has_file, read_config, read_verdicts, require_finished
 
 KINDS = ("accept", "reject", "label", "remove", "undo")
 
@@ -98,7 +98,7 @@ def read_decisions(path: Path) -> list[Decision]:
     One that only lacks its end, as some editors leave it, is whole.
     """
     try:
-        text = path.read_bytes() if path.exists() else b""
+        text = path.read_bytes() if has_file(path) else b""
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     decisions = []
@@ -161,6 +161,7 @@ class DecisionLog:
         self.path = run / DECISIONS
         if self.path.is_symlink():
             raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
+        has_file(self.path)  # or it is refused
         self.samples = Samples.read(run)
         try:
             self._file = self.path.open("ab", buffering=0)

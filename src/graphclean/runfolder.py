@@ -63,6 +63,13 @@ FORMAT = 2
 """Rises when an older version could no longer read what this one writes."""
 
 
+def has_file(path: Path) -> bool:
+    """Whether a file is there; what is none, such as a pipe, on which a reader would wait, is refused."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a file, but in the place of one; move it away")
+    return path.is_file()
+
+
 def check_target(out: Path, *, overwrite: bool) -> None:
     """Refuse a target that holds something: a run unless `overwrite`, anything else always."""
     try:
@@ -133,7 +140,7 @@ def in_use(run: Path, option: str = "--out") -> AbstractContextManager[None]:
 
 def is_unfinished(run: Path) -> bool:
     """Whether a run folder lacks its results: only training leaves such."""
-    return read_config(run).get("kind") == "train" and not (run / SUMMARY).is_file()
+    return read_config(run).get("kind") == "train" and not has_file(run / SUMMARY)
 
 
 def require_finished(run: Path) -> None:
@@ -218,7 +225,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """What `write_lines` wrote; nothing where there is no file."""
-    if not path.is_file():
+    if not has_file(path):
         return []
     try:
         return [dict(parse_json(line)) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -330,6 +337,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_tensors` wrote."""
+    _require(path)
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -342,7 +350,7 @@ def read_config(run: Path) -> dict[str, Any]:
     """The config of a run folder; refuses what is not one, or what a newer version wrote."""
     if not run.is_dir():
         raise InputError(f"{run}: no such run folder")
-    if not (run / "config.json").is_file():
+    if not has_file(run / "config.json"):
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
     config = read_json(run / "config.json")
     try:
@@ -398,7 +406,7 @@ def read_verdicts(run: Path) -> pd.DataFrame:
 
 
 def _require(path: Path) -> None:
-    if not path.is_file():
+    if not has_file(path):
         raise InputError(f"{path.parent}: no {path.name} in it: files are missing")
 
 

@@ -263,6 +263,9 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
     state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged checkpoint"):
         trainer(checkpoint=tmp_path).train(resume=True)
+    state.unlink()
+    with pytest.raises(InputError, match=r"damaged checkpoint: no file state\.safetensors in it"):
+        trainer(checkpoint=tmp_path).train(resume=True)
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,9 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         return None
     newest = names[-1]
     try:
+        missing = [name for name in (FACTS, TENSORS) if not (newest / name).is_file()]
+        if missing:  # or a pipe is there, on which a reader would wait
+            raise ValueError(f"no file {missing[0]} in it")
         facts = parse_json((newest / FACTS).read_text())
         with safe_open(newest / TENSORS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

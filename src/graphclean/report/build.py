@@ -18,6 +18,7 @@ from ..runfolder import (
     REPORT,
     SCORES,
     VERDICT_NAMES,
+    has_file,
     read_config,
     read_env,
     read_json,
@@ -126,7 +127,7 @@ def build_page(
     if pictures is not None:
         shown = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
     notes = []
-    if not (run / POINTS).is_file():
+    if not has_file(run / POINTS):
         notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
     if why is not None and source.get("kind") != "features":
         notes.append(f"Pictures are not shown. {why}")
@@ -171,7 +172,7 @@ def build_page(
         table=table,
         words=sum_up(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
-        scores=read_json(run / SCORES) if (run / SCORES).is_file() else None,
+        scores=read_json(run / SCORES) if has_file(run / SCORES) else None,
         summary=summary,
         config=config,
         env=read_env(run),
@@ -189,7 +190,7 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
 
 def _read_detector(run: Path) -> dict[str, Any] | None:
     """ζ of a run of `clean`, which stands beside its prototypes; None where there are none."""
-    return read_tensors(run / PROTOTYPES)[1] if (run / PROTOTYPES).is_file() else None
+    return read_tensors(run / PROTOTYPES)[1] if has_file(run / PROTOTYPES) else None
 
 
 def _find_pictures(

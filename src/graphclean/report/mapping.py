@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..runfolder import POINTS, read_tensors
+from ..runfolder import POINTS, has_file, read_tensors
 from .samples import Floats, Ints, Samples
 
 LEAST = 10
@@ -21,7 +21,7 @@ SCALE = 10_000
 
 def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]]:
     """s(x) of the samples that could be read, and the rows and z of those on the map."""
-    if not (run / POINTS).is_file():
+    if not has_file(run / POINTS):
         return None, np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.float32)
     tensors, _ = read_tensors(run / POINTS)
     try:

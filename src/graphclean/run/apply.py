@@ -16,6 +16,7 @@ from ..decisions import Decision, read_decided
 from ..errors import InputError
 from ..photos import find_photos
 from ..runfolder import (
+    has_file,
     read_config,
     read_verdicts,
     refuse_own,
@@ -189,7 +190,7 @@ def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bo
     refuse_own(target, run)
     content = _render(table, target.suffix.lower())
     try:
-        there = target.read_bytes() if target.exists() else None
+        there = target.read_bytes() if has_file(target) else None
     except OSError as error:
         raise InputError(f"{target}: can't be read: {error.strerror}") from error
     if there == content:

@@ -20,6 +20,7 @@ from ..runfolder import (
     MODEL,
     PREDICTIONS,
     PROTOTYPES,
+    has_file,
     read_config,
     read_tensors,
     refuse_own,
@@ -132,7 +133,7 @@ def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:
     trained = read_config(run).get("kind") == "train"
     require_finished(run)
     for name in (MODEL, PROTOTYPES):
-        if not (run / name).is_file():
+        if not has_file(run / name):
             why = "files are missing" if trained else "the run found no class signal, or files are missing"
             raise InputError(f"{run}: no {name} in it: {why}")
     if trained:
