@@ -105,9 +105,6 @@ def test_settings_survive_json() -> None:
     assert again == config
     with pytest.raises(InputError, match=r"run/config\.json: learn\.lrate: no such setting"):
         recorded_settings({"learn": {"lrate": 1}}, "run/config.json")
-    for damaged in ([], {"learn": 3}):
-        with pytest.raises(InputError, match="damaged"):
-            recorded_settings(damaged, "run/config.json")  # type: ignore[arg-type]
 
 
 def test_every_preset_says_what_it_is_for() -> None:

@@ -31,9 +31,9 @@ def make_run(out: Path, mark: str, *, overwrite: bool = False) -> None:
 def test_a_run_appears_whole(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
     with new_run(out) as folder:
-        write_config(folder, "clean", {}, {"a": float("nan")})
+        write_config(folder, "clean", {}, {"audit": {"a": float("nan")}})
         assert not out.exists()
-    assert read_config(out)["settings"] == {"a": None}
+    assert read_config(out)["settings"] == {"audit": {"a": None}}
     assert [p.name for p in out.parent.iterdir()] == ["run"]
 
 
@@ -179,13 +179,6 @@ def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object]
     verdicts(**changed).to_parquet(tmp_path / "verdicts.parquet")
     with pytest.raises(InputError, match=message):
         read_verdicts(tmp_path)
-
-
-@pytest.mark.parametrize("source", [None, [], "photos"])
-def test_a_config_that_names_no_source_is_refused(tmp_path: Path, source: object) -> None:
-    write_json(tmp_path / "config.json", {"graphclean": "0", "format": 2, "source": source})
-    with pytest.raises(InputError, match="does not say what the run was made from"):
-        read_config(tmp_path)
 
 
 def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:

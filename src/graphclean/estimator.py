@@ -34,7 +34,7 @@ from .runfolder import (
     new_run,
     read_config,
     read_env,
-    read_lines,
+    read_metrics,
     read_summary,
     read_tensors,
     read_verdicts,
@@ -223,7 +223,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         loaded = cls(preset, settings=changes or None, device=device)
         loaded.config_, loaded.model_ = config, model
         loaded.verdicts_ = read_verdicts(run)
-        loaded.summary_, loaded.history_ = read_summary(run), read_lines(run / METRICS)
+        loaded.summary_, loaded.history_ = read_summary(run), read_metrics(run)
         loaded._source = dict(recorded.get("source", {}))
         loaded.classes_ = np.array(model.classes, CLASS_TYPES.get(str(loaded._source.get("class_type"))))
         loaded._fingerprint = str(read_env(run).get("data_sha256"))

@@ -24,6 +24,7 @@ from torch import Tensor
 from ._version import __version__
 from .errors import InputError, parse_json
 from .locks import lock_folder
+from .shapes import ConfigFile, Epoch, ScoresFile, SummaryFile, Table, check_shape
 
 MODEL, PROTOTYPES, SUMMARY, METRICS = (
     "model.safetensors",
@@ -223,14 +224,15 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, shape: Any = Table) -> list[dict[str, Any]]:
     """What `write_lines` wrote; nothing where there is no file."""
     if not has_file(path):
         return []
     try:
-        return [dict(parse_json(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError, TypeError) as error:
+        lines = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: damaged: {error}") from error
+    return [check_shape(line, shape, path) for line in lines]
 
 
 def plain(value: Any) -> Any:
@@ -335,15 +337,16 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
         draft.chmod(mode)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, shape: Any = Table) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_tensors` wrote."""
     _require(path)
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, dict(parse_json((file.metadata() or {}).get("graphclean", "{}")))
+            metadata = parse_json((file.metadata() or {}).get("graphclean", "{}"))
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
+    return tensors, check_shape(metadata, shape, path)
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -353,16 +356,12 @@ def read_config(run: Path) -> dict[str, Any]:
     if not has_file(run / "config.json"):
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
     config = read_json(run / "config.json")
-    try:
-        made_with, number = config["graphclean"], int(config["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{run / 'config.json'}: damaged: {error}") from error
-    if number > FORMAT:
+    made_with, number = config.get("graphclean"), config.get("format")
+    if isinstance(number, int) and number > FORMAT:  # before all else: a newer version may write otherwise
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
         )
-    if not isinstance(config.get("source", {}), dict):
-        raise InputError(f"{run / 'config.json'}: damaged: it does not say what the run was made from")
+    check_shape(config, ConfigFile, run / "config.json")
     return config
 
 
@@ -379,7 +378,17 @@ def read_env(run: Path) -> dict[str, Any]:
 
 def read_summary(run: Path) -> dict[str, Any]:
     """What a run found, in numbers."""
-    return read_json(run / SUMMARY)
+    return read_json(run / SUMMARY, SummaryFile)
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The epochs of a training run; none of another."""
+    return read_lines(run / METRICS, Epoch)
+
+
+def read_scores(run: Path) -> dict[str, Any] | None:
+    """How a run compares with the truth, where that is known."""
+    return read_json(run / SCORES, ScoresFile) if has_file(run / SCORES) else None
 
 
 def read_verdicts(run: Path) -> pd.DataFrame:
@@ -387,12 +396,14 @@ def read_verdicts(run: Path) -> pd.DataFrame:
     path = run / VERDICTS
     _require(path)
     try:
-        table = pq.read_table(path).to_pandas()
+        columns = pq.read_table(path)
+        table = columns.to_pandas()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
     missing = sorted(VERDICT_COLUMNS - set(table.columns))
     if missing:
         raise InputError(f"{path}: damaged: no column {missing[0]}")
+    _check_columns(path, {field.name: field.type for field in columns.schema})
     unknown = sorted(set(table["verdict"].map(str)) - set(VERDICT_NAMES))
     if unknown:
         raise InputError(f"{path}: damaged: there is no verdict {unknown[0]}")
@@ -405,15 +416,26 @@ def read_verdicts(run: Path) -> pd.DataFrame:
     return pd.DataFrame(table.assign(neighbours=near, **scores))
 
 
+def _check_columns(path: Path, kinds: dict[str, Any]) -> None:
+    """Refuse labels that are lists or of two kinds, and what is not true or false of `selected`."""
+    labels = {kinds[name] for name in ("given_label", "proposed_label")} - {pa.null()}
+    text = [pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in labels]
+    if not all(text) and not all(pa.types.is_integer(kind) for kind in labels):
+        raise InputError(f"{path}: damaged: the labels are neither all text nor all whole numbers")
+    if not pa.types.is_boolean(kinds["selected"]):
+        raise InputError(f"{path}: damaged: selected is not true or false")
+
+
 def _require(path: Path) -> None:
     if not has_file(path):
         raise InputError(f"{path.parent}: no {path.name} in it: files are missing")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, shape: Any = Table) -> dict[str, Any]:
     """A JSON object from a file of a run folder."""
     _require(path)
     try:
-        return dict(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        value = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: damaged: {error}") from error
+    return dict(check_shape(value, shape, path))

@@ -19,6 +19,7 @@ from .errors import InputError
 from .learn.inference import embed_new, rebuild_network
 from .ood import Threshold, judge_by_both, prototype_similarity
 from .runfolder import MODEL, PROTOTYPES, read_tensors, write_tensors
+from .shapes import Border, Trained
 
 Told = Callable[[int, int], None]
 
@@ -131,9 +132,10 @@ class TrainedModel:
 
 def load_trained(run: Path, device: torch.device) -> TrainedModel:
     """The model of a finished training run."""
-    tensors, facts = read_tensors(run / MODEL)
-    prototypes, border = read_tensors(run / PROTOTYPES)
+    tensors, facts = read_tensors(run / MODEL, Trained)
+    prototypes, border = read_tensors(run / PROTOTYPES, Border)
     try:
+        check_classes(facts["classes"])
         weights, of_panel = _named(tensors, "network."), _named(tensors, "panel.")
         classes, shape = facts["classes"], tuple(facts["input_shape"])
         standardiser = None
@@ -153,6 +155,13 @@ def load_trained(run: Path, device: torch.device) -> TrainedModel:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{run}: the model files are not those of a training run: {reason}") from error
+
+
+def check_classes(classes: Any) -> None:
+    """Refuse what is no list of names, or of whole numbers, each of them once."""
+    kinds = {type(name) for name in classes} if isinstance(classes, list) else set()
+    if kinds not in ({int}, {str}) or len(set(classes)) < len(classes):
+        raise ValueError("the classes are not names or numbers, each of them once")
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

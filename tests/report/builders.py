@@ -53,7 +53,7 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
         {"epoch": e, "warmup": e < 3, "losses": {"ce": 1 / e}, "selected": n // 2, "samples": n}
         for e in range(1, 6)
     ]
-    write_lines(run / "metrics.jsonl", [{**line, "estimated_noise": 0.3} for line in curve])
+    write_lines(run / "metrics.jsonl", [{**line, "seconds": 1.0, "estimated_noise": 0.3} for line in curve])
     return run
 
 

@@ -90,6 +90,21 @@ def test_damaged_and_mixed_runs_are_one_line(cli, trained: Path) -> None:  # typ
     assert "not those of a training run" in cli("predict", "other", "new.npz").err
     model.write_bytes(whole.replace(b"trunk.0.weight", b"trunk.0.weighs"))
     assert "not those of a training run" in cli("predict", "other", "new.npz").err
+    model.write_bytes(whole)
+    for name, field, value, said in (
+        ("model", "network", {"name": 7}, "network.name is not text"),
+        ("model", "classes", [[]], "classes.0 is not a whole number or text"),
+        ("model", "classes", [1] * 8, "the classes are not names or numbers, each of them once"),
+        ("prototypes", "zeta", "x", "zeta is not a number"),
+    ):
+        path = folder / "other" / f"{name}.safetensors"
+        before = path.read_bytes()
+        tensors, facts = read_tensors(path)
+        write_tensors(path, tensors, facts | {field: value})
+        done = cli("predict", "other", "new.npz")
+        assert done.code == 2
+        assert done.err.endswith(f": {said}\n")
+        path.write_bytes(before)
     model.write_bytes(whole[: len(whole) // 2])
     assert "damaged" in cli("predict", "other", "new.npz").err
     model.unlink()

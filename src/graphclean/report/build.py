@@ -12,23 +12,22 @@ from ..decisions import read_decided
 from ..errors import InputError
 from ..pictures import Pictures, find_pictures
 from ..runfolder import (
-    METRICS,
     POINTS,
     PROTOTYPES,
     REPORT,
-    SCORES,
     VERDICT_NAMES,
     has_file,
     read_config,
     read_env,
-    read_json,
-    read_lines,
+    read_metrics,
+    read_scores,
     read_summary,
     read_tensors,
     read_verdicts,
     replaced,
     require_finished,
 )
+from ..shapes import Border
 from .border import try_borders
 from .mapping import draw_map, read_points
 from .page import render_page
@@ -163,7 +162,7 @@ def build_page(
         "border": try_borders(samples, float(detector["zeta"])) if detector else None,
         "trained": config.get("kind") == "train",
         "again": train_again(run, config),
-        "curves": read_lines(run / METRICS),
+        "curves": read_metrics(run),
         "pictures": shown,
         "large_pictures": pictures is not None and pictures.direct,
     }
@@ -172,7 +171,7 @@ def build_page(
         table=table,
         words=sum_up(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
-        scores=read_json(run / SCORES) if has_file(run / SCORES) else None,
+        scores=read_scores(run),
         summary=summary,
         config=config,
         env=read_env(run),
@@ -190,7 +189,7 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
 
 def _read_detector(run: Path) -> dict[str, Any] | None:
     """ζ of a run of `clean`, which stands beside its prototypes; None where there are none."""
-    return read_tensors(run / PROTOTYPES)[1] if has_file(run / PROTOTYPES) else None
+    return read_tensors(run / PROTOTYPES, Border)[1] if has_file(run / PROTOTYPES) else None
 
 
 def _find_pictures(

@@ -29,7 +29,7 @@ from ..runfolder import (
     safe_csv,
 )
 from ..sources import refuse_sources, source_name, stream_like
-from ..trained import TrainedModel, load_trained
+from ..trained import TrainedModel, check_classes, load_trained
 from .device import choose_device
 
 
@@ -157,9 +157,7 @@ def load_predictor(run: Path, device: str = "cpu") -> Predictor | TrainedModel:
 
 def _check_fit(tensors: dict[str, Tensor], numbers: Sequence[Any], classes: Any) -> None:
     """Refuse what would not work together, and NaN, by which all would be known and of the first class."""
-    kinds = {type(name) for name in classes} if isinstance(classes, list) else set()
-    if kinds not in ({int}, {str}) or len(set(classes)) < len(classes):
-        raise ValueError("the classes are not names or numbers, each of them once")
+    check_classes(classes)
     if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
         raise ValueError("calibration or ζ are no numbers")
     rows, width, count = len(tensors["nodes"]), tensors["mean"].numel(), len(classes)

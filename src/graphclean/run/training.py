@@ -27,7 +27,7 @@ from ..runfolder import (
     new_run,
     read_config,
     read_env,
-    read_lines,
+    read_metrics,
     write_config,
     write_env,
     write_lines,
@@ -196,7 +196,7 @@ def train_source(
                 f"{LARGE_NETWORK} takes very long without a GPU; --preset small-images has a small network, "
                 "and `graphclean clean` on embeddings of the images needs none"
             )
-        epochs: list[Metrics] = read_lines(out / METRICS) if resume else []
+        epochs: list[Metrics] = read_metrics(out) if resume else []
 
         def watch(report: EpochReport, _: object) -> None:
             metrics = epoch_metrics(report, prepared)
