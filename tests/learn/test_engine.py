@@ -115,18 +115,46 @@ def test_a_gate_keeps_strangers_out() -> None:
         assert torch.equal(open_.selected, gated.selected)  # the first half of 30 epochs has no gate
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_a_gate_is_judged_at_every_epoch_or_once_it_finds_two_humps(
+    monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    asked: list[int] = []
+
+    def judge(s: np.ndarray) -> np.ndarray | None:
+        asked.append(len(s))
+        if len(asked) == 1:
+            return None
+        return (np.arange(len(s)) % 2 == len(asked) % 2).astype(float)
+
+    monkeypatch.setattr(engine, "ood_by_humps", judge)
+    cleanings: list[Cleaned] = []
+    settings = dataclasses.replace(TINY, epochs=6, gate_from=0.5, gate_once=once)
+    run = trainer(settings, on_epoch=lambda _, cleaned: cleanings.append(cleaned)).train()
+    kept = [set(torch.where(cleaned.selected)[0].tolist()) for cleaned in [*cleanings, run.cleaned]]
+    odd = [any(index % 2 for index in chosen) for chosen in kept]
+    even = [any(index % 2 == 0 for index in chosen) for chosen in kept]
+    # The gate closes with the fourth of six epochs; after the last there is one cleaning more.
+    assert odd[3]
+    assert even[3]
+    assert len(asked) == (2 if once else 4)
+    assert odd[4:] == ([True] * 3 if once else [True, False, True])
+    assert even[4:] == ([False] * 3 if once else [False, True, False])
+
+
 def test_two_runs_agree_and_another_seed_does_not() -> None:
     assert_same(trainer().train(), trainer().train())
     other = trainer(dataclasses.replace(TINY, seed=1)).train()
     assert not torch.equal(other.z, trainer().train().z)
 
 
+@pytest.mark.parametrize("once", [False, True])
 def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:
-    """Whoever is barred, it is by the last selection, which the checkpoint holds."""
+    """Whoever is barred, the checkpoint holds it, or the last selection that it goes by."""
     monkeypatch.setattr(engine, "ood_by_humps", lambda s: (s < np.median(s)).astype(float))
-    settings = dataclasses.replace(TINY, gate_from=0.5)
+    settings = dataclasses.replace(TINY, gate_from=0.5, gate_once=once)
     expected = trainer(settings).train()
     assert 0 < expected.cleaned.selected.sum() <= 100
     first = trainer(settings, checkpoint=tmp_path, on_epoch=lambda r, _: stop_after_epoch(first, r, 3))

@@ -153,6 +153,7 @@ class Trainer:
             self.cleaner = GraphCleaner(self.labels, n_classes, graph)
         self.epoch = 0
         self._gate = first_epoch(settings.gate_from, settings.epochs)
+        self._barred: Tensor | None = None
         self.batch = min(settings.batch, len(inputs))
         work = settings.epochs * len(inputs)
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
@@ -247,10 +248,11 @@ class Trainer:
         shut = self._gate <= self.epoch and self.settings.gate_from < 1
         if self._warm or not shut or not isinstance(cleaner, GraphCleaner):
             return cleaner.step(z, logits)
-        prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
-        far = ood_by_humps(measure_closeness(z, prototypes))
-        barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
-        return cleaner.step(z, logits, barred=barred)
+        if self._barred is None or not self.settings.gate_once:
+            prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
+            far = ood_by_humps(measure_closeness(z, prototypes))
+            self._barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
+        return cleaner.step(z, logits, barred=self._barred)
 
     @property
     def _warm(self) -> bool:
@@ -429,6 +431,8 @@ class Trainer:
         tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
         facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
         facts["sizes"] = list(self._sizes)
+        if self._barred is not None:
+            tensors["gate.barred"] = self._barred
         now = self._under_way
         if now is not None:
             facts |= {"step": now.step, "seconds": now.seconds, "clean_seconds": now.clean_seconds}
@@ -451,7 +455,7 @@ class Trainer:
     def _take_up(self, found: Checkpoint) -> None:
         """Everything as it was when the checkpoint was made."""
         part: dict[str, dict[str, Tensor]] = {
-            kind: {} for kind in ("network", "momentum", "cleaner", "rng", "now")
+            kind: {} for kind in ("network", "momentum", "cleaner", "rng", "gate", "now")
         }
         for name, tensor in found.tensors.items():
             prefix, _, rest = name.partition(".")
@@ -466,6 +470,8 @@ class Trainer:
         self.cleaner.load_state_dict({**facts, **part["cleaner"]})
         self.generator.set_state(part["rng"]["own"])
         torch.set_rng_state(part["rng"]["global"])
+        if part["gate"]:
+            self._barred = part["gate"]["barred"].to(self.device)
         self.epoch = int(found.facts["epoch"])
         self._sizes = found.facts["sizes"]
         if part["now"]:
