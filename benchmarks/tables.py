@@ -27,7 +27,9 @@ SETS = {
     "sym 10 %": "photos, 10 % wrong",
     "sym 60 %": "photos, 60 % wrong",
     "pair 30 %": "photos, 30 % flipped to the next class",
+    "asym 40 %": "photos, 40 % of five classes flipped to another",
     "cifar": "CIFAR-10 + TinyImageNet, 40 % wrong",
+    "cifar asym": "CIFAR-10 + TinyImageNet, 40 % of five classes flipped to another",
 }
 WHO = {
     "ours": "**graphclean `clean`**",
