@@ -45,7 +45,7 @@ RECIPE = (
 )
 """What `train` does on features, for the list of scorings."""
 TAKEN_FOR = np.array([0, 1, 0, 5, 7, 3, 6, 7, 8, 1])
-"""What each class becomes under asymmetric noise: the paper's map of CIFAR-10; of photos, the same numbers."""
+"""What each class becomes under asymmetric noise: the paper's map of CIFAR-10, by numbers."""
 COMPARED = 5
 """Photo draws, the first, over which `train` is compared with `clean` on new photos."""
 
