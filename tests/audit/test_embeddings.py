@@ -55,6 +55,16 @@ def test_finds_labels_that_are_wrong_alike(share: float) -> None:
     assert scores.labels_right > 0.97
 
 
+def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:
+    """Four numbers a digit tell many of them badly apart, and all labels are right."""
+    digits = noisy_digits(0.0)
+    scaled = (digits.pixels - digits.pixels.mean(0)) / (digits.pixels.std(0) + 1e-6)
+    for seed in (1, 2):
+        weak = scaled @ np.random.default_rng(seed).normal(size=(scaled.shape[1], 4))
+        verdicts = audit_embeddings(weak.astype(np.float32), digits.truth).verdicts.verdict
+        assert (verdicts == "relabel").mean() < 0.05
+
+
 def test_table_keeps_its_contract() -> None:
     z, labels, _ = blobs([60, 60, 60], noise=0.2, ood=30)
     names = np.array(["ant", "bee", "cat"])[labels]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
@@ -12,6 +14,7 @@ from graphclean.audit.label_model import (
     _objective,
     class_signal,
     fit_label_model,
+    is_worth,
     pieces,
     unmix,
 )
@@ -62,7 +65,7 @@ def test_posterior_is_bayes_rule_worked_by_hand() -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.3, 0.6])
 def test_finds_the_rates_that_made_the_labels(noise: float) -> None:
     evidence, labels, truth = drawn(4000, 5, noise, 0.2, 2)
-    model = fit_label_model(evidence, labels, 5)
+    model = fit_label_model(evidence, labels, 5, undo=True)
     posterior = model.posterior(evidence, labels)
     np.testing.assert_allclose(posterior.classes.sum(1) + posterior.ood, 1)
     assert posterior.ood.mean() == pytest.approx(0.2, abs=0.07)
@@ -75,7 +78,7 @@ def test_learns_which_class_is_taken_for_which() -> None:
     evidence, _, truth = drawn(3000, 4, 0.0, 0.0, 3)
     flipped = np.random.default_rng(4).random(3000) < 0.3
     labels = np.where(flipped, (truth + 1) % 4, truth)
-    transition = fit_label_model(evidence, labels, 4).transition
+    transition = fit_label_model(evidence, labels, 4, undo=True).transition
     expected = 0.7 * np.eye(4) + 0.3 * np.roll(np.eye(4), 1, axis=1)
     np.testing.assert_allclose(transition, expected, atol=0.06)
 
@@ -97,7 +100,7 @@ def test_neighbours_that_are_mistaken_alike_are_not_believed() -> None:
     transition[0, :2] = transition[2, [2, 1]] = 0.6, 0.4
     transition[3, 3:5] = transition[4, [4, 3]] = 0.6, 0.4
     evidence, labels, truth = heard_from_noisy_neighbours(3000, transition, 10)
-    posterior = fit_label_model(evidence, labels, 6).posterior(evidence, labels)
+    posterior = fit_label_model(evidence, labels, 6, undo=True).posterior(evidence, labels)
     # The best that can be told from these labels, by one who knows how they came about.
     votes = 30 * evidence + np.eye(6)[labels]
     best = ((votes @ np.log(transition + 1e-9).T).argmax(1) == truth).mean()
@@ -109,7 +112,7 @@ def test_neighbours_that_are_mistaken_alike_are_not_believed() -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.4])
 def test_noise_that_is_alike_everywhere_changes_no_evidence(noise: float) -> None:
     evidence, labels, _ = heard_from_noisy_neighbours(3000, noise / 6 + (1 - noise) * np.eye(6), 11)
-    model = fit_label_model(evidence, labels, 6)
+    model = fit_label_model(evidence, labels, 6, undo=True)
     assert model.preference is None
     assert unmix(evidence, None) is evidence
 
@@ -153,11 +156,28 @@ def test_unmixing_finds_the_mix_that_best_explains_the_evidence(monkeypatch: pyt
         assert misfit(mix, row) <= misfit(begun, row) <= misfit(row, row)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "worth"),
+    [
+        (-1.2, -1.197, False),
+        (-1.2, -1.195, True),
+        (-0.2, -0.1985, False),
+        (-0.2, -0.1975, True),
+        (-0.2, -0.3, False),
+    ],
+)
+def test_undoing_must_make_labels_clearly_likelier(before: float, after: float, worth: bool) -> None:
+    evidence, labels, _ = drawn(50, 3, 0.2, 0.0, 13)
+    model = fit_label_model(evidence, labels, 3, undo=False)
+    plain, undone = (replace(model, log_likelihood=value) for value in (before, after))
+    assert is_worth(undone, plain) is worth
+
+
 def test_unlabelled_samples_do_not_move_the_fit() -> None:
     evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 5)
     more = np.vstack([evidence, np.full((50, 3), 1 / 3)])
-    extended = fit_label_model(more, np.append(labels, np.full(50, -1)), 3)
-    plain = fit_label_model(evidence, labels, 3)
+    extended = fit_label_model(more, np.append(labels, np.full(50, -1)), 3, undo=True)
+    plain = fit_label_model(evidence, labels, 3, undo=True)
     assert extended.log_likelihood == plain.log_likelihood
     np.testing.assert_array_equal(extended.transition, plain.transition)
 
@@ -165,10 +185,10 @@ def test_unlabelled_samples_do_not_move_the_fit() -> None:
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 9)
     labels[::7] = -1
-    whole = fit_label_model(evidence, labels, 3)
+    whole = fit_label_model(evidence, labels, 3, undo=True)
     monkeypatch.setattr("graphclean.audit.label_model.CELLS", 50)
     assert len(list(pieces(500, 3))) == 32
-    parted = fit_label_model(evidence, labels, 3)
+    parted = fit_label_model(evidence, labels, 3, undo=True)
     assert parted.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
     np.testing.assert_allclose(parted.transition, whole.transition, rtol=1e-9)
     for one, other in zip(parted.posterior(evidence, labels), whole.posterior(evidence, labels), strict=True):

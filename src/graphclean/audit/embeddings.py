@@ -17,7 +17,7 @@ from ..graph.approx import approximate_neighbours, load_faiss
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
 from .inputs import Labels, check_embeddings, encode_classes, lay_beside
-from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model
+from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model, is_worth
 from .notes import copy_notes, id_notes, label_notes, stranger_notes
 from .panel import FittedPanel, consult_panel
 from .predictor import NEIGHBOURS, Predictor, expected_rejects, fit_calibration, neighbour_shares
@@ -229,15 +229,20 @@ def _choose_graph(
     """The graph under which the given labels are most likely, its label model, and what each k reached."""
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.codes, n_classes)
-    best: tuple[Heard | None, LabelModel | None] = None, None
-    tried: dict[int, float] = {}
+    best: dict[bool, tuple[Heard, LabelModel]] = {}
+    tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     for k, graph in candidates:
         heard = listen(graph, Y, k)
-        model = fit_label_model(_by_sample(heard, copies), labels.codes, n_classes)
-        tried[k] = model.log_likelihood
-        if best[1] is None or model.log_likelihood > best[1].log_likelihood:
-            best = heard, model
-    return *best, tried
+        evidence = _by_sample(heard, copies)
+        for undo in (False, True):
+            model = fit_label_model(evidence, labels.codes, n_classes, undo=undo)
+            tried[undo][k] = model.log_likelihood
+            if undo not in best or model.log_likelihood > best[undo][1].log_likelihood:
+                best[undo] = heard, model
+    if not best:
+        return None, None, {}
+    undone = is_worth(best[True][1], best[False][1])
+    return *best[undone], tried[undone]
 
 
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:

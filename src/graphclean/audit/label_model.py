@@ -9,6 +9,8 @@ how strongly the evidence points anywhere), and u the label shares, which such a
 The neighbours' labels are no better than any others. Noise that goes everywhere alike leaves their order as
 it is; but where four of ten trucks are called cars, the neighbours of a truck say so too. π is e with that
 undone: the mix of classes which, labelled by the part of T that prefers some labels to others, gives e.
+Classes that merely look alike could be taken for such noise; so it is done only where it makes the given
+labels clearly likelier.
 """
 
 from collections.abc import Iterator
@@ -47,6 +49,8 @@ BY_CHANCE = 3.0
 """As does a wrong label that no more than so many samples of a class have."""
 STEPS = 10
 """Of unmixing."""
+WORTH, SHARE = 0.004, 0.01
+"""Mean log p that unmixing must gain, or this share of −log p; with classes that look alike it gains less."""
 
 
 class Posterior(NamedTuple):
@@ -109,8 +113,11 @@ def pieces(n: int, n_classes: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelModel:
-    """Fit T, t, a and b to the given labels of the labelled samples (`labels` ≥ 0)."""
+def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: bool) -> LabelModel:
+    """Fit T, t, a and b to the given labels of the labelled samples (`labels` ≥ 0).
+
+    With `undo`, mistakes that neighbours share are undone; whether that is called for, likelihood must say.
+    """
     labelled = labels >= 0
     e, y = (evidence, labels) if labelled.all() else (evidence[labelled], labels[labelled])
     margin = _log(e.max(1))
@@ -128,7 +135,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
     classes = np.empty_like(e)
     for _ in range(ROUNDS):
         transition = _shrink(counts)
-        preference = _find_preference(transition, counts.sum(1))
+        preference = _find_preference(transition, counts.sum(1)) if undo else None
         log_mix = _log(unmix(heard, preference))
         log_mix -= log_mix.max(1, keepdims=True)
         arguments = (log_mix, m[some], y[some], transition, shares)
@@ -152,6 +159,12 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int) -> LabelMode
         prior = model.prior(e[part])
         likelihood[part] = (prior.classes * transition.T[y[part]]).sum(1) + prior.ood * shares[y[part]]
     return replace(model, log_likelihood=float(np.log(likelihood).mean()))
+
+
+def is_worth(undone: LabelModel, plain: LabelModel) -> bool:
+    """Whether undoing shared mistakes makes the given labels so much likelier that there must be some."""
+    gain = undone.log_likelihood - plain.log_likelihood
+    return gain > min(WORTH, -SHARE * plain.log_likelihood)
 
 
 def unmix(evidence: Array, preference: csr_array | None) -> Array:
