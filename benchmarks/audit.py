@@ -41,7 +41,7 @@ FILTERS = ("default", "predicted_neq_given")
 OF_NEW = ("accuracy", "auroc", "known_rejected", "ood_rejected")
 RECIPE = (
     "verdicts by neighbours and whitened centres; class by them and the heads, OOD by them alone (`panel`), "
-    "at least 1 % rejected; neighbours' shared mistakes undone"
+    "at least 1 % rejected; neighbours' shared mistakes undone where labels get likelier"
 )
 """What `train` does on features, for the list of scorings."""
 TAKEN_FOR = np.array([0, 1, 0, 5, 7, 3, 6, 7, 8, 1])
