@@ -431,7 +431,7 @@ class Trainer:
         tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
         facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
         facts["sizes"] = list(self._sizes)
-        if self._barred is not None:
+        if self._barred is not None and self.settings.gate_once:
             tensors["gate.barred"] = self._barred
         now = self._under_way
         if now is not None:
