@@ -24,7 +24,10 @@ STEPS = {
     "ngc--learn.epochs-60--learn.lambda_inst-1": "60 epochs, λ1 = 1 as in the paper",
     "ngc--learn.epochs-60": "λ1 = 0.5",
     "ngc--graph.evidence-leave-own-out--learn.epochs-60": "and leave-own-out evidence: `cifar10-lond-fast`",
-    "cifar10-lond-plus": "and the gate, in 150 epochs, scored by `both` and mirrored: `cifar10-lond-plus`",
+    "cifar10-lond-plus--gate-every-epoch": (
+        "and a gate judged at every epoch, in 150 epochs, scored by `both` and mirrored"
+    ),
+    "cifar10-lond-plus": "the gate judged once, as it closes: `cifar10-lond-plus`",
     "ngc": "`cifar10-lond`: 300 epochs, λ1 = 0.5",
 }
 """Methods on the cell that lead to the fast preset and on to the best, and the full schedule."""

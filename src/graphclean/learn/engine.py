@@ -241,14 +241,17 @@ class Trainer:
         return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
-        """A step of the cleaner; with a gate, without what lies far from every prototype of the last one."""
+        """A step of the cleaner; with a gate, without what lay far from every prototype as it closed.
+
+        Judged anew at every epoch it would leak: prototypes follow what is learned by heart.
+        """
         if not bool(z.isfinite().all() & logits.isfinite().all()):
             raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
         cleaner = self.cleaner
         shut = self._gate <= self.epoch and self.settings.gate_from < 1
         if self._warm or not shut or not isinstance(cleaner, GraphCleaner):
             return cleaner.step(z, logits)
-        if self._barred is None or not self.settings.gate_once:
+        if self._barred is None:
             prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
             far = ood_by_humps(measure_closeness(z, prototypes))
             self._barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
@@ -431,7 +434,7 @@ class Trainer:
         tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
         facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
         facts["sizes"] = list(self._sizes)
-        if self._barred is not None and self.settings.gate_once:
+        if self._barred is not None:
             tensors["gate.barred"] = self._barred
         now = self._under_way
         if now is not None:

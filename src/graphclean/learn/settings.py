@@ -38,9 +38,7 @@ class LearnSettings:
     labels_from: LabelsFrom = "graph"
     """`graph`: cleaned on z at every epoch; `features`: drawn from the verdicts on the features given."""
     gate_from: float = 1.0
-    """Share of the epochs after which the lower of two humps of s(x) is not selected; 1: never (paper)."""
-    gate_once: bool = False
-    """Whoever is kept out as the gate closes stays out; otherwise that is judged anew at every epoch."""
+    """Share of the epochs after which the lower of two humps of s(x) stays out for good; 1: never (paper)."""
     epochs: int = 300
     """The last epoch is the result; nothing is picked on a test set."""
     warmup: int = 5
