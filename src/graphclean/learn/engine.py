@@ -22,6 +22,7 @@ from .compiling import Compiled
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
 from .networks import Output, build_network
 from .settings import LearnSettings
+from .state import EpochUnderWay, gather_tensors, restore_tensors, sort_tensors
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
@@ -31,7 +32,6 @@ WORTH = 2_000_000
 """Images that another size must save a run to be compiled for: what a GPU does in the 20 s that it takes."""
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
-OF_CLEANED = ("soft_labels", "confident", "degrees")
 COMPILE_FROM = 4_000_000
 """Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
 
@@ -84,18 +84,6 @@ class Trained:
     logits: Tensor
     cleaned: Cleaned
     prototypes: Tensor
-
-
-@dataclass
-class _Epoch:
-    """An epoch under way: what was decided at its start, and how far it has come."""
-
-    cleaned: Cleaned
-    batches: Tensor
-    totals: Tensor
-    step: int = 0
-    seconds: float = 0.0
-    clean_seconds: float = 0.0
 
 
 class Trainer:
@@ -166,7 +154,7 @@ class Trainer:
         self._forward: Callable[[Tensor], Output] = self.network
         self._views = Views(settings, self.generator)
         self._sizes = [self.batch]
-        self._under_way: _Epoch | None = None
+        self._under_way: EpochUnderWay | None = None
         self._stop = False
 
     def request_stop(self) -> None:
@@ -226,7 +214,7 @@ class Trainer:
         self.network.train()
         return torch.cat(z)[:n], torch.cat(logits)[:n]
 
-    def _begin_epoch(self) -> _Epoch:
+    def _begin_epoch(self) -> EpochUnderWay:
         """Embed and clean; then a random order of everything."""
         started = time.perf_counter()
         z, logits = self.embed()
@@ -238,7 +226,7 @@ class Trainer:
         seconds = time.perf_counter() - started
         if self.on_clean is not None:
             self.on_clean(self.epoch + 1, z, cleaned)
-        return _Epoch(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
+        return EpochUnderWay(cleaned, batches, totals, seconds=seconds, clean_seconds=seconds)
 
     def _clean(self, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner; with a gate, without what lay far from every prototype as it closed.
@@ -300,7 +288,7 @@ class Trainer:
         if self.on_epoch is not None:
             self.on_epoch(self._report(epoch, losses, places.count(0)), epoch.cleaned)
 
-    def _check(self, epoch: _Epoch) -> None:
+    def _check(self, epoch: EpochUnderWay) -> None:
         """Refuse to go on, or to save, where a loss was no number, or the last update left none."""
         bad = [
             name for name, total in zip(TERMS, epoch.totals.tolist(), strict=True) if not math.isfinite(total)
@@ -323,7 +311,7 @@ class Trainer:
             self._sizes.append(size)
         return [size if count else 0 for count in counts]
 
-    def _report(self, epoch: _Epoch, losses: dict[str, float], empty_steps: int) -> EpochReport:
+    def _report(self, epoch: EpochUnderWay, losses: dict[str, float], empty_steps: int) -> EpochReport:
         cleaned = epoch.cleaned
         sizes = torch.bincount(cleaned.labels[cleaned.selected], minlength=self.n_classes)
         return EpochReport(
@@ -424,24 +412,15 @@ class Trainer:
         return {**learn, **{f"graph.{key}": value for key, value in asdict(self.graph).items()}, **size}
 
     def _state(self) -> Checkpoint:
-        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        for name, parameter in self.network.named_parameters():
-            buffer = self.optimiser.state[parameter].get("momentum_buffer")
-            if buffer is not None:
-                tensors[f"momentum.{name}"] = buffer
-        cleaner = self.cleaner.state_dict()
-        tensors |= {f"cleaner.{key}": value for key, value in cleaner.items() if isinstance(value, Tensor)}
-        tensors |= {"rng.own": self.generator.get_state(), "rng.global": torch.get_rng_state()}
+        tensors = gather_tensors(self.network, self.optimiser, self.cleaner, self.generator)
         facts = {"epoch": self.epoch, "config": self._config(), "cleaner_epoch": self.cleaner.epoch}
         facts["sizes"] = list(self._sizes)
         if self._barred is not None:
             tensors["gate.barred"] = self._barred
         now = self._under_way
         if now is not None:
-            facts |= {"step": now.step, "seconds": now.seconds, "clean_seconds": now.clean_seconds}
-            tensors |= {"now.batches": now.batches, "now.totals": now.totals}
-            # Its labels and selection are the cleaner's own.
-            tensors |= {f"now.{name}": getattr(now.cleaned, name) for name in OF_CLEANED}
+            facts |= now.facts()
+            tensors |= now.tensors()
         return Checkpoint(tensors, facts)
 
     def _resume(self) -> None:
@@ -457,35 +436,15 @@ class Trainer:
 
     def _take_up(self, found: Checkpoint) -> None:
         """Everything as it was when the checkpoint was made."""
-        part: dict[str, dict[str, Tensor]] = {
-            kind: {} for kind in ("network", "momentum", "cleaner", "rng", "gate", "now")
-        }
-        for name, tensor in found.tensors.items():
-            prefix, _, rest = name.partition(".")
-            part[prefix][rest] = tensor
-        self.network.load_state_dict(part["network"])
-        for name, parameter in self.network.named_parameters():
-            if name in part["momentum"]:
-                # In the parameter's own layout, which the fused optimiser takes for granted.
-                buffer = torch.empty_like(parameter).copy_(part["momentum"][name])
-                self.optimiser.state[parameter]["momentum_buffer"] = buffer.detach()
-        facts = {"settings": asdict(self.graph), "epoch": found.facts["cleaner_epoch"]}
-        self.cleaner.load_state_dict({**facts, **part["cleaner"]})
-        self.generator.set_state(part["rng"]["own"])
-        torch.set_rng_state(part["rng"]["global"])
+        part = sort_tensors(found.tensors)
+        where = self.network, self.optimiser, self.cleaner, self.generator
+        restore_tensors(part, found.facts["cleaner_epoch"], *where)
         if part["gate"]:
             self._barred = part["gate"]["barred"].to(self.device)
         self.epoch = int(found.facts["epoch"])
         self._sizes = found.facts["sizes"]
         if part["now"]:
-            here = {name: tensor.to(self.device) for name, tensor in part["now"].items()}
-            decided = {name: part["cleaner"][name].to(self.device) for name in ("labels", "selected")}
-            self._under_way = _Epoch(
-                Cleaned(**decided, **{name: here[name] for name in OF_CLEANED}),
-                here["batches"],
-                here["totals"],
-                **{name: found.facts[name] for name in ("step", "seconds", "clean_seconds")},
-            )
+            self._under_way = EpochUnderWay.restore(part, found.facts, self.device)
 
 
 def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
