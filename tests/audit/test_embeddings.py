@@ -1,4 +1,7 @@
 import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -7,6 +10,7 @@ import pytest
 from graphclean import AuditSettings, GraphSettings, clean_embeddings
 from graphclean.audit import audit_embeddings
 from graphclean.audit.evidence import Copies
+from graphclean.audit.label_model import LabelModel, fit_label_model
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
 from graphclean.evaluate import score_verdicts
@@ -53,6 +57,26 @@ def test_finds_labels_that_are_wrong_alike(share: float) -> None:
     scores = score_verdicts(audit_embeddings(z, labels).verdicts, truth, truth < 0)
     assert scores.mislabel_f1 > 0.95
     assert scores.labels_right > 0.97
+
+
+def test_one_label_model_does_where_no_label_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fitted twice or once for each k, the audit is the same."""
+    fitted: list[bool] = []
+
+    def fit(*args: Any, undo: bool, twice: bool) -> LabelModel:
+        fitted.append(undo)
+        model = fit_label_model(*args, undo=undo)
+        return replace(model, undid=True) if twice else model
+
+    z, labels, _ = blobs([120] * 5, noise=0.3, ood=100)
+    audits = []
+    for twice in (True, False):
+        monkeypatch.setattr("graphclean.audit.embeddings.fit_label_model", partial(fit, twice=twice))
+        audits.append(audit_embeddings(z, labels))
+    ks = len(audits[0].summary.k_tried)
+    assert fitted == [True, False] * ks + [True] * ks
+    pd.testing.assert_frame_equal(audits[0].verdicts, audits[1].verdicts, check_exact=True)
+    assert audits[0].summary == audits[1].summary
 
 
 def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:

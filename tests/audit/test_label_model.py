@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -115,6 +115,26 @@ def test_noise_that_is_alike_everywhere_changes_no_evidence(noise: float) -> Non
     model = fit_label_model(evidence, labels, 6, undo=True)
     assert model.preference is None
     assert unmix(evidence, None) is evidence
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_where_nothing_is_undone_the_model_is_the_plain_one(noise: float) -> None:
+    evidence, labels, _ = heard_from_noisy_neighbours(3000, noise / 6 + (1 - noise) * np.eye(6), 11)
+    undone, plain = (fit_label_model(evidence, labels, 6, undo=undo) for undo in (True, False))
+    assert not undone.undid
+    for field in fields(LabelModel):
+        np.testing.assert_array_equal(getattr(undone, field.name), getattr(plain, field.name))
+
+
+def test_what_was_undone_in_an_early_round_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last round finds no preference here, and the model is another than the plain one all the same."""
+    found = iter([csr_array(np.array([[0.6, 0.4], [0.0, 1.0]])), None, None, None])
+    monkeypatch.setattr("graphclean.audit.label_model._find_preference", lambda *_: next(found))
+    evidence, labels, _ = drawn(500, 2, 0.2, 0.1, 5)
+    undone, plain = (fit_label_model(evidence, labels, 2, undo=undo) for undo in (True, False))
+    assert undone.undid
+    assert undone.preference is None
+    assert undone.log_likelihood != plain.log_likelihood
 
 
 def test_every_class_has_its_confident_samples() -> None:

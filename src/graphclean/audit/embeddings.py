@@ -234,15 +234,16 @@ def _choose_graph(
     for k, graph in candidates:
         heard = listen(graph, Y, k)
         evidence = _by_sample(heard, copies)
-        for undo in (False, True):
-            model = fit_label_model(evidence, labels.codes, n_classes, undo=undo)
+        undone = fit_label_model(evidence, labels.codes, n_classes, undo=True)
+        plain = fit_label_model(evidence, labels.codes, n_classes, undo=False) if undone.undid else undone
+        for undo, model in ((False, plain), (True, undone)):
             tried[undo][k] = model.log_likelihood
             if undo not in best or model.log_likelihood > best[undo][1].log_likelihood:
                 best[undo] = heard, model
     if not best:
         return None, None, {}
-    undone = is_worth(best[True][1], best[False][1])
-    return *best[undone], tried[undone]
+    worth = is_worth(best[True][1], best[False][1])
+    return *best[worth], tried[worth]
 
 
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:

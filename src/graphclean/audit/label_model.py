@@ -76,6 +76,8 @@ class LabelModel:
     """Mean log p of the given labels: what k is chosen by."""
     preference: csr_array | None = None
     """The part of T that prefers some labels to others, or None where none does."""
+    undid: bool = False
+    """Whether any round of the fit undid something: if not, it is the same model without `undo`."""
 
     def prior(self, evidence: Array, ood: Array | None = None) -> Posterior:
         """What each sample is by its evidence alone; `ood` stands for o where it is known from elsewhere."""
@@ -129,13 +131,14 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
     counts = np.zeros((n_classes, n_classes))
     np.add.at(counts, (guess[confident], y[confident]), 1)
     by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
-    theta = START
+    theta, undid = START, False
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), FIT_SAMPLES)).round().astype(np.int64))
     heard = e if len(some) == len(e) else e[some]
     classes = np.empty_like(e)
     for _ in range(ROUNDS):
         transition = _shrink(counts)
         preference = _find_preference(transition, counts.sum(1)) if undo else None
+        undid |= preference is not None
         log_mix = _log(unmix(heard, preference))
         log_mix -= log_mix.max(1, keepdims=True)
         arguments = (log_mix, m[some], y[some], transition, shares)
@@ -150,6 +153,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
             shares=shares,
             log_likelihood=0.0,
             preference=preference,
+            undid=undid,
         )
         for part in pieces(*e.shape):
             classes[part] = model.posterior(e[part], y[part]).classes
