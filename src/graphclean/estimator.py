@@ -147,11 +147,9 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         config = self._configure(route.preset)
         classes, labels = _encode(y, count)
         history: list[Metrics] = []
-        gpus = range(torch.cuda.device_count()) if place.type == "cuda" else []
-        with torch.random.fork_rng(devices=gpus):
-            prepared = prepare(source.inputs, labels, config, device=place)
-            prepared.trainer.on_epoch = lambda report, _: history.append(epoch_metrics(report, prepared))
-            result = finish(prepared, prepared.trainer.train())
+        prepared = prepare(source.inputs, labels, config, device=place)
+        prepared.trainer.on_epoch = lambda report, _: history.append(epoch_metrics(report, prepared))
+        result = finish(prepared, prepared.trainer.train())
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts

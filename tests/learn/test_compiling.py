@@ -1,5 +1,6 @@
 """Compiled training: the same as without, for few sizes, resumed exactly, and no end of a run."""
 
+import contextlib
 import dataclasses
 import functools
 import warnings
@@ -11,11 +12,11 @@ import torch
 from graphclean.data.loader import ResidentInputs
 from graphclean.errors import DataWarning
 from graphclean.graph import Cleaned
-from graphclean.learn import EpochReport, InterruptedRun, Trainer, engine
+from graphclean.learn import DivergedError, EpochReport, InterruptedRun, Trainer, engine
 from graphclean.learn.compiling import Compiled
 from graphclean.learn.views import scale
 
-from .test_engine import GRAPH, TINY, assert_same, digits, stop_after_epoch, trainer
+from .test_engine import GRAPH, TINY, after_each_step, assert_same, digits, stop_after_epoch, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,13 +48,27 @@ def test_a_compiled_run_that_only_lacks_its_end_resumes_exactly(
     assert isinstance(resumed._forward, Compiled)
 
 
-def test_convolutions_are_tried_from_the_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the uncompiled first epoch serve the compiled ones too, for as long as the process lives."""
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    trainer(TINY)
-    assert torch.backends.cudnn.benchmark is False
-    trainer(dataclasses.replace(TINY, compile="on"))
-    assert torch.backends.cudnn.benchmark is True
+@pytest.mark.parametrize("ends_well", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_convolutions_are_tried_from_the_first_step_to_the_last(
+    monkeypatch: pytest.MonkeyPatch, before: bool, ends_well: bool
+) -> None:
+    """Those of the uncompiled first epoch serve the compiled ones too; the caller's flag is put back."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    for compile_ in ("off", "on"):
+        seen: list[bool] = []
+
+        def look(_: int, terms: torch.Tensor, seen: list[bool] = seen) -> torch.Tensor:
+            seen.append(torch.backends.cudnn.benchmark)
+            return terms if ends_well or len(seen) < 6 else terms * torch.nan
+
+        made = trainer(dataclasses.replace(TINY, epochs=2, compile=compile_))  # type: ignore[arg-type]
+        after_each_step(made, look)
+        with contextlib.nullcontext() if ends_well else pytest.raises(DivergedError):
+            made.train()
+        assert set(seen) == {before or compile_ == "on"}
+        assert torch.backends.cudnn.benchmark is before
 
 
 def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

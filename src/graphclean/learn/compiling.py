@@ -1,7 +1,8 @@
 """torch.compile where it pays, and plain PyTorch where it can't work."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,3 +35,18 @@ class Compiled:
                 warnings.warn(f"training runs uncompiled, and slower: {reason}", DataWarning, stacklevel=2)
                 self._fast = None
         return self.plain(*args)
+
+
+@contextmanager
+def trying_convolutions(wanted: bool) -> Iterator[None]:
+    """Where wanted, cuDNN tries its convolutions for each shape and keeps the fastest, until the end of it.
+
+    That pays where shapes are few, and from the first step on: what was taken for a shape without a trial is
+    kept for good.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

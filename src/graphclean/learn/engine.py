@@ -18,11 +18,11 @@ from ..ood import class_prototypes, measure_closeness, ood_by_humps
 from .augment import Mixed, draw_beta, mixup
 from .beliefs import DrawnLabels
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
-from .compiling import Compiled
+from .compiling import Compiled, trying_convolutions
 from .losses import contrastive_losses, mixup_cross_entropy, total_loss
 from .networks import Output, build_network
 from .settings import LearnSettings
-from .state import EpochUnderWay, gather_tensors, restore_tensors, sort_tensors
+from .state import EpochUnderWay, gather_tensors, restore_tensors, seeded, sort_tensors
 from .views import Views, scale
 
 TERMS = ("ce", "inst", "subgraph")
@@ -115,8 +115,7 @@ class Trainer:
         self.device, self.n_classes = inputs.device, n_classes
         self.labels = labels.to(self.device).long()
         self.checkpoint, self.on_epoch, self.on_clean = checkpoint, on_epoch, on_clean
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
+        with seeded(settings.seed, self.device):
             self.network = build_network(
                 settings.network, n_classes, input_shape=inputs.shape, **network_options(settings)
             ).to(self.device)
@@ -147,10 +146,6 @@ class Trainer:
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         wanted = settings.compile == "on" or (settings.compile == "auto" and long)
         self._compiled = wanted and settings.epochs > 1
-        if self._compiled:
-            # Try cuDNN's convolutions for each shape and keep the fastest, which pays where shapes are few.
-            # From the first step on: what was taken for a shape without a trial is kept for good.
-            torch.backends.cudnn.benchmark = True
         self._forward: Callable[[Tensor], Output] = self.network
         self._views = Views(settings, self.generator)
         self._sizes = [self.batch]
@@ -162,9 +157,8 @@ class Trainer:
         self._stop = True
 
     def train(self, *, resume: bool = False) -> Trained:
-        """All epochs, or those that are left; the caller's own random numbers are left alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.settings.seed)  # of use to dropout alone
+        """All epochs, or those that are left; the caller's random numbers and flags are left alone."""
+        with seeded(self.settings.seed, self.device), trying_convolutions(self._compiled):
             if resume:
                 self._resume()
             return self._train()

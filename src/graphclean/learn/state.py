@@ -1,5 +1,7 @@
 """The state of training as tensors: out of network, optimiser, cleaner and generators, and back into them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
 
@@ -51,6 +53,29 @@ class EpochUnderWay:
         )
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """PyTorch's own generators from a seed, for first weights and dropout; then as the caller left them."""
+    own = global_generators(device).values()
+    before = [generator.get_state() for generator in own]
+    try:
+        for generator in own:
+            generator.manual_seed(seed)
+        yield
+    finally:
+        for generator, state in zip(own, before, strict=True):
+            generator.set_state(state)
+
+
+def global_generators(device: torch.device) -> dict[str, Generator]:
+    """PyTorch's own, from which dropout draws and some networks of timm drop paths: the device's too."""
+    found: dict[str, Generator] = {"global": torch.default_generator}
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        found["gpu"] = torch.cuda.default_generators[index]
+    return found
+
+
 def gather_tensors(
     network: nn.Module, optimiser: Optimizer, cleaner: GraphCleaner | DrawnLabels, generator: Generator
 ) -> dict[str, Tensor]:
@@ -62,7 +87,8 @@ def gather_tensors(
             tensors[f"momentum.{name}"] = buffer
     decided = cleaner.state_dict()
     tensors |= {f"cleaner.{key}": value for key, value in decided.items() if isinstance(value, Tensor)}
-    return tensors | {"rng.own": generator.get_state(), "rng.global": torch.get_rng_state()}
+    generators = {"own": generator, **global_generators(generator.device)}
+    return tensors | {f"rng.{name}": each.get_state() for name, each in generators.items()}
 
 
 def sort_tensors(tensors: dict[str, Tensor]) -> Kinds:
@@ -93,5 +119,5 @@ def restore_tensors(
     if isinstance(cleaner, GraphCleaner):
         facts["settings"] = asdict(cleaner.settings)
     cleaner.load_state_dict({**facts, **parts["cleaner"]})
-    generator.set_state(parts["rng"]["own"])
-    torch.set_rng_state(parts["rng"]["global"])
+    for name, each in {"own": generator, **global_generators(generator.device)}.items():
+        each.set_state(parts["rng"][name])
