@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,9 @@ def test_open_prediction_and_scores(fitted: NoisyGraphClassifier, blobs) -> None
         (["7", "10", "x"], "OOD"),
         (["10", "7", "8"], "OOD"),
         ([np.uint8(1), np.uint8(2), np.uint8(200)], -1),
+        ([np.int16(1), np.int16(2), np.int16(3)], -1),
+        ([np.float32(1), np.float32(2), np.float32(3)], -1),
+        (["ß", "é", "日本"], "OOD"),
     ],
 )
 def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -137,14 +141,52 @@ def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: 
     again = NoisyGraphClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict_open(X), opened)
     np.testing.assert_array_equal(again.classes_, model.classes_)
-    assert type(again.classes_.tolist()[0]) is type(model.classes_.tolist()[0])
+    assert again.classes_.dtype == model.classes_.dtype
 
 
-def test_dates_are_classes(blobs) -> None:  # type: ignore[no-untyped-def]
-    X, y = blobs[0], np.array(["2024-01-01", "2024-01-02", "2024-02-01"], dtype="datetime64[D]")[blobs[1]]
+@pytest.mark.parametrize("unit", ["D", "ns", "s"])
+def test_dates_are_classes(blobs, unit: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    days = np.array(["2024-01-01", "2024-01-02", "2024-02-01"], dtype=f"datetime64[{unit}]")
+    X, y = blobs[0], days[blobs[1]]
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
     assert model.score(X, y) > 0.97
-    assert set(model.predict_open(X)) == {"2024-01-01", "2024-01-02", "2024-02-01", "OOD"}
+    assert set(model.predict_open(X)) == {*days.astype(str), "OOD"}
+    model.save(tmp_path / "run")
+    again = NoisyGraphClassifier.load(tmp_path / "run")
+    assert again.classes_.dtype == days.dtype
+    np.testing.assert_array_equal(again.classes_, days)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.predict_open(X), model.predict_open(X))
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (["a", 1, 2], "^labels are text and other things, such as 'a' and 1; make all text$"),
+        ([pd.Timestamp(2024, 1, day) for day in (1, 2, 3)], r"^labels such as Timestamp\(.* can't be "),
+        (np.array([1, 2, 3], dtype="timedelta64[D]"), "names, whole numbers or dates, not timedelta64"),
+        (np.array([0, 1, 2], dtype=np.uint64) + np.uint64(2**63), "^class 9223372036854775810 is beyond "),
+        ([" ant", "bee", "cat"], "^the class ' ant' is read as 'ant'; write it so in y$"),
+        (["7.0", "8", "9"], "^the class '7.0' is read as '7'; write it so in y$"),
+    ],
+)
+def test_classes_that_would_come_back_otherwise_are_refused(blobs, classes: Any, message: str) -> None:  # type: ignore[no-untyped-def]
+    y = np.array(classes, None if isinstance(classes, np.ndarray) else object)[np.sort(blobs[1])]
+    with pytest.raises(InputError, match=message):
+        NoisyGraphClassifier(**QUICK).fit(blobs[0], y)
+
+
+@pytest.mark.parametrize("name", ["datetime64[D]", "int7", "datetime64[soon]"])
+def test_a_run_whose_classes_are_of_no_such_type_is_refused(
+    fitted: NoisyGraphClassifier, name: str, tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    recorded = json.loads(config.read_text())
+    recorded["source"]["class_type"] = name
+    config.write_text(json.dumps(recorded))
+    with pytest.raises(InputError, match=rf"config\.json: source\.class_type is {re.escape(name)}, which"):
+        NoisyGraphClassifier.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -56,8 +56,8 @@ except ImportError:  # before scikit-learn 1.6 it was a method
 
 OOD = "OOD"
 """What `predict_open` answers in place of a class name; in place of a number it is −1."""
-CLASS_TYPES = {"bool": bool, "float": float}
-"""Of classes that a run folder has as whole numbers."""
+CLASS_TYPE = r"bool|u?int\d*|float\d*|datetime64\[\w+\]"
+"""Types of classes that a run folder has as whole numbers, or dates as text; all others are text."""
 OF_FEATURES = ("n_features_in_", "feature_names_in_")
 ARGUMENTS = (
     *((r"--overwrite", "overwrite=True"), (r"--device (\w+)", r'device="\1"')),
@@ -156,7 +156,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         lay_beside(self.verdicts_, X, y)
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
-        self._source["class_type"] = type(classes.tolist()[0]).__name__
+        self._source["class_type"] = classes.dtype.name if classes.dtype.kind in "biufM" else "str"
         self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
         self._pixels = source.pixels
         self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
@@ -216,14 +216,15 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             model = load_predictor(run, str(device))
         assert isinstance(model, TrainedModel)
         preset = recorded.get("preset")
-        config = recorded_settings(recorded.get("settings", {}), str(run / "config.json"))
+        where = str(run / "config.json")
+        config = recorded_settings(recorded.get("settings", {}), where)
         changes = differing_settings(config, load_preset(preset) if preset is not None else Config())
         loaded = cls(preset, settings=changes or None, device=device)
         loaded.config_, loaded.model_ = config, model
         loaded.verdicts_ = read_verdicts(run)
         loaded.summary_, loaded.history_ = read_summary(run), read_metrics(run)
         loaded._source = dict(recorded.get("source", {}))
-        loaded.classes_ = np.array(model.classes, CLASS_TYPES.get(str(loaded._source.get("class_type"))))
+        loaded.classes_ = _restore_type(np.array(model.classes), loaded._source.get("class_type"), where)
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
         loaded._points = read_tensors(run / POINTS)[0]
         loaded._pixels = None
@@ -317,6 +318,11 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
     names: list[Any] = [encoded.classes[code] for code in order]
     if values.dtype.kind not in "biuf":
         names = [str(name) for name in names]
+    elif isinstance(names[0], str):
+        raise InputError(f"class {names[-1]} is beyond the range of int64; give such classes as text")
+    for given_name, name in zip(values[order], names, strict=True) if values.dtype.kind == "U" else ():
+        if given_name != name:
+            raise InputError(f"the class {str(given_name)!r} is read as {name!r}; write it so in y")
     if OOD in names:
         raise InputError(f"a class is called {OOD}, as predict_open calls what is of no class; rename it")
     rank = np.append(np.argsort(order), -1)  # the last is for −1, unlabelled
@@ -325,4 +331,27 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
 
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array of Python objects as one of their own type."""
-    return np.array(values.tolist()) if values.dtype == object else values
+    if values.dtype.kind == "m":
+        raise InputError(f"labels must be names, whole numbers or dates, not {values.dtype.name}")
+    if values.dtype != object:
+        return values
+    texts = [isinstance(value, str) for value in values]
+    if any(texts) and not all(texts):
+        text, other = values[texts.index(True)], values[texts.index(False)]
+        raise InputError(f"labels are text and other things, such as {text!r} and {other!r}; make all text")
+    plain = np.array(values.tolist())
+    if plain.dtype == object:
+        raise InputError(
+            f"labels such as {values[0]!r} can't be classes; give them as text, whole numbers or datetime64"
+        )
+    return plain
+
+
+def _restore_type(classes: npt.NDArray[Any], name: str | None, where: str) -> npt.NDArray[Any]:
+    """Classes of a run folder, which knows whole numbers and text alone, in the type they were given in."""
+    if name is None or not re.fullmatch(CLASS_TYPE, name):
+        return classes
+    try:
+        return classes.astype(name)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: source.class_type is {name}, which the classes are not") from error

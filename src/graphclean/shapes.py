@@ -36,6 +36,7 @@ class Source(TypedDict, total=False):
     id_column: str | None
     path_column: str | None
     trusted: str | None
+    class_type: str
 
 
 class ConfigFile(TypedDict, total=False):
