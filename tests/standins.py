@@ -72,10 +72,10 @@ def small_cells() -> dict[str, Cell]:
     return {name: replace(cell, n_ood=20, n_eval_ood=10) for name, cell in CELLS.items() if cell.ood}
 
 
-def short_preset(name: str) -> Config:
+def short_preset(name: str, start: Config | None = None) -> Config:
     """For the hours that a benchmark's preset takes: the same with two epochs of a small network."""
     small = {"learn.epochs": 2, "learn.warmup": 1, "learn.network": "small-conv"}
-    return change_settings(load_preset(name), small)
+    return change_settings(load_preset(name, start), small)
 
 
 def load_dataset(name: str, split: str) -> Any:

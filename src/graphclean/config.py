@@ -32,9 +32,9 @@ class Config:
         return asdict(self)
 
 
-def load_preset(name: str) -> Config:
-    """A preset as settings: what it does not name keeps its default."""
-    return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}")
+def load_preset(name: str, start: Config | None = None) -> Config:
+    """A preset as settings: what it does not name is as in `start`, or keeps its default."""
+    return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}", start)
 
 
 def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:
@@ -42,8 +42,8 @@ def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:
     return _from_tree(tree, where)
 
 
-def _from_tree(tree: dict[str, dict[str, Any]], where: str) -> Config:
-    config = Config()
+def _from_tree(tree: dict[str, dict[str, Any]], where: str, start: Config | None = None) -> Config:
+    config = start if start is not None else Config()
     for section, values in tree.items():
         for key, value in values.items():
             config = _assign(config, f"{section}.{key}", value, f"{where}: {section}.{key}")

@@ -93,6 +93,36 @@ def test_another_preset_and_another_name() -> None:
     assert make_method(cell, ["graph.k=9"], name="mine").name == "mine"
 
 
+@pytest.mark.parametrize(
+    ("cell", "own"),
+    [
+        ("cifar10/tinyimagenet/20k", (30, 0.8, 5)),
+        ("cifar10/sym50", (30, 0.7, 5)),
+        ("cifar10/asym40", (10, 0.7, 5)),
+        ("cifar100/places365/10k", (200, 0.8, 30)),
+        ("cifar100/sym80", (200, 0.6, 30)),
+    ],
+)
+@pytest.mark.parametrize("preset", ["paper", "release"])
+def test_what_the_paper_chose_by_cell_is_the_cells(
+    cell: str, own: tuple[int, float, int], preset: str
+) -> None:
+    """And nothing else: the weight of a loss or the evidence that a cell's preset has is ours."""
+    method = make_method(get_cell(cell), preset=preset)
+    graph, learn = method.config.graph, method.config.learn
+    assert (graph.k, graph.eta, learn.warmup) == own
+    assert (method.name, graph.evidence, learn.lambda_inst) == (preset, "all", 1)
+    assert apply_settings(load_preset(preset), method.changes) == method.config
+    assert {change.partition("=")[0] for change in method.changes} <= {"graph.k", "graph.eta", "learn.warmup"}
+    assert make_method(get_cell(cell), [f"graph.k={own[0]}"], preset=preset) == method
+    assert make_method(get_cell(cell), ["graph.k=9"], preset=preset).name == f"{preset}--graph.k-9"
+
+
+def test_a_preset_that_names_its_own_keeps_them() -> None:
+    method = make_method(get_cell("cifar100/sym80"), preset="cifar10-lond-fast")
+    assert method.config == load_preset("cifar10-lond-fast")
+
+
 def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     """Without what NGC brings along, and without what its preset has of its own."""
     cell, ce = get_cell("cifar10/sym50"), "learn.method=ce"

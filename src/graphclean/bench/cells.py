@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..config import Config, apply_settings, differing_settings, load_preset
+from ..config import Config, apply_settings, change_settings, differing_settings, load_preset
 from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
@@ -26,6 +26,8 @@ ASYM_RATE = 40
 
 SECTIONS = ("graph", "learn")
 """Of the settings that a run depends on."""
+PER_CELL = ("graph.k", "graph.eta", "learn.warmup")
+"""What the paper chose for each cell: the cell's own where a preset, such as `paper`, leaves it open."""
 SPEED_ONLY = ("learn.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
 
@@ -112,6 +114,7 @@ def make_method(
 ) -> Method:
     """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name.
 
+    Nor are those `PER_CELL` that another preset leaves to the cell.
     `learn.method=ce` is plain cross-entropy, of which mixup and AugMix are no part unless they are asked for.
     """
     for part in without:
@@ -120,7 +123,10 @@ def make_method(
     if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
         raise InputError("--set learn.seed: the seed of a run is named with --seeds")
     chosen = preset if preset is not None else cell.preset
-    preset_own = start = load_preset(chosen)
+    preset_own = load_preset(chosen)
+    of_cell = differing_settings(load_preset(cell.preset), Config())
+    fitted = {key: value for key, value in of_cell.items() if key in PER_CELL}
+    start = load_preset(chosen, change_settings(Config(), fitted))
     wanted = [*settings, *(WITHOUT[part] for part in without)]
     config = apply_settings(start, wanted, sections=SECTIONS)
     if config.learn.method == "ce":
