@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -363,3 +364,11 @@ def test_help_shows_no_value_for_what_takes_none() -> None:
     found = list(flags(typer.main.get_command(app)))
     assert len(found) > 20
     assert [option.name for option in found if option.metavar != ""] == []
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["bench"], ["bench", "run"], ["data"], ["data", "fetch"]])
+def test_help_is_such_an_option_too(cli, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    shown = cli(*command, "--help")
+    assert shown.code == 0
+    assert re.search(r"--help +Show this message and exit", shown.out)
+    assert "bool" not in shown.out.lower()

@@ -12,13 +12,15 @@ from .bench.ablations import WITHOUT
 from .choices import DeviceName
 from .errors import InputError, InUseError, RunStopped, suggest
 from .loading import loading
-from .options import DataRoot, Quiet, flag
+from .options import Commands, DataRoot, Quiet, flag
 from .progress import StageProgress
 
 if TYPE_CHECKING:
     from .bench.runner import Job
 
-app = typer.Typer(help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands, help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True
+)
 
 SHOWN_EVERY = 10
 """Epochs between two lines on the screen; the first two and the last are always shown."""

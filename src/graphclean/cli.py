@@ -19,11 +19,12 @@ from . import __version__, bench_cli, data_cli, screen
 from .choices import ENOUGH, DeviceName, preset_purposes, read_preset
 from .errors import InputError, RunStopped
 from .loading import loading
-from .options import Json, Quiet, flag
+from .options import Commands, Json, Quiet, flag
 from .progress import StageProgress, printable
 
 app = typer.Typer(
     name="graphclean",
+    cls=Commands,
     help="Verdicts for labels you can't trust: keep, relabel, or out of distribution.",
     no_args_is_help=True,
     add_completion=False,

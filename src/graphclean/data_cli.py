@@ -12,11 +12,13 @@ from .data.named import count_images, data_root, locate
 from .data.registry import SETS, NamedSet, get_set
 from .data.verify import verify_set
 from .errors import InputError, RunStopped
-from .options import DataRoot, Json, Quiet
+from .options import Commands, DataRoot, Json, Quiet
 from .progress import StageProgress, open_console
 from .screen import plain_table
 
-app = typer.Typer(help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands, help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True
+)
 
 
 @app.command("list")

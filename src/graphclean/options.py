@@ -4,11 +4,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 
 def flag(name: str, help: str, **options: Any) -> Any:
     """An option without a value; typer itself would show one: --json <bool>."""
     return typer.Option(name, metavar="", help=help, **options)
+
+
+class Commands(TyperGroup):
+    """Commands whose own --help is shown as such a flag."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """That of the group."""
+        option: Any = super().get_help_option(ctx)
+        option.metavar = ""
+        return option
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of its commands, with that of its own."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.get_help_option(ctx).metavar = ""
+        return command
 
 
 Json = Annotated[bool, flag("--json", "Print the result as JSON and nothing else.")]
