@@ -344,6 +344,19 @@ def test_names_between_colons_are_no_pictures(cli, named: Path) -> None:  # type
     assert "a:train:b/verdicts.csv" in done.out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["clean", ""], ["clean", "insects.npz", "--out", ""], ["apply", "run", "--out", ""], ["presets", ""]],
+)
+def test_an_empty_argument_is_no_folder(cli, named: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    """It would be the one that the command is given in, where a variable of the shell is misspelt."""
+    before = states(named.parent)
+    done = cli(*command)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "graphclean: an argument is empty; has a variable of the shell no value?\n"
+    assert states(named.parent) == before
+
+
 def test_presets_are_listed_and_shown(cli) -> None:  # type: ignore[no-untyped-def]
     listed = cli("presets")
     assert listed.code == 0

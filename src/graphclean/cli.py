@@ -482,6 +482,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: ζ is in few encodings
     try:
+        if "" in (argv if argv is not None else sys.argv[1:]):  # as a path, the folder one is in
+            raise InputError("an argument is empty; has a variable of the shell no value?")
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
         if code == 130:  # newer versions of typer make this of a KeyboardInterrupt
             raise KeyboardInterrupt

@@ -146,6 +146,8 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
         ({"settings": ["learn.seed=3"]}, "named with --seeds"),
         ({"settings": ["audit.k=3"]}, "no such setting"),
         ({"settings": ["learn.labels_from=features"]}, "takes embeddings; the cells are of images"),
+        ({"settings": ["learn.network=embedding-head"]}, "takes embeddings; the cells are of images"),
+        ({"settings": ["learn.network=resnet"]}, "resnet: no such network"),
         ({"preset": "cifar"}, "no preset cifar"),
         ({"name": "../mine"}, "can't be the name of a folder"),
         ({"name": ".mine"}, "can't be the name of a folder"),

@@ -269,6 +269,10 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (
+            b"a,b,c,d,e,f,g,h,i\n",
+            "holds the path, with --path-column; there are: a, b, c, d, e, f, g, h, …$",
+        ),
         (b"", "say which column holds the path, with --path-column; there are: none$"),
         (b"path,label\n", "m.csv has no rows$"),
         (b"path,label\na.png,x\nb.png,y,z\n", "m.csv, line 3: 3 cells, the header has 2$"),

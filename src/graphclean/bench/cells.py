@@ -9,6 +9,7 @@ from ..config import Config, apply_settings, change_settings, differing_settings
 from ..data.noise import Kind, Protocol, Split
 from ..data.registry import get_set
 from ..errors import InputError, suggest
+from ..learn.networks import require_network, takes_features
 from ..learn.settings import PLAIN, SEEDS
 from .ablations import WITHOUT
 
@@ -134,6 +135,9 @@ def make_method(
         config = apply_settings(start, wanted)
     if config.learn.labels_from == "features":
         raise InputError("learn.labels_from=features takes embeddings; the cells are of images")
+    require_network(config.learn.network)
+    if takes_features(config.learn.network):
+        raise InputError(f"learn.network={config.learn.network} takes embeddings; the cells are of images")
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
     named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)

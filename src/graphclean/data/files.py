@@ -140,7 +140,7 @@ def pick_array(
         return arrays[key]
     fitting = [name for name, array in arrays.items() if fits(array)]
     if len(fitting) != 1:
-        held = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+        held = listed([f"{name} {array.shape}" for name, array in arrays.items()])
         count = "no" if not fitting else "more than one"
         raise InputError(f"{path}: {count} {what} in it (it holds {held}); name one with {option}")
     return arrays[fitting[0]]
@@ -229,7 +229,12 @@ def nearest(name: str, there: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, there, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; it holds {', '.join(there[:8])}{', …' if len(there) > 8 else ''}"
+    return f"; it holds {listed(there)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, eight at most: a table of embeddings has a thousand columns."""
+    return ", ".join([*names[:8], "…"] if len(names) > 8 else names) or "none"
 
 
 def read_labels(path: Path, names: Names | None = None) -> Any:

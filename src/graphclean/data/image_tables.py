@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, parse_json
 from .decode import LabelledImages, Progress, decode_images
+from .files import listed
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("fine_label", "label")
@@ -113,7 +114,7 @@ def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
     )
     if image is None or label is None:
         need = f"a column {' or '.join(IMAGE_COLUMNS)} and one {' or '.join(LABEL_COLUMNS)}"
-        raise InputError(f"{path}: {need} are needed; there are: {', '.join(names) or 'none'}")
+        raise InputError(f"{path}: {need} are needed; there are: {listed(names)}")
     return image, label
 
 

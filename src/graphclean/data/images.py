@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
-from .files import separator, usual_column
+from .files import listed, separator, usual_column
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 UNREAD = {
@@ -303,7 +303,7 @@ def find_column(path: Path, header: list[str], asked: str | None, usual: set[str
         raise InputError(
             f"{path}: more than one column could hold the {what} ({which}); say which with --{what}-column"
         )
-    there = ", ".join(header) or "none"
+    there = listed(header)
     if asked is None:
         raise InputError(
             f"{path}: say which column holds the {what}, with --{what}-column; there are: {there}"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .files import Names, usual_column
+from .files import Names, listed, usual_column
 from .image_tables import SPLITS, check_parts, class_names, find_tables, open_parquet
 from .images import LABEL_COLUMNS, PARQUET, Encoded, ImageSet, cell_text, check_classes, find_column
 
@@ -207,11 +207,11 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
 def _choose_image(table: Table, asked: str | None) -> str:
     there = image_columns(table.schema)
     if asked is not None and asked not in there:
-        raise InputError(f"{table.name}: no column {asked!r} with images; there are: {_listed(there)}")
+        raise InputError(f"{table.name}: no column {asked!r} with images; there are: {listed(there)}")
     if asked is None and len(there) != 1:
         have = "more than one column holds" if there else "no column holds"
         columns = there or table.schema.names
-        raise InputError(f"{table.name}: {have} images ({_listed(columns)}); name one with --path-column")
+        raise InputError(f"{table.name}: {have} images ({listed(columns)}); name one with --path-column")
     return asked if asked is not None else there[0]
 
 
@@ -230,7 +230,3 @@ def _label(value: Any, classes: tuple[str, ...], name: str, where: Path) -> str:
     if value >= len(classes):
         raise InputError(f"{where}: label {value} in column {name!r}, which names {len(classes)} classes")
     return classes[value] if value >= 0 else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
