@@ -71,7 +71,8 @@ def global_generators(device: torch.device) -> dict[str, Generator]:
     """PyTorch's own, from which dropout draws and some networks of timm drop paths: the device's too."""
     found: dict[str, Generator] = {"global": torch.default_generator}
     if device.type == "cuda":
-        index = device.index if device.index is not None else torch.cuda.current_device()
+        current = torch.cuda.current_device()  # asked first: before CUDA has started there are no generators
+        index = device.index if device.index is not None else current
         found["gpu"] = torch.cuda.default_generators[index]
     return found
 
