@@ -23,34 +23,27 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 
+from ..graph.mistakes import (
+    BY_CHANCE,
+    COMMON,
+    CONFIDENT_SHARE,
+    FIT_SAMPLES,
+    FLOOR,
+    PRIOR_COUNT,
+    ROUNDS,
+    STEPS,
+    is_clearly_likelier,
+)
 from .inputs import Codes
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
-ROUNDS = 4
-"""Times T and the three parameters are fitted in turn."""
-CONFIDENT_SHARE = 0.6
-"""Share of the samples of each class by evidence, the most confident, that start T."""
-PRIOR_COUNT = 2.0
-"""Samples' worth of symmetric noise that each row of T is shrunk by."""
 START = np.array([0.0, -1.5, -1.0])
 """log t, a, b before any data: evidence as it is, few OOD, less evidence means more of them."""
 PRIOR_WEIGHT = 1.5
 """Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
-FIT_SAMPLES = 20_000
-"""Samples that fit t, a and b, evenly spaced; three numbers need no more."""
 CELLS = 2**17
 """Samples times classes that are worked on at a time: few enough that a cache holds them."""
-FLOOR = 1e-6
-"""Evidence counts as at least this much, so that its logarithm is finite."""
-COMMON = 2.0
-"""Chances of a wrong label up to so many times their median count as noise that goes everywhere alike."""
-BY_CHANCE = 3.0
-"""As does a wrong label that no more than so many samples of a class have."""
-STEPS = 10
-"""Of unmixing."""
-WORTH, SHARE = 0.004, 0.01
-"""Mean log p that unmixing must gain, or this share of −log p; with classes that look alike it gains less."""
 
 
 class Posterior(NamedTuple):
@@ -167,8 +160,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
 
 def is_worth(undone: LabelModel, plain: LabelModel) -> bool:
     """Whether undoing shared mistakes makes the given labels so much likelier that there must be some."""
-    gain = undone.log_likelihood - plain.log_likelihood
-    return gain > min(WORTH, -SHARE * plain.log_likelihood)
+    return is_clearly_likelier(undone.log_likelihood, plain.log_likelihood)
 
 
 def unmix(evidence: Array, preference: csr_array | None) -> Array:

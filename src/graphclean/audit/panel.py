@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..graph import Neighbours, nearest_neighbours
+from ..graph.mistakes import FIT_SAMPLES
 from ..ood import prototype_similarity
 from .evidence import Copies
 from .inputs import Codes
-from .label_model import FIT_SAMPLES, Array, LabelModel, Posterior
+from .label_model import Array, LabelModel, Posterior
 from .predictor import FLOOR, NEIGHBOURS, logit, neighbour_shares
 
 SHRINKAGE = 0.6

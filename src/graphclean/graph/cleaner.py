@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot
 from ..errors import check_choice
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
+from .mistakes import find_shared_mistakes
 from .propagation import (
     TOLERANCE,
     Evidence,
@@ -18,7 +19,14 @@ from .propagation import (
     normalise_graph,
     weight_graph,
 )
-from .selection import LccEdges, confident_edges, judge_confidence, select_components
+from .selection import (
+    Confident,
+    LccEdges,
+    confident_edges,
+    judge_confidence,
+    judge_likeliest,
+    select_components,
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class GraphSettings:
     """Divide each class's labels by their sum before they spread (release)."""
     evidence: Evidence = "all"
     """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
+    unmix: bool = False
+    """Where neighbours share mistakes, as when many trucks are called cars, judge by labels without them."""
     eta: float = 0.8
     """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
     lcc_edges: LccEdges = "mutual"
@@ -61,6 +71,8 @@ class GraphSettings:
             raise ValueError("eta must be from 0 to 1")
         if not self.gamma > 0:
             raise ValueError("gamma must be above 0")
+        if self.unmix and not self.correct:
+            raise ValueError("unmix needs correct: without it no label spreads")
         if not 0 < self.tolerance < 1:
             raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):
@@ -147,9 +159,7 @@ class GraphCleaner:
             raise ValueError("a step needs embeddings z or a graph")
         if neighbours.shape[0] != len(self.given):
             raise ValueError(f"the graph has {neighbours.shape[0]} nodes for {len(self.given)} labels")
-        Y = self._start(logits)
-        soft = self._correct(neighbours, Y) if s.correct else _rows_to_one(Y)
-        labels, confident = judge_confidence(soft, self.given, eta=s.eta)
+        soft, (labels, confident) = self._judge(neighbours, self._start(logits))
         if not s.confidence:
             confident = torch.ones_like(confident)
         if barred is not None:
@@ -163,11 +173,17 @@ class GraphCleaner:
         self.epoch += 1
         return Cleaned(selected, labels, soft, confident, degrees)
 
-    def _correct(self, neighbours: Tensor, Y: Tensor) -> Tensor:
-        """Ỹ of Eq. 2."""
+    def _judge(self, neighbours: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
+        """Soft labels, and Eq. 3 on them: Ỹ of Eq. 2, or with shared mistakes what the given labels tell."""
         s = self.settings
+        if not s.correct:
+            soft = _rows_to_one(Y)
+            return soft, judge_confidence(soft, self.given, eta=s.eta)
         S = normalise_graph(weight_graph(neighbours, gamma=s.gamma, symmetrise=s.symmetrise))
-        return gather_evidence(
+        believed = self._undo_mistakes(S) if s.unmix else None
+        if believed is not None:
+            return believed, judge_likeliest(believed, self.given, eta=s.eta)
+        soft = gather_evidence(
             S,
             Y.to(S.dtype),
             alpha=s.alpha,
@@ -175,6 +191,22 @@ class GraphCleaner:
             evidence=s.evidence,
             tolerance=s.tolerance,
         )
+        return soft, judge_confidence(soft, self.given, eta=s.eta)
+
+    def _undo_mistakes(self, S: Tensor) -> Tensor | None:
+        """The chance of each class without the mistakes that neighbours share; None where they share none.
+
+        From the given labels at every step, not from ŷ of the last: what was undone once must not be undone
+        again, or of two classes that are taken for each other one swallows the other.
+        """
+        s = self.settings
+        Y = one_hot(self.given.clamp(min=0), self.n_classes).to(S.dtype) * (self.given >= 0).unsqueeze(1)
+        heard = gather_evidence(S, Y, alpha=s.alpha, evidence="leave-own-out", tolerance=s.tolerance)
+        shared = find_shared_mistakes(heard, self.given)
+        if shared is None:
+            return None
+        silent = (heard == heard[:, :1]).all(1, keepdim=True)
+        return torch.where(silent, heard, shared.posterior(heard, self.given))
 
     def _start(self, logits: Tensor) -> Tensor:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""

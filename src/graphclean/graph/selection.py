@@ -25,13 +25,26 @@ def judge_confidence(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
     A given label below 0 means unlabelled: only the second rule applies. A row that no class leads (no
     evidence: uniform) is never confident.
     """
-    uniform = 1 / soft.shape[1]
+    over = _uniform(soft)
     top, argmax = soft.max(1)
     own = soft.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
-    # A uniform row is 1/K up to rounding, and is not more than 1/K.
-    over = uniform * (1 + 8 * torch.finfo(soft.dtype).eps)
     stands = (given >= 0) & (own > over)
     return Confident(torch.where(stands, given, argmax), stands | (top > max(eta, over)))
+
+
+def judge_likeliest(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
+    """Eq. 3 where `soft` knows the given label: the likeliest class, if it is that one or passes η.
+
+    Over 1/K would be too little for it to stand: many wrong labels are, where neighbours share them.
+    """
+    over = _uniform(soft)
+    top, labels = soft.max(1)
+    return Confident(labels, ((labels == given) & (top > over)) | (top > max(eta, over)))
+
+
+def _uniform(soft: Tensor) -> float:
+    """A little over 1/K: a uniform row is 1/K up to rounding, and is not more than 1/K."""
+    return (1 + 8 * torch.finfo(soft.dtype).eps) / soft.shape[1]
 
 
 def confident_edges(graph: Graph, confident: Tensor) -> tuple[Tensor, Tensor]:
