@@ -9,8 +9,6 @@ from scipy.special import softmax
 from graphclean.audit.label_model import (
     START,
     LabelModel,
-    _find_preference,
-    _most_confident,
     _objective,
     class_signal,
     fit_label_model,
@@ -135,24 +133,6 @@ def test_what_was_undone_in_an_early_round_alone_counts(monkeypatch: pytest.Monk
     assert undone.undid
     assert undone.preference is None
     assert undone.log_likelihood != plain.log_likelihood
-
-
-def test_every_class_has_its_confident_samples() -> None:
-    margin, guess = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 0.1, 0.3, 0.2]), np.array([0, 0, 0, 0, 0, 2, 2, 2])
-    assert sorted(_most_confident(margin, guess)) == [0, 1, 2, 6, 7]
-
-
-def test_preference_is_what_is_left_of_unequal_noise() -> None:
-    transition = np.array(
-        [[0.58, 0.4, 0.01, 0.01], [0.03, 0.91, 0.03, 0.03], [0.02, 0.02, 0.94, 0.02], [0.01, 0.01, 0.2, 0.78]]
-    )
-    many = np.full(4, 1000.0)
-    found = _find_preference(transition, many).toarray()
-    wanted = np.array([[0.58, 0.36, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0.16, 0.78]])
-    np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True))
-    few = np.array([5.0, 1000.0, 1000.0, 1000.0])  # 0.4 of five samples are two: nothing to go by
-    np.testing.assert_array_equal(_find_preference(transition, few).toarray()[0], [1, 0, 0, 0])
-    assert _find_preference(transition, np.full(4, 4.0)) is None
 
 
 def test_unmixing_finds_the_mix_that_best_explains_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:

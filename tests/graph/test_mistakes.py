@@ -12,6 +12,7 @@ from graphclean.graph.mistakes import (
     find_preference,
     find_shared_mistakes,
     fit_mistakes,
+    most_confident,
     unmix,
 )
 from graphclean.graph.selection import judge_likeliest
@@ -91,22 +92,32 @@ def test_the_fit_equals_one_made_a_sample_at_a_time(seed: int, undo: bool) -> No
     np.testing.assert_allclose(found.posterior(e, y).numpy(), posterior, rtol=1e-7, atol=1e-12)
 
 
-def test_preference_and_unmixing_are_those_of_the_verdicts() -> None:
+def test_every_class_has_its_confident_samples() -> None:
+    top, guess = torch.tensor([9, 8, 7, 6, 5, 0.1, 0.3, 0.2]), torch.tensor([0, 0, 0, 0, 0, 2, 2, 2])
+    assert sorted(most_confident(top, guess, 3).tolist()) == [0, 1, 2, 6, 7]
+
+
+def test_preference_is_what_is_left_of_unequal_noise() -> None:
+    transition = torch.tensor(
+        [[0.58, 0.4, 0.01, 0.01], [0.03, 0.91, 0.03, 0.03], [0.02, 0.02, 0.94, 0.02], [0.01, 0.01, 0.2, 0.78]]
+    )
+    many = torch.full((4,), 1000.0)
+    found = find_preference(transition, many)
+    wanted = torch.tensor([[0.58, 0.36, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0.16, 0.78]])
+    torch.testing.assert_close(found, wanted / wanted.sum(1, keepdim=True))
+    few = torch.tensor([5.0, 1000.0, 1000.0, 1000.0])  # 0.4 of five samples are two: nothing to go by
+    assert find_preference(transition, few)[0].tolist() == [1, 0, 0, 0]
+    assert find_preference(transition, torch.full((4,), 4.0)) is None
+
+
+def test_unmixing_is_that_of_the_verdicts() -> None:
     rng = np.random.default_rng(0)
     for _ in range(5):
-        transition = 0.5 * np.eye(6) + 0.5 * rng.dirichlet(np.full(6, 0.3), 6)
-        sizes, evidence = rng.integers(5, 200, 6).astype(float), rng.dirichlet(np.full(6, 0.5), 40)
-        wanted = label_model._find_preference(transition, sizes)
-        found = find_preference(torch.as_tensor(transition), torch.as_tensor(sizes))
-        np.testing.assert_allclose(found.numpy(), wanted.toarray())
-        np.testing.assert_allclose(
-            unmix(torch.as_tensor(evidence), found).numpy(),
-            label_model.unmix(evidence, csr_array(wanted)),
-            rtol=1e-9,
-            atol=1e-15,
-        )
-    equal = torch.full((4, 4), 0.1).fill_diagonal_(0.7)
-    assert find_preference(equal, torch.full((4,), 1000.0)) is None
+        preference = 0.5 * np.eye(6) + 0.5 * rng.dirichlet(np.full(6, 0.3), 6)
+        evidence = rng.dirichlet(np.full(6, 0.5), 40)
+        found = unmix(torch.as_tensor(evidence), torch.as_tensor(preference)).numpy()
+        wanted = label_model.unmix(evidence, csr_array(preference))
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
 
 
 def test_the_likeliest_class_is_confident_if_it_was_given_or_passes_eta() -> None:

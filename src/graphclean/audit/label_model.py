@@ -19,20 +19,20 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 
 from ..graph.mistakes import (
-    BY_CHANCE,
-    COMMON,
-    CONFIDENT_SHARE,
     FIT_SAMPLES,
     FLOOR,
-    PRIOR_COUNT,
     ROUNDS,
     STEPS,
+    find_preference,
     is_clearly_likelier,
+    most_confident,
+    shrink,
 )
 from .inputs import Codes
 
@@ -120,7 +120,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
     m = (margin - centre) / spread if spread > 1e-9 else np.zeros_like(margin)
     shares = np.bincount(y, minlength=n_classes) / len(y)
     guess = e.argmax(1)
-    confident = _most_confident(margin, guess)
+    confident = most_confident(torch.from_numpy(margin), torch.from_numpy(guess), n_classes).numpy()
     counts = np.zeros((n_classes, n_classes))
     np.add.at(counts, (guess[confident], y[confident]), 1)
     by_label = csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
@@ -129,7 +129,7 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
     heard = e if len(some) == len(e) else e[some]
     classes = np.empty_like(e)
     for _ in range(ROUNDS):
-        transition = _shrink(counts)
+        transition = np.asfortranarray(shrink(torch.from_numpy(counts)).numpy())
         preference = _find_preference(transition, counts.sum(1)) if undo else None
         undid |= preference is not None
         log_mix = _log(unmix(heard, preference))
@@ -202,36 +202,10 @@ def _log(evidence: Array) -> Array:
     return np.asarray(np.log(floored, out=floored))
 
 
-def _most_confident(margin: Array, guess: Codes) -> Codes:
-    """The samples that start T: some of each class, or one that is half mislabelled would have none."""
-    order = np.lexsort((-margin, guess))
-    sizes = np.bincount(guess)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.asarray(order[rank < CONFIDENT_SHARE * np.repeat(sizes, sizes)])
-
-
 def _find_preference(transition: Array, sizes: Array) -> csr_array | None:
-    """T without the wrong labels no likelier than most, rows to sum 1; None where no others are left.
-
-    `sizes` says how many samples each row of T comes from.
-    """
-    right = np.eye(len(transition), dtype=np.bool_)
-    most = COMMON * float(np.quantile(transition[~right], 0.5, method="lower"))
-    usual = np.maximum(most, BY_CHANCE / np.maximum(sizes, 1))
-    preferred = np.where(right, transition, np.maximum(transition - usual[:, None], 0))
-    if np.count_nonzero(preferred) == len(preferred):
-        return None
-    return csr_array(preferred / preferred.sum(1, keepdims=True))
-
-
-def _shrink(counts: Array) -> Array:
-    """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
-    n_classes = len(counts)
-    stay = float(np.clip(np.trace(counts) / counts.sum(), 0.05, 0.999))
-    symmetric = np.full((n_classes, n_classes), (1 - stay) / (n_classes - 1))
-    np.fill_diagonal(symmetric, stay)
-    shrunk = (counts + PRIOR_COUNT * symmetric) / (counts.sum(1, keepdims=True) + PRIOR_COUNT)
-    return np.asarray(shrunk, order="F")
+    """As `find_preference`; sparse, as of many classes each is taken for few."""
+    found = find_preference(torch.from_numpy(transition), torch.from_numpy(sizes))
+    return csr_array(found.numpy()) if found is not None else None
 
 
 def _objective(

@@ -90,12 +90,12 @@ def fit_mistakes(evidence: Tensor, labels: Tensor, *, undo: bool) -> Mistakes:
     """T and t for the given labels, all of them ≥ 0; with `undo`, from evidence without shared mistakes."""
     n, n_classes = evidence.shape
     top, guess = evidence.max(1)
-    sure = _most_confident(top, guess, n_classes)
+    sure = most_confident(top, guess, n_classes)
     given = one_hot(labels, n_classes).to(evidence.dtype)
     counts = one_hot(guess[sure], n_classes).to(evidence.dtype).T @ given[sure]
     some = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), device=labels.device).round().long()
     for _ in range(ROUNDS):
-        transition = _shrink(counts)
+        transition = shrink(counts)
         preference = find_preference(transition, counts.sum(1)) if undo else None
         log_mix, to_given = _log(unmix(evidence, preference)), transition.T[labels]
         fits = [_mean_log((t * log_mix[some]).softmax(1) * to_given[some]) for t in TEMPERATURES]
@@ -132,17 +132,17 @@ def find_preference(transition: Tensor, sizes: Tensor) -> Tensor | None:
     return preferred / preferred.sum(1, keepdim=True)
 
 
-def _most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
+def most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
     """The samples that start T: some of each class, or one that is half mislabelled would have none."""
     order = top.argsort(descending=True, stable=True)
     order = order[guess[order].argsort(stable=True)]
     sizes = torch.bincount(guess, minlength=n_classes)
     of_class = guess[order]
     rank = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[of_class]
-    return order[rank < CONFIDENT_SHARE * sizes[of_class]]
+    return order[rank < CONFIDENT_SHARE * sizes[of_class].double()]
 
 
-def _shrink(counts: Tensor) -> Tensor:
+def shrink(counts: Tensor) -> Tensor:
     """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
     n_classes = len(counts)
     stay = (counts.trace() / counts.sum()).clamp(0.05, 0.999)
