@@ -1,0 +1,129 @@
+"""Training with and without `graph.unmix`, on digits and small CIFAR images, where labels prefer mistakes.
+
+python benchmarks/mistakes.py digits                     embedded, about eight minutes on one core
+python benchmarks/mistakes.py cifar --data-root DATA     images of CIFAR's training set alone, half an hour
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from common import data_root, save
+from graphclean.audit.inputs import encode_classes
+from graphclean.config import Config, apply_settings, load_preset
+from graphclean.data.named import load_split
+from graphclean.data.noise import asymmetric, symmetric
+from graphclean.data.resize import to_array
+from graphclean.evaluate.openset import auroc, score_cleaning
+from graphclean.training import fit
+
+Array = np.ndarray
+SEEDS = range(5)
+TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
+"""Of ten digits; like CIFAR-10's map, five classes keep their labels."""
+TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
+"""Where 8s and 9s are of no class."""
+SMALL_CIFAR = ("learn.augmix=off", "learn.gate_from=1", "learn.epochs=15", "graph.eta=0.7")
+"""Changes to `small-images`, so that a run takes minutes."""
+TRAINED_ON, SCORED_ON, SIDE = 10_000, 4_000, 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """Images under noisy labels; truth is −1 for OOD. The first `n` are trained on, the others scored."""
+
+    name: str
+    seed: int
+    images: Array
+    labels: Array
+    truth: Array
+    n: int
+    config: Config
+
+
+def digit_cases() -> Iterator[Case]:
+    """Half drawn anew, and two of five of some classes taken for another, without and with strangers."""
+    pixels, digits = load_digits(return_X_y=True)
+    images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    for name, n_classes, taken_for in (
+        ("asym", 10, TAKEN_FOR),
+        ("asym, OOD", 8, TAKEN_FOR_OF_EIGHT),
+        ("sym, OOD", 8, None),
+    ):
+        known = digits < n_classes
+        for seed in SEEDS:
+            rng = np.random.default_rng(seed)
+            labels, truth = digits.copy(), np.where(known, digits, -1)
+            rate = 0.5 if taken_for is None else 0.4
+            chosen = rng.choice(np.flatnonzero(known), round(rate * known.sum()), replace=False)
+            if taken_for is None:
+                labels[chosen] = rng.integers(0, n_classes, len(chosen))
+            else:
+                labels[chosen] = [taken_for.get(digit, digit) for digit in digits[chosen]]
+            labels[~known] = rng.integers(0, n_classes, (~known).sum())
+            order = np.random.default_rng(1000 + seed).permutation(len(digits))
+            config = apply_settings(load_preset("demo"), [f"learn.seed={seed}"])
+            yield Case(name, seed, images[order], labels[order], truth[order], 1200, config)
+
+
+def cifar_cases(root: Path | None) -> Iterator[Case]:
+    """CIFAR images at 16 px, of the training set: weak features, on which classes look alike."""
+    found = load_split("cifar10", "train", root)
+    drawn = np.random.default_rng(0).permutation(len(found.labels))[: TRAINED_ON + SCORED_ON]
+    truth = np.asarray(found.labels)[drawn]
+    images = np.stack([to_array(Image.fromarray(found.images[i].transpose(1, 2, 0)), SIDE) for i in drawn])
+    for name, seeds in (("asym", range(2, 5)), ("clean", range(2, 4)), ("sym", range(2, 3))):
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            labels = truth
+            if name == "asym":
+                labels = asymmetric(truth, 0.4, rng)
+            elif name == "sym":
+                labels = symmetric(truth, 0.5, 10, rng)
+            config = apply_settings(load_preset("small-images"), [*SMALL_CIFAR, f"learn.seed={seed}"])
+            yield Case(name, seed, images, labels, truth, TRAINED_ON, config)
+
+
+def run(case: Case, unmix: bool) -> dict[str, Any]:
+    """Train, and score the labels and the selection of the last epoch and the images that were held out."""
+    config = apply_settings(case.config, [f"graph.unmix={str(unmix).lower()}"])
+    labels, truth = case.labels[: case.n], case.truth[: case.n]
+    result = fit(case.images[: case.n], encode_classes(labels, case.n), config)
+    cleaned = result.trained.cleaned
+    scores = score_cleaning(cleaned.labels.numpy(), cleaned.selected.numpy(), truth)
+    new, held_out = result.predict(case.images[case.n :]), case.truth[case.n :]
+    known = held_out >= 0
+    return {
+        "case": case.name,
+        "seed": case.seed,
+        "unmix": unmix,
+        "given_right": float((labels == truth)[truth >= 0].mean()),
+        "cleaning": asdict(scores),
+        "accuracy": float((new.classes == held_out)[known].mean()),
+        "auroc": None if known.all() else auroc(-new.similarity, ~known),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("on", choices=("digits", "cifar"))
+    parser.add_argument("--data-root")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = []
+    for case in digit_cases() if args.on == "digits" else cifar_cases(data_root(args.data_root)):
+        for unmix in (False, True):
+            runs.append(run(case, unmix))
+            print(runs[-1], flush=True)
+    print(save(f"mistakes-{args.on}", {"runs": runs}))
+
+
+if __name__ == "__main__":
+    main()
