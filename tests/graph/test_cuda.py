@@ -1,5 +1,7 @@
 """The same results on CUDA as on the CPU, where there is a GPU."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -63,3 +65,16 @@ def test_cleaner_over_epochs(lcc_edges: str) -> None:
         assert on_cuda.selected.device.type == "cuda"
         for name in ("selected", "labels", "confident", "degrees"):
             assert torch.equal(getattr(on_cuda, name).cpu(), getattr(on_cpu, name)), name
+
+
+def test_shared_mistakes_are_undone() -> None:
+    z, labels, logits = points(2000)
+    given = torch.where(
+        (labels == 0) & (torch.rand(2000, generator=torch.Generator().manual_seed(1)) < 0.4), 1, labels
+    )
+    settings = GraphSettings(k=10, evidence="leave-own-out", unmix=True)
+    on_cpu = GraphCleaner(given, 5, settings).step(z, logits)
+    on_cuda = GraphCleaner(given.cuda(), 5, settings).step(z.cuda(), logits.cuda())
+    plain = GraphCleaner(given, 5, dataclasses.replace(settings, unmix=False)).step(z, logits)
+    assert not torch.equal(on_cpu.soft_labels, plain.soft_labels)
+    torch.testing.assert_close(on_cuda.soft_labels.cpu(), on_cpu.soft_labels, atol=1e-3, rtol=0)
