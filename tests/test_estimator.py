@@ -162,7 +162,8 @@ def test_dates_are_classes(blobs, unit: str, tmp_path: Path) -> None:  # type: i
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["a", 1, 2], "^labels are text and other things, such as 'a' and 1; make all text$"),
+        ([1, True, 2], "^labels are of two kinds, such as 1 and True; make all text$"),
+        (["a", 1, 2], "^labels are of two kinds, such as 'a' and 1; make all text$"),
         ([pd.Timestamp(2024, 1, day) for day in (1, 2, 3)], r"^labels such as Timestamp\(.* can't be "),
         (np.array([1, 2, 3], dtype="timedelta64[D]"), "names, whole numbers or dates, not timedelta64"),
         (np.array([0, 1, 2], dtype=np.uint64) + np.uint64(2**63), "^class 9223372036854775810 is beyond "),

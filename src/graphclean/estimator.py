@@ -335,10 +335,10 @@ def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise InputError(f"labels must be names, whole numbers or dates, not {values.dtype.name}")
     if values.dtype != object:
         return values
-    texts = [isinstance(value, str) for value in values]
-    if any(texts) and not all(texts):
-        text, other = values[texts.index(True)], values[texts.index(False)]
-        raise InputError(f"labels are text and other things, such as {text!r} and {other!r}; make all text")
+    kinds = [next((kind for kind in (str, bool, np.bool_) if isinstance(v, kind)), None) for v in values]
+    for value, kind in zip(values, kinds, strict=True):
+        if kind is not kinds[0]:
+            raise InputError(f"labels are of two kinds, such as {values[0]!r} and {value!r}; make all text")
     plain = np.array(values.tolist())
     if plain.dtype == object:
         raise InputError(

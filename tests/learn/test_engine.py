@@ -96,10 +96,8 @@ def test_it_learns_digits_despite_wrong_labels() -> None:
 
 def test_a_gate_keeps_strangers_out() -> None:
     """8s and 9s that the graph takes for confident lie far from every prototype."""
-    data, chosen = (
-        noisy_digits(seed=5),
-        torch.randperm(1797, generator=torch.Generator().manual_seed(5))[:1200],
-    )
+    data = noisy_digits(seed=5)
+    chosen = torch.randperm(1797, generator=torch.Generator().manual_seed(5))[:1200]
     pixels, labels = torch.as_tensor(data.images)[chosen], torch.as_tensor(data.labels)[chosen]
     strange = torch.as_tensor(data.is_ood)[chosen]
     demo = load_preset("demo")

@@ -46,11 +46,11 @@ def drawn_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return every[request.param]
 
 
-def make(**options) -> Trainer:  # type: ignore[no-untyped-def]
+def make(place: torch.device | str = "cpu", **options) -> Trainer:  # type: ignore[no-untyped-def]
     labels = torch.arange(120) % 3
     features = torch.eye(3).repeat(1, 4)[labels]
     features += 0.5 * torch.randn(features.shape, generator=torch.Generator().manual_seed(0))
-    return Trainer(ResidentInputs(features), labels, 3, HEAD, GraphSettings(k=5), **options)
+    return Trainer(ResidentInputs(features.to(place)), labels, 3, HEAD, GraphSettings(k=5), **options)
 
 
 def test_a_resumed_run_draws_on_where_it_was(drawn_from: torch.Generator, tmp_path: Path) -> None:
@@ -88,3 +88,27 @@ def test_the_gpus_generator_is_one_of_them() -> None:
             assert torch.cuda.initial_seed() == 3
             torch.rand(5, device=name)
         assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_run_on_a_gpu_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its generators' states go through a file, and back into the GPU."""
+    place, seen = torch.device("cuda"), []
+
+    def on_gpu(**options) -> Trainer:  # type: ignore[no-untyped-def]
+        made = make(place=place, **options)
+        made.network.trunk.append(nn.Dropout(0.3))
+        return made
+
+    def stop(report: EpochReport, _: object) -> None:
+        seen.append(report.epoch)
+        stop_after_epoch(first, report, 2)
+
+    expected = on_gpu().train()
+    first = on_gpu(checkpoint=tmp_path, on_epoch=stop)
+    with pytest.raises(InterruptedRun):
+        first.train()
+    torch.cuda.manual_seed(7)
+    resumed = on_gpu(checkpoint=tmp_path).train(resume=True)
+    assert seen == [1, 2]
+    torch.testing.assert_close(resumed.z, expected.z, atol=1e-2, rtol=0)

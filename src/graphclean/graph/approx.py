@@ -47,7 +47,9 @@ def approximate_neighbours(
     index.cp.min_points_per_centroid = 1
     index.train(points)
     index.add(points)
-    sample = torch.unique_consecutive(torch.linspace(0, n - 1, min(SAMPLE, n)).round().long())
+    sample = torch.unique_consecutive(
+        torch.linspace(0, n - 1, min(SAMPLE, n), dtype=torch.float64).round().long()
+    )
     truth = nearest_neighbours(unit, k + 1, queries=unit[sample]).indices
     index.nprobe = min(8, cells)
     while True:

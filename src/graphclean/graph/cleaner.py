@@ -202,6 +202,7 @@ class GraphCleaner:
         s = self.settings
         Y = one_hot(self.given.clamp(min=0), self.n_classes).to(S.dtype) * (self.given >= 0).unsqueeze(1)
         heard = gather_evidence(S, Y, alpha=s.alpha, evidence="leave-own-out", tolerance=s.tolerance)
+        heard = heard if heard.dtype == torch.float64 else heard.float()
         shared = find_shared_mistakes(heard, self.given)
         if shared is None:
             return None

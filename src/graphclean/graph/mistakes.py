@@ -93,7 +93,8 @@ def fit_mistakes(evidence: Tensor, labels: Tensor, *, undo: bool) -> Mistakes:
     sure = most_confident(top, guess, n_classes)
     given = one_hot(labels, n_classes).to(evidence.dtype)
     counts = one_hot(guess[sure], n_classes).to(evidence.dtype).T @ given[sure]
-    some = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), device=labels.device).round().long()
+    spaced = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), dtype=torch.float64, device=labels.device)
+    some = spaced.round().long()
     for _ in range(ROUNDS):
         transition = shrink(counts)
         preference = find_preference(transition, counts.sum(1)) if undo else None

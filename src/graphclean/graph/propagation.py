@@ -115,7 +115,7 @@ def own_weight(
     excess = alpha**2 * row_sums(S, S.values() ** 2)
     if probes > 0 and alpha > 0:
         n = S.shape[0]
-        spaced = torch.linspace(0, n - 1, min(probes, n), device=S.device)
+        spaced = torch.linspace(0, n - 1, min(probes, n), dtype=torch.float64, device=S.device)
         nodes = torch.unique_consecutive(spaced.round().long())
         columns = torch.arange(len(nodes), device=S.device)
         unit = torch.zeros(n, len(nodes), dtype=S.dtype, device=S.device)
