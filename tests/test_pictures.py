@@ -54,6 +54,13 @@ def test_a_folder_in_the_run_is_not_taken_for_its_photos(
     assert np.asarray(opened(pictures.encode(0, 9)))[0, 0, 0] == 200
 
 
+def test_arrays_are_not_taken_for_a_table_of_photos(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=np.zeros((2, 3, 8, 8), dtype=np.uint8))
+    source = {"kind": "photos", "data": str(tmp_path / "x.npz")}
+    with pytest.raises(InputError, match=r"x\.npz: no photos; they are a folder, a file, or a table"):
+        find_pictures(tmp_path / "run", source, ["a/0.png"])
+
+
 def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
     cells = []
     for number in range(200):
