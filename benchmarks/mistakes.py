@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from common import data_root, save
 from graphclean.audit.inputs import encode_classes
 from graphclean.config import Config, apply_settings, load_preset
+from graphclean.data.digits import KNOWN, noisy_digits
 from graphclean.data.named import load_split
 from graphclean.data.noise import asymmetric, symmetric
 from graphclean.data.resize import to_array
@@ -49,28 +49,26 @@ class Case:
 
 
 def digit_cases() -> Iterator[Case]:
-    """Half drawn anew, and two of five of some classes taken for another, without and with strangers."""
-    pixels, digits = load_digits(return_X_y=True)
-    images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    """Two of five of some classes taken for another, without and with strangers, and the demo's noise."""
     for name, n_classes, taken_for in (
         ("asym", 10, TAKEN_FOR),
-        ("asym, OOD", 8, TAKEN_FOR_OF_EIGHT),
-        ("sym, OOD", 8, None),
+        ("asym, OOD", KNOWN, TAKEN_FOR_OF_EIGHT),
+        ("sym, OOD", KNOWN, None),
     ):
-        known = digits < n_classes
         for seed in SEEDS:
-            rng = np.random.default_rng(seed)
-            labels, truth = digits.copy(), np.where(known, digits, -1)
-            rate = 0.5 if taken_for is None else 0.4
-            chosen = rng.choice(np.flatnonzero(known), round(rate * known.sum()), replace=False)
-            if taken_for is None:
-                labels[chosen] = rng.integers(0, n_classes, len(chosen))
-            else:
-                labels[chosen] = [taken_for.get(digit, digit) for digit in digits[chosen]]
-            labels[~known] = rng.integers(0, n_classes, (~known).sum())
-            order = np.random.default_rng(1000 + seed).permutation(len(digits))
+            data = noisy_digits(seed=seed)
+            known = data.truth < n_classes
+            labels = data.labels
+            if taken_for is not None:
+                rng = np.random.default_rng(seed)
+                labels = data.truth.copy()
+                chosen = rng.choice(np.flatnonzero(known), round(0.4 * known.sum()), replace=False)
+                labels[chosen] = [taken_for.get(digit, digit) for digit in labels[chosen]]
+                labels[~known] = rng.integers(0, n_classes, (~known).sum())
+            truth = np.where(known, data.truth, -1)
+            order = np.random.default_rng(1000 + seed).permutation(len(truth))
             config = apply_settings(load_preset("demo"), [f"learn.seed={seed}"])
-            yield Case(name, seed, images[order], labels[order], truth[order], 1200, config)
+            yield Case(name, seed, data.images[order], labels[order], truth[order], 1200, config)
 
 
 def cifar_cases(root: Path | None) -> Iterator[Case]:

@@ -52,6 +52,11 @@ def over_seeds(values: list[float], decimals: int, unit: int = 1) -> str:
     return summarise([unit * Decimal(repr(value)) for value in values], decimals).removesuffix(" (1)")
 
 
+def mean_over_seeds(values: list[float], decimals: int, unit: int = 1) -> str:
+    """The mean alone."""
+    return over_seeds(values, decimals, unit).split(" ± ")[0]
+
+
 def paper_cells() -> str:
     """Training on cells of the paper, beside the paper."""
     rows, shown = [], []
@@ -59,7 +64,7 @@ def paper_cells() -> str:
         first = noise
         for method in (method for of, method in SHOWN if of == cell):
             runs = of_seeds(cell, "test", method)
-            minutes = over_seeds([run["seconds"] / 60 for run in runs], 1).split(" ± ")[0]
+            minutes = mean_over_seeds([run["seconds"] / 60 for run in runs], 1)
             rows.append([first, f"ours, {SHOWN[cell, method]}", *of_ours(runs), minutes])
             first = ""
             shown.append(runs)

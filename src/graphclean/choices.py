@@ -24,6 +24,20 @@ class DeviceName(StrEnum):
     cuda = "cuda"
 
 
+class DetectorName(StrEnum):
+    """Ways to tell OOD for new data."""
+
+    graph = "graph"
+    prototypes = "prototypes"
+
+
+class NeighbourSearch(StrEnum):
+    """Ways to find neighbours."""
+
+    exact = "exact"
+    approx = "approx"
+
+
 def preset_names() -> list[str]:
     """The presets that come with the package."""
     return sorted(path.name.removesuffix(".toml") for path in _presets() if path.name.endswith(".toml"))

@@ -8,7 +8,6 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args
@@ -16,10 +15,27 @@ from typing import Annotated, Any, NoReturn, get_args
 import typer
 
 from . import __version__, bench_cli, data_cli, screen
-from .choices import ENOUGH, DeviceName, preset_purposes, read_preset
+from .choices import ENOUGH, DetectorName, DeviceName, NeighbourSearch, preset_purposes, read_preset
 from .errors import InputError, RunStopped
 from .loading import loading
-from .options import Commands, Json, Quiet, flag
+from .options import (
+    Commands,
+    Data,
+    Embedder,
+    FeaturesKey,
+    IdColumn,
+    ImagesKey,
+    Json,
+    LabelColumn,
+    LabelsFile,
+    LabelsKey,
+    Overwrite,
+    PathColumn,
+    Quiet,
+    RunFolder,
+    Settings,
+    flag,
+)
 from .progress import StageProgress, printable
 
 app = typer.Typer(
@@ -33,49 +49,7 @@ app = typer.Typer(
 app.add_typer(data_cli.app, name="data")
 app.add_typer(bench_cli.app, name="bench")
 
-
-class DetectorName(StrEnum):
-    """Ways to tell OOD for new data."""
-
-    graph = "graph"
-    prototypes = "prototypes"
-
-
-class NeighbourSearch(StrEnum):
-    """Ways to find neighbours."""
-
-    exact = "exact"
-    approx = "approx"
-
-
-Overwrite = Annotated[bool, flag("--overwrite", "Replace what an earlier run left there.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7 (repeatable)."
-    ),
-]
-FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
-ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
-LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]
-LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")]
-Embedder = Annotated[
-    str,
-    typer.Option(
-        help="For photos: efficientnet-lite0, which auto takes (extra photos), or any network of timm as "
-        "timm:NAME (extra timm); none: DATA is embeddings."
-    ),
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]
-Data = Annotated[Path | None, typer.Option(help="Where the run's data is now, if it has moved.")]
 Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
-IdColumn = Annotated[
-    str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
-]
-PathColumn = Annotated[
-    str | None, typer.Option(help="Column that holds the paths of photos, or the photos themselves.")
-]
-LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
 
 
 def _show_version(wanted: bool) -> None:

@@ -35,3 +35,30 @@ DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),
 ]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace what an earlier run left there.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7 (repeatable)."
+    ),
+]
+FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
+ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
+LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]
+LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")]
+Embedder = Annotated[
+    str,
+    typer.Option(
+        help="For photos: efficientnet-lite0, which auto takes (extra photos), or any network of timm as "
+        "timm:NAME (extra timm); none: DATA is embeddings."
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]
+Data = Annotated[Path | None, typer.Option(help="Where the run's data is now, if it has moved.")]
+IdColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the ids (default: id, if there is one).")
+]
+PathColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the paths of photos, or the photos themselves.")
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]

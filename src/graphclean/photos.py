@@ -31,7 +31,7 @@ from .embed import Batch, embed_batches, load_embedder, read_batches
 from .errors import InputError
 from .runfolder import CACHE, read_tensors, write_tensors
 
-TABLES = (".csv", ".tsv", *PARQUET)
+PHOTO_TABLES = (".csv", ".tsv", *PARQUET)
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 PIECE = 1024
 """Photos of which the inputs are in memory at a time, where not all have to be."""
@@ -122,7 +122,7 @@ def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
         return False
     if names_hub(data) or locate(data)[0].is_dir() or names_photo(data):
         return True
-    table = data.suffix.lower() in TABLES
+    table = data.suffix.lower() in PHOTO_TABLES
     asked = embedder is not None or names.path_column is not None
     if asked and not table and data.exists():
         raise InputError(
@@ -155,7 +155,7 @@ def find_photos(data: Path, names: Names, *, labelled: bool = True) -> ImageSet:
         return read_image_folder(place, labelled=labelled)
     if names_photo(place):
         return read_image_file(place, labelled=labelled)
-    if place.is_file() and place.suffix.lower() not in TABLES:
+    if place.is_file() and place.suffix.lower() not in PHOTO_TABLES:
         raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
     columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
     return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
