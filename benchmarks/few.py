@@ -1,0 +1,75 @@
+"""The presets of small images on few of them, as people have them: part of the development split of a cell.
+
+python benchmarks/few.py --data-root DATA     minutes on a GPU; what has run is saved as it ends
+"""
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import data_root, save
+from graphclean.audit.inputs import encode_classes
+from graphclean.bench.cells import get_cell
+from graphclean.bench.material import Material, load_sources
+from graphclean.bench.records import describe_scores
+from graphclean.config import apply_settings, load_preset
+from graphclean.data.noise import make_draw
+from graphclean.evaluate.openset import score_cleaning
+from graphclean.training import fit
+
+CELL, COUNT = "cifar10/tinyimagenet/20k", 5_000
+TRIED: list[tuple[str, list[str]]] = [
+    ("cifar10-lond-plus", []),
+    ("cifar10-lond", []),
+    ("cifar10-lond-plus", ["learn.epochs=300"]),
+    ("cifar10-lond-fast", []),
+]
+"""Presets, and changes to them."""
+
+
+def run(material: Material, preset: str, changes: list[str], seed: int) -> dict[str, Any]:
+    """Train on some of the material, and score all that it holds out."""
+    draw = material.draw
+    chosen = np.random.default_rng(seed).permutation(len(draw.labels))[:COUNT]
+    images = material.train_images().numpy()[chosen]
+    config = apply_settings(load_preset(preset), [*changes, f"learn.seed={seed}"])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.compiler.reset()
+    result = fit(images, encode_classes(draw.labels[chosen], COUNT), config, device=device)
+    new = result.predict(material.scored_images().numpy())
+    cleaned, threshold = result.trained.cleaned, result.model.threshold
+    found = score_cleaning(cleaned.labels.cpu().numpy(), cleaned.selected.cpu().numpy(), draw.truth[chosen])
+    classes = np.asarray(new.classes).astype(np.int64)
+    return {
+        "preset": preset,
+        "changes": changes,
+        "seed": seed,
+        "seconds": result.seconds,
+        "scores": describe_scores(classes, new.similarity, draw.eval_truth, threshold.zeta),
+        "cleaning": asdict(found),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-root")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    args = parser.parse_args()
+    cell = get_cell(CELL)
+    sources = load_sources(cell, "dev", data_root(args.data_root))
+    assert sources.pool is not None
+    runs: list[dict[str, Any]] = []
+    for seed in args.seeds:
+        draw = make_draw(cell.protocol(seed, "dev"), sources.train.labels, len(sources.pool.images))
+        material = Material(sources, draw)
+        for preset, changes in TRIED:
+            runs.append(run(material, preset, changes, seed))
+            print(runs[-1], flush=True)
+            save("few", {"cell": CELL, "count": COUNT, "runs": runs})
+
+
+if __name__ == "__main__":
+    main()
