@@ -108,6 +108,23 @@ def test_predict_from_the_run(cli, named: Path) -> None:  # type: ignore[no-unty
     assert not np.allclose(pd.read_parquet(named.parent / "p.parquet").ood_score, table.ood_score)
 
 
+def test_parquet_has_two_suffixes(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, _ = blobs([60] * 2)
+    table = pd.DataFrame(z, columns=[f"f{j}" for j in range(z.shape[1])]).assign(id=range(len(z)))
+    table.to_parquet(tmp_path / "z.pq")
+    pd.DataFrame({"id": table.id, "label": labels})[::-1].to_parquet(tmp_path / "y.pq")
+    assert cli("clean", "z.pq", "--labels", "y.pq", "--out", "run", "--quiet").code == 0
+    verdicts = pd.read_parquet(tmp_path / "run/verdicts.parquet")
+    assert verdicts.given_label.tolist() == list(labels)
+    table[table.columns[::-1]].to_parquet(tmp_path / "turned.pq")
+    for data in ("z.pq", "turned.pq"):  # features are taken by name
+        assert cli("predict", "run", data, "--out", f"of-{data}", "--quiet").code == 0
+    predicted, turned = (pd.read_parquet(tmp_path / f"of-{data}") for data in ("z.pq", "turned.pq"))
+    pd.testing.assert_frame_equal(predicted, turned)
+    assert cli("apply", "run", "--out", "cleaned.pq", "--quiet").code == 0
+    assert pd.read_parquet(tmp_path / "cleaned.pq").id.tolist() == verdicts.id.tolist()
+
+
 def test_data_and_runs_are_never_replaced_by_what_is_made_of_them(cli, refuse, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     z, labels, _ = blobs([30, 30])
     pd.DataFrame(z).assign(label=labels).to_csv(tmp_path / "t.csv", index=False)

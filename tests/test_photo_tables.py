@@ -144,6 +144,8 @@ def test_a_cleaned_copy_keeps_all_but_labels_and_rows(cli, table: Path) -> None:
     assert after.to_pylist() == expected
     assert table.read_bytes() == original
     assert "Nothing to change" in cli("apply", "run", "--copy").out
+    assert cli("apply", "run", "--copy", "--out", "other.pq", "--quiet").code == 0
+    assert pq.read_table(here / "other.pq").equals(after)
     assert cli("apply", "run", "--quiet").code == 0  # the list of ids, as of any data
     assert len(pd.read_csv(here / "run/cleaned.csv")) == 86
 

@@ -11,10 +11,9 @@ import numpy.typing as npt
 import torch
 
 from .data.arrays import Pixels
-from .data.files import Names
+from .data.files import TABLES, Names
 from .data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
 from .data.images import (
-    PARQUET,
     Encoded,
     ImageSet,
     UnreadableImage,
@@ -31,7 +30,6 @@ from .embed import Batch, embed_batches, load_embedder, read_batches
 from .errors import InputError
 from .runfolder import CACHE, read_tensors, write_tensors
 
-PHOTO_TABLES = (".csv", ".tsv", *PARQUET)
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 PIECE = 1024
 """Photos of which the inputs are in memory at a time, where not all have to be."""
@@ -122,7 +120,7 @@ def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
         return False
     if names_hub(data) or locate(data)[0].is_dir() or names_photo(data):
         return True
-    table = data.suffix.lower() in PHOTO_TABLES
+    table = data.suffix.lower() in TABLES
     asked = embedder is not None or names.path_column is not None
     if asked and not table and data.exists():
         raise InputError(
@@ -155,7 +153,7 @@ def find_photos(data: Path, names: Names, *, labelled: bool = True) -> ImageSet:
         return read_image_folder(place, labelled=labelled)
     if names_photo(place):
         return read_image_file(place, labelled=labelled)
-    if place.is_file() and place.suffix.lower() not in PHOTO_TABLES:
+    if place.is_file() and place.suffix.lower() not in TABLES:
         raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
     columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
     return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)

@@ -13,7 +13,7 @@ import torch
 
 from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
-from .data.files import Names
+from .data.files import TABLES, Names
 from .data.hub import names_hub
 from .data.images import ImageFiles, ImageSet, empty_folders
 from .errors import InputError
@@ -31,7 +31,6 @@ from .photos import (
 )
 
 Kind = Literal["features", "images", "photos"]
-TABLES = (".csv", ".tsv", ".parquet")
 IN_PYTHON = "arrays in Python"
 """In config.json, in place of a path."""
 

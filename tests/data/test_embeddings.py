@@ -44,7 +44,7 @@ def test_one_column_is_said_at_once(tmp_path: Path) -> None:
             read_embeddings(path, names=names)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".txt", ".csv", ".tsv", ".parquet", ".npz"])
+@pytest.mark.parametrize("suffix", [".npy", ".txt", ".csv", ".tsv", ".parquet", ".pq", ".npz"])
 def test_npy_with_labels_of_every_kind(tmp_path: Path, suffix: str) -> None:
     np.save(tmp_path / "z.npy", Z)
     labels = tmp_path / f"labels{suffix}"
@@ -60,7 +60,7 @@ def test_npy_with_labels_of_every_kind(tmp_path: Path, suffix: str) -> None:
             frame.to_csv(labels, index=False)
         case ".tsv":
             frame.to_csv(labels, index=False, sep="\t")
-        case ".parquet":
+        case ".parquet" | ".pq":
             frame.to_parquet(labels)
     found = read_embeddings(tmp_path / "z.npy", labels=labels)
     assert list(found.labels) == Y
@@ -85,7 +85,7 @@ def test_a_stray_word_does_not_cost_a_feature(tmp_path: Path) -> None:
         read_embeddings(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".pq"])
 def test_tables_with_number_columns(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
     frame = table(species=["01", "1", "NA", ""], key=list("wxyz"), note=["hi", "", "5", "x"])

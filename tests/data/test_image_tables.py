@@ -49,6 +49,7 @@ def test_splits_by_the_first_word_of_a_name(tmp_path: Path) -> None:
         "valid-0.parquet",
         "validation_1.parquet",
         "test.parquet",
+        "more/test_1.pq",
         ".x.parquet",
         "deep/down/train-1.parquet",
     ):
@@ -56,7 +57,7 @@ def test_splits_by_the_first_word_of_a_name(tmp_path: Path) -> None:
     found = find_tables(tmp_path)
     assert {split: [path.name for path in paths] for split, paths in found.items()} == {
         "train": ["train-0.parquet"],
-        "test": ["test.parquet"],
+        "test": ["test_1.pq", "test.parquet"],
         "val": ["valid-0.parquet", "validation_1.parquet"],
     }
 

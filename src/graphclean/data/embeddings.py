@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..errors import InputError, parse_json
 from .files import (
+    TABLES,
     Names,
     Numbers,
     check_file,
@@ -26,7 +27,7 @@ from .files import (
     usual_column,
 )
 
-SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".npz", ".npy", *TABLES)
 UNNAMED = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name: row numbers, as its own `to_csv` writes them."""
 
@@ -64,7 +65,7 @@ def read_embeddings(
         for name in ("label_column", "id_column") if own else ():
             refuse_unused(names, name, path)
         found = _read_numpy(path, names, labelled=labelled and labels is None)
-    elif path.suffix.lower() in (".csv", ".tsv", ".parquet"):
+    elif path.suffix.lower() in TABLES:
         for name in ("features_key", "labels_key") if own else ("features_key",):
             refuse_unused(names, name, path)
         found = _read_table(path, names, labelled=labelled and labels is None, columns=columns)

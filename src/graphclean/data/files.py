@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[Any]
 T = TypeVar("T")
 
+PARQUET = (".parquet", ".pq")
+TABLES = (".csv", ".tsv", *PARQUET)
 READING = (
     *(ValueError, OSError, EOFError, KeyError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, csv.Error, pa.ArrowException),
@@ -170,7 +172,7 @@ def load_table(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     def read() -> pd.DataFrame:
-        if path.suffix.lower() == ".parquet":
+        if path.suffix.lower() in PARQUET:
             frame: pd.DataFrame = pq.read_table(path).to_pandas()
             return frame
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -248,18 +250,18 @@ def read_labels(path: Path, names: Names | None = None) -> Any:
     if suffix in (".npy", ".npz"):
         arrays = load_arrays(path)
         return pick_labels(path, arrays, names.labels_key)
-    if suffix in (".csv", ".tsv", ".parquet"):
+    if suffix in TABLES:
         table = load_table(path)
         if names.label_column is None and len(table.columns) == 1:
             return table[table.columns[0]]
         return table[find_column(path, table, names.label_column, "label", "--label-column")]
-    raise InputError(f"{path}: labels come as .npy, .npz, .txt, .csv, .tsv or .parquet")
+    raise InputError(f"{path}: labels come as .npy, .npz, .txt, {', '.join(TABLES)}")
 
 
 def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
     """Labels from a file of their own: by id where both files have ids, else by position."""
     values = read_labels(labels, names)
-    if ids is None or labels.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+    if ids is None or labels.suffix.lower() not in TABLES:
         return values
     table = load_table(labels)
     id_column = names.id_column if names.id_column is not None else usual_column(list(table.columns), "id")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, parse_json
 from .decode import LabelledImages, Progress, decode_images
-from .files import listed
+from .files import PARQUET, listed
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("fine_label", "label")
@@ -26,7 +26,8 @@ def find_tables(folder: Path) -> dict[str, list[Path]]:
     Of parts that have a number alone, it is the name of the folder they are in.
     """
     found: dict[str, list[Path]] = {}
-    for path in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
+    patterns = [place + suffix for suffix in PARQUET for place in ("*", "*/*")]
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         if not path.name.startswith("."):
             word = re.split(r"[-_.]", path.name)[0].lower()
             word = path.parent.name.lower() if word.isdigit() else word

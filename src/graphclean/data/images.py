@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
-from .files import listed, separator, usual_column
+from .files import PARQUET, listed, separator, usual_column
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 UNREAD = {
@@ -29,7 +29,6 @@ UNREAD = {
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
 }
 """Photos that are listed, but can't be read: to pass over them in silence would hide what cameras take."""
-PARQUET = {".parquet", ".pq"}
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .files import Names, listed, usual_column
+from .files import PARQUET, Names, listed, usual_column
 from .image_tables import SPLITS, check_parts, class_names, find_tables, open_parquet
-from .images import LABEL_COLUMNS, PARQUET, Encoded, ImageSet, cell_text, check_classes, find_column
+from .images import LABEL_COLUMNS, Encoded, ImageSet, cell_text, check_classes, find_column
 
 BATCH = 64
 """Rows with images that are read at a time."""

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..audit.embeddings import Progress
+from ..data.files import PARQUET
 from ..data.images import ImageFiles
 from ..data.photo_tables import ImageTable
 from ..decisions import Decision, read_decided
@@ -185,7 +186,7 @@ def _scores(values: dict[str, float]) -> str:
 
 
 def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
-    if target.suffix.lower() not in (".csv", ".parquet") or target.is_dir():
+    if target.suffix.lower() not in (".csv", *PARQUET) or target.is_dir():
         raise InputError(f"{target}: the manifest is a .csv or .parquet; for a folder add --link or --copy")
     refuse_own(target, run)
     content = _render(table, target.suffix.lower())

@@ -14,7 +14,7 @@ from ..audit.embeddings import Progress
 from ..audit.evidence import Standardiser
 from ..audit.inputs import Labels
 from ..audit.predictor import Calibration, Detector
-from ..data.files import Names
+from ..data.files import PARQUET, Names
 from ..errors import InputError
 from ..runfolder import (
     MODEL,
@@ -54,7 +54,7 @@ def predict(
     if isinstance(model, TrainedModel) and detector is not None:
         raise InputError(f"{run}: --detector is for runs of `clean`; a trained run has a detector of its own")
     target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
-    if target.suffix.lower() not in (".csv", ".parquet"):
+    if target.suffix.lower() not in (".csv", *PARQUET):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     refuse_own(target, run)
     refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "trusted"))])

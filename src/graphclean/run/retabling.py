@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ..audit.embeddings import Progress
 from ..audit.inputs import encode_labels
+from ..data.files import PARQUET
 from ..data.photo_tables import BATCH, ImageTable
 from ..errors import InputError
 from ..runfolder import replaced
@@ -32,7 +33,7 @@ def write_cleaned(
 
     All columns, their types and the metadata stay; only labels differ. Read and written in pieces.
     """
-    if target.suffix.lower() != ".parquet" or target.is_dir():
+    if target.suffix.lower() not in PARQUET or target.is_dir():
         raise InputError(f"{target}: a cleaned table with photos in it is a .parquet; name one with --out")
     written = _labels_as_written(images, table)
     labels = [written.get(label) for label in _texts(table["label"])]
