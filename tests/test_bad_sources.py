@@ -30,7 +30,7 @@ def here(tmp_path: Path) -> Path:
 FOLDERS = {
     "nothing": "no images in nothing",
     "single": "one class (cat) in single; at least two are needed",
-    "flat": "no classes in flat; at least two are needed",
+    "flat": "no classes in flat; at least two are needed, each as a folder of photos",
     "absent": "absent: no such file",
 }
 TABLES = {
@@ -42,7 +42,7 @@ TABLES = {
     "path,label\n../outside.png,cat\n/etc/passwd,dog\n": "../outside.png: leaves the folder",
     "path,label\nphotos/cat/1.png,cat\n\"photos/dog/2.png,dog\n": "m.csv, line 3: ",
     "path,path,label\nphotos/cat/1.png,photos/cat/1.png,cat\n": "more than one column could hold the path",
-    "path,kind\nphotos/cat/1.png,cat\n": "holds the label, with --label-column; there are: path, kind",
+    "path,kind\nphotos/cat/1.png,cat\n": "no column is known to hold the label (there are: path, kind); say",
     "path,label\n": "m.csv has no rows",
 }  # fmt: skip
 

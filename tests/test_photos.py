@@ -120,7 +120,7 @@ def test_one_photo_gets_a_class(cli, folder: Path, refuse) -> None:  # type: ign
     assert table.verdict.tolist() == ["known"]
     (folder.parent / "two.heic").write_bytes(b"x")
     refuse("predict runs/photos-clean two.heic", r".heic is not read; convert it to .jpg or .png")
-    refuse("clean one.PNG", "one photo by itself can't be judged; give the folder of the class folders")
+    refuse("clean one.PNG", "one photo by itself has no label; give the folder of the class folders")
 
 
 def test_a_manifest_gives_the_same_verdicts(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]

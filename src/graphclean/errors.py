@@ -38,6 +38,14 @@ class InputError(ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
 
 
+class MissingLabels(InputError):  # noqa: N818 – it names the data's state
+    """Data without labels: what is missing, and what to do about it, which may differ by what it is for."""
+
+    def __init__(self, missing: str, advice: str) -> None:
+        super().__init__(f"{missing}; {advice}")
+        self.missing = missing
+
+
 class InUseError(InputError):
     """Another process works with what was named."""
 

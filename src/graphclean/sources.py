@@ -118,7 +118,6 @@ def read_like(
     *,
     run: Path,
     device: torch.device,
-    labels: Path | None = None,
     labelled: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
@@ -133,12 +132,12 @@ def read_like(
         if kind != "images":
             raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
         pixels = recorded_pixels(described, run)
-        arrays = read_images(data, labels=labels, names=names, labelled=labelled, pixels=pixels)
+        arrays = read_images(data, names=names, labelled=labelled, pixels=pixels)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
     if kind == "images":
         raise InputError(f"{data}: {run} was made from images, so an array of images (.npz, .npy) is needed")
     columns = described.get("columns") if data.suffix.lower() in TABLES else None
-    found = read_embeddings(data, labels=labels, names=names, labelled=labelled, columns=columns)
+    found = read_embeddings(data, names=names, labelled=labelled, columns=columns)
     return Source(found.features, found.labels, found.ids, found.notes, found.columns)
 
 

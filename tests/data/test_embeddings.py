@@ -153,7 +153,7 @@ def test_refused_files(tmp_path: Path) -> None:
         (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "not text in UTF-8; save it as such"),
         (
             write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
-            "no column 'label' in it; did you mean 'lable'.*--label-column",
+            "no column 'label' in it; did you mean 'lable'.*--label-column, or give labels with --labels",
         ),
         (write(tmp_path / "t.csv", b"a,label\nx,2\n"), "no feature columns: none of a holds numbers"),
         (pickled, "pickled objects, which are never loaded"),

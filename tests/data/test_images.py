@@ -148,7 +148,7 @@ def test_folders_that_cannot_be_used_say_why(folder: Path, tmp_path: Path) -> No
         (folder / "cat" / "1.png", "1.png is not a folder$"),
         (tmp_path / "empty", "no images in .*empty$"),
         (tmp_path / "links", "no images in .*links that can be opened; a.png: leaves the folder$"),
-        (folder / "cat", "no classes in .*cat; at least two are needed$"),
+        (folder / "cat", "no classes in .*cat; at least two are needed, each as a folder of photos$"),
     ):
         with pytest.raises(InputError, match=message):
             read_image_folder(path)
@@ -254,7 +254,7 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
         ({}, r"more than one column could hold the path \(path, image\); say which with --path-column$"),
         (
             {"path_column": "path"},
-            "say which column holds the label, with --label-column; there are: path, image, labels, kind",
+            r"the label \(there are: path, image, labels, kind, key\); say which one does, with --label",
         ),
         ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
         ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
@@ -271,9 +271,9 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
     [
         (
             b"a,b,c,d,e,f,g,h,i\n",
-            "holds the path, with --path-column; there are: a, b, c, d, e, f, g, h, …$",
+            r"the path \(there are: a, b, c, d, e, f, g, h, …\); say which one does, with --path-column$",
         ),
-        (b"", "say which column holds the path, with --path-column; there are: none$"),
+        (b"", r"no column is known to hold the path \(there are: none\)"),
         (b"path,label\n", "m.csv has no rows$"),
         (b"path,label\na.png,x\nb.png,y,z\n", "m.csv, line 3: 3 cells, the header has 2$"),
         (b'path,label\n"a"b.png,x\n', "m.csv, line 2: "),

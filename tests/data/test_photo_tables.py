@@ -163,7 +163,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         (
             {"a": [photo], "kind": ["x"]},
             Names(),
-            "say which column holds the label, with --label-column; there are: a, kind$",
+            r"known to hold the label \(there are: a, kind\); say which one does, with --label-column$",
         ),
         ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), 'did you mean "label"'),
         ({"a": [photo, photo], "label": ["x", "x"]}, Names(), r"one class \(x\) in"),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import InputError, MissingLabels
 from .files import (
     Names,
     Numbers,
@@ -98,7 +98,7 @@ def read_images(
     elif labelled:
         flat = any(one_a_row(array.shape) for array in arrays.values())
         if path.suffix.lower() == ".npy" or (names.labels_key is None and not flat):
-            raise InputError(f"{path}: there are no labels in it; give them with --labels FILE")
+            raise MissingLabels(f"{path}: there are no labels in it", "give them with --labels FILE")
         given = pick_labels(path, arrays, names.labels_key)
     return ImageArrays(images, used, given, notes)
 

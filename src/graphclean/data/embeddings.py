@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError, parse_json
+from ..errors import InputError, MissingLabels, parse_json
 from .files import (
     TABLES,
     Names,
@@ -78,7 +78,7 @@ def read_embeddings(
     if labels is not None:
         return replace(found, labels=match_labels(found.ids, labels, names))
     if found.labels is None:
-        raise InputError(f"{path}: there are no labels in it; give them with --labels FILE")
+        raise MissingLabels(f"{path}: there are no labels in it", "give them with --labels FILE")
     return found
 
 
@@ -116,11 +116,12 @@ def _read_table(
     table = load_table(path)
     label = names.label_column
     if labelled or label is not None or usual_column(list(table.columns), "label") is not None:
-        label = find_column(path, table, label, "label", "--label-column")
+        advice = "name it with --label-column, or give labels with --labels FILE"
+        label = find_column(path, table, label, "label", advice)
     ids: list[str] | None = None
     id_column = names.id_column
     if id_column is not None or usual_column(list(table.columns), "id") is not None:
-        id_column = find_column(path, table, id_column, "id", "--id-column")
+        id_column = find_column(path, table, id_column, "id", "name it with --id-column")
         ids = [str(value) for value in table[id_column]]
     rest = [str(name) for name in table.columns if name not in (label, id_column)]
     if columns is not None:

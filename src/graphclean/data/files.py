@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError
+from ..errors import InputError, MissingLabels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,14 +210,16 @@ def _check_header(path: Path, parted: str) -> None:
         raise InputError(f"{path}: two columns are called {twice!r}; rename one, or drop it")
 
 
-def find_column(path: Path, table: pd.DataFrame, name: str | None, default: str, option: str) -> str:
-    """The column that was named, or the usual one; refused with the nearest name where it is missing."""
+def find_column(path: Path, table: pd.DataFrame, name: str | None, default: str, advice: str) -> str:
+    """The column that was named, or the usual one; where it is missing, refused with the nearest name.
+
+    `advice` is for who named none.
+    """
     columns = [str(column) for column in table.columns]
     wanted = name if name is not None else usual_column(columns, default) or default
     if wanted not in columns:
-        hint = nearest(wanted, columns)
-        say = "" if name is not None else f"; name it with {option}"
-        raise InputError(f"{path}: no column {wanted!r} in it{hint}{say}")
+        missing = f"{path}: no column {wanted!r} in it{nearest(wanted, columns)}"
+        raise InputError(missing) if name is not None else MissingLabels(missing, advice)
     return wanted
 
 
@@ -254,7 +256,7 @@ def read_labels(path: Path, names: Names | None = None) -> Any:
         table = load_table(path)
         if names.label_column is None and len(table.columns) == 1:
             return table[table.columns[0]]
-        return table[find_column(path, table, names.label_column, "label", "--label-column")]
+        return table[find_column(path, table, names.label_column, "label", "name it with --label-column")]
     raise InputError(f"{path}: labels come as .npy, .npz, .txt, {', '.join(TABLES)}")
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ..errors import InputError
+from ..errors import InputError, MissingLabels
 from .files import PARQUET, listed, separator, usual_column
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -152,7 +152,7 @@ def names_photo(path: Path) -> bool:
 def read_image_file(path: Path, *, labelled: bool = True) -> ImageFiles:
     """One photo, which has no label; its id is its name."""
     if labelled:
-        raise InputError(f"{path}: one photo by itself can't be judged; give the folder of the class folders")
+        raise InputError(f"{path}: one photo by itself has no label; give the folder of the class folders")
     suffix = path.suffix.lower()
     problems = {0: _unread(suffix)} if suffix in UNREAD else {}
     paths = [None if problems else Path(os.path.abspath(path))]
@@ -304,9 +304,9 @@ def find_column(path: Path, header: list[str], asked: str | None, usual: set[str
         )
     there = listed(header)
     if asked is None:
-        raise InputError(
-            f"{path}: say which column holds the {what}, with --{what}-column; there are: {there}"
-        )
+        missing = f"{path}: no column is known to hold the {what} (there are: {there})"
+        advice = f"say which one does, with --{what}-column"
+        raise MissingLabels(missing, advice) if what == "label" else InputError(f"{missing}; {advice}")
     near = difflib.get_close_matches(asked, header, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     raise InputError(f'{path} has no column "{asked}"; {hint}there are: {there}')
@@ -425,7 +425,9 @@ def check_classes(images: ImageSet, source: Path) -> None:
     classes = sorted(labels - {""})
     if len(classes) < 2:
         have = f"one class ({classes[0]})" if classes else "no classes"
-        raise InputError(f"{have} in {source}; at least two are needed")
+        folder = isinstance(images, ImageFiles) and source.is_dir()
+        hint = ", each as a folder of photos" if folder else ""
+        raise InputError(f"{have} in {source}; at least two are needed{hint}")
 
 
 def open_image(source: Encoded, side: int | None = None) -> Image.Image:

@@ -10,11 +10,15 @@ import torch
 
 from ..audit.inputs import check_embeddings, encode_labels
 from ..data.files import Names
-from ..errors import InputError
+from ..errors import InputError, MissingLabels
 from ..learn.inference import embed_new
 from ..sources import Source, read_like
 from ..trained import TrainedModel
 from ..training import Prepared
+
+ARRAYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
+COLUMNS = ("label_column", "id_column", "path_column")
+"""Which of the names that DATA goes by have a meaning for samples in such a file, or in a table."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,13 @@ def read_trusted(
     device: torch.device,
 ) -> Trusted:
     """Trusted samples of the classes of the data; others are left out, and counted."""
-    found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
+    suffix = path.suffix.lower()
+    names = Names(**{name: getattr(names, name) for name in ARRAYS.get(suffix, COLUMNS)})
+    try:
+        found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
+    except MissingLabels as error:
+        where = "the same file, a .npz" if suffix in ARRAYS else "a column called label"
+        raise InputError(f"{error.missing}; trusted samples need theirs in {where}") from error
     if found.inputs.shape[1:] != source.inputs.shape[1:]:
         raise InputError(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
