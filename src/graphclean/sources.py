@@ -13,7 +13,7 @@ import torch
 
 from .data.arrays import Pixels, holds_images, read_images
 from .data.embeddings import read_embeddings
-from .data.files import TABLES, Names
+from .data.files import TABLES, Names, check_file
 from .data.hub import names_hub
 from .data.images import ImageFiles, ImageSet, empty_folders
 from .errors import InputError
@@ -135,6 +135,7 @@ def read_like(
         arrays = read_images(data, names=names, labelled=labelled, pixels=pixels)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
     if kind == "images":
+        check_file(data)
         raise InputError(f"{data}: {run} was made from images, so an array of images (.npz, .npy) is needed")
     columns = described.get("columns") if data.suffix.lower() in TABLES else None
     found = read_embeddings(data, names=names, labelled=labelled, columns=columns)
@@ -210,10 +211,15 @@ def recorded_options(described: dict[str, Any]) -> dict[str, str]:
     return {name: str(described[name]) for name in names if described.get(name) is not None}
 
 
+def is_there(data: Path) -> bool:
+    """Whether there is such a file or folder; of a set of the hub that shows when it is fetched."""
+    return names_hub(data) or locate(data)[0].exists()
+
+
 def find_data(described: dict[str, Any], data: Path | None) -> Path:
     """Where the data of a run lies: as told, or where the run found it."""
     path = data if data is not None else Path(str(described.get("data")))
-    if not names_hub(path) and not locate(path)[0].exists():
+    if not is_there(path):
         raise InputError(
             f"{path}: not there; run this from the folder where the run was made, or say with --data where "
             "it is now"

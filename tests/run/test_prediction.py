@@ -72,7 +72,7 @@ def test_refused(refuse, trained: Path) -> None:  # type: ignore[no-untyped-def]
         "wide.npz": "these images are 1 × 8 × 16 (channels first), the run was trained on 1 × 8 × 8",
         "colour.npz": "these images are 3 × 8 × 8",
         "deep.npz": "but the run was trained on 0 to 255",
-        "absent.npz": "absent.npz: ",
+        "absent.npz": "absent.npz: no such file",
         "new.npz --detector prototypes": "a trained run has a detector of its own",
         "new.npz --out p.txt": "predictions are written as .csv or .parquet",
     }

@@ -343,6 +343,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "zeta-range": (["good.npz", "--set", "ood.zeta=1.5"], "zeta must be auto or a number from -1 to 1"),
         "device": (["good.npz", "--device", "gpu"], "'gpu' is not one of"),
         "trusted": (["good.npz", "--trusted", "features.npz"], "good.npz was made from images"),
+        "trusted-absent": (["absent.npz", "--trusted", "gone.npz"], "gone.npz: no such file or folder"),
         "trusted-shape": (
             ["good.npz", "--trusted", "small.npz"],
             "small.npz: its samples have the shape (1, 6, 8)",
@@ -358,7 +359,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
 @pytest.mark.parametrize("case", [
     *("no-file", "nan", "float", "labels", "one-class", "no-class", "both", "flat", "unlabelled"),
     *("preset", "head", "images", "network", "setting", "zeta", "zeta-range", "device"),
-    *("trusted", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
+    *("trusted", "trusted-absent", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_nothing_is_created(refuse, tmp_path: Path, case: str) -> None:  # type: ignore[no-untyped-def]
     arguments, message = bad_inputs(tmp_path)[case]

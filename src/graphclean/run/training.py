@@ -36,6 +36,7 @@ from ..sources import (
     Kind,
     Source,
     embedding,
+    is_there,
     read_source,
     recorded_names,
     recorded_options,
@@ -104,6 +105,8 @@ def train(
     else:
         base = load_preset(preset) if preset is not None else Config()
     # What is misspelt is said before anything is read.
+    if trusted is not None and not is_there(trusted):
+        raise InputError(f"{trusted}: no such file or folder")
     require_network(apply_settings(base, settings, SECTIONS).learn.network)
     if goes_on:
         device = _same_device(out, device)
