@@ -228,6 +228,16 @@ def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli, tmp_
     assert results(tmp_path / "keys")["summary"]["training"]["trusted_accuracy"] is not None
 
 
+def test_trusted_features_may_be_of_any_width(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    z, labels, truth = blobs([30] * 2)
+    pd.DataFrame(z).assign(label=labels).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame(z).assign(label=truth).to_csv(tmp_path / "right.csv", index=False)
+    short = ["--set", "learn.epochs=2", "--set", "learn.warmup=1", "--quiet"]
+    assert cli("train", "t.csv", "--trusted", "right.csv", *short, "--out", "run").code == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["training"]["trusted_accuracy"] > 0.9
+
+
 def test_a_table_of_features_goes_on_as_one(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     z, labels, _ = blobs([30] * 2)
     table = pd.DataFrame(z[:, :3], columns=["x", "y", "z"]).assign(label=labels)  # as few as in a manifest

@@ -56,8 +56,9 @@ def read_trusted(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
             f"{source.inputs.shape[1:]}"
         )
-    if found.inputs.ndim == 2:
-        check_embeddings(found.inputs, what=f"{path}: embeddings", zeros=True)
+    inputs = found.inputs
+    if inputs.ndim == 2:
+        inputs = check_embeddings(inputs, what=f"{path}: embeddings", zeros=True)
     classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
     theirs = encode_labels(found.labels, len(found.inputs))
     known = np.array([*(classes.get(str(name), -1) for name in theirs.classes), -1])
@@ -67,7 +68,7 @@ def read_trusted(
         raise InputError(f"{path}: not one trusted label is a class of {labels_of}")
     left_out = int((~use).sum())
     notes = [f"{left_out} trusted samples are of no class of the data, and are left out"] if left_out else []
-    return Trusted(found.inputs[use], codes[use], notes)
+    return Trusted(inputs[use], codes[use], notes)
 
 
 def trusted_accuracy(prepared: Prepared, trusted: Trusted) -> float:
