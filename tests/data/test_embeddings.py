@@ -97,6 +97,14 @@ def test_tables_with_number_columns(tmp_path: Path, suffix: str) -> None:
     assert found.notes == ["columns that hold no numbers were ignored: note"]
 
 
+def test_photos_beside_embeddings_are_no_feature(tmp_path: Path) -> None:
+    photos = {"photo": [None, *[b"\x89PNG"] * 3], "hub": [{"bytes": b"\x89PNG", "path": "a"}] * 4}
+    table(label=Y, **photos).to_parquet(tmp_path / "t.parquet")
+    found = read_embeddings(tmp_path / "t.parquet")
+    assert found.columns == ["f0", "f1", "f2"]
+    assert found.notes == ["columns that hold no numbers were ignored: photo, hub"]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_tables_with_a_list_column(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
