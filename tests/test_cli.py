@@ -158,6 +158,8 @@ def test_a_table_with_paths_and_embeddings_can_be_told_from_photos(cli, tmp_path
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert "no images" in cli("clean", "t.csv").err
     assert "120 samples, 6 features" in cli("clean", "t.csv", "--embedder", "none").out
+    assert cli("predict", "runs/t-clean", "t.csv", "--quiet").code == 0
+    assert len(pd.read_csv(tmp_path / "runs/t-clean/predictions/t.csv")) == 120
 
 
 def test_an_unexpected_error_is_one_line_too(cli, named: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

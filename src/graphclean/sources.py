@@ -123,7 +123,7 @@ def read_like(
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused."""
     kind = _kind(described, run)
-    if are_photos(data, names, None):
+    if _are_photos(data, names, kind):
         reading = recorded_reading(described, run, device)
         found_photos = find_photos(data, names, labelled=labelled)
         photos = read_photos(found_photos, reading, data, progress=progress)
@@ -172,7 +172,7 @@ def stream_like(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Pieces:
     """As `read_like`, without labels; photos in pieces, so that memory does not grow with their number."""
-    if not are_photos(data, names, None):
+    if not _are_photos(data, names, _kind(described, run)):
         source = read_like(described, data, names, run=run, device=device, progress=progress)
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
@@ -260,6 +260,12 @@ def source_name(data: Path) -> str:
     whole = Path(os.path.abspath(place))  # `.` and `..` have names too
     name = whole.name if whole.is_dir() else whole.stem
     return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
+
+
+def _are_photos(data: Path, names: Names, kind: Kind) -> bool:
+    """Whether new data is photos; to a run from embeddings a table is of those, even with paths in it."""
+    table = kind == "features" and data.suffix.lower() in TABLES and names.path_column is None
+    return are_photos(data, names, "none" if table else None)
 
 
 def _kind(described: dict[str, Any], run: Path) -> Kind:

@@ -243,7 +243,7 @@ def test_a_table_of_features_goes_on_as_one(cli, tmp_path: Path) -> None:  # typ
     table = pd.DataFrame(z[:, :3], columns=["x", "y", "z"]).assign(label=labels)  # as few as in a manifest
     table.assign(path=[f"{row}.jpg" for row in range(len(z))]).to_csv(tmp_path / "t.csv", index=False)
     short = ["--set", "learn.epochs=1", "--set", "learn.warmup=1", "--quiet"]
-    assert cli("train", "t.csv", "--embedder", "none", *short).code == 0
+    assert cli("train", "t.csv", "--embedder", "none", "--trusted", "t.csv", *short).code == 0
     assert cli("train", "t.csv", "--resume", "--quiet").code == 0
 
 
