@@ -33,13 +33,26 @@ def lock(file: int, busy: str, *, wait: Callable[[str], None] | None = None) -> 
 
 @contextmanager
 def lock_folder(folder: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """The same of a folder, for a while."""
+    """The same of a folder, for a while; one that its keeper has just removed is refused too."""
     if fcntl is None:
         yield
         return
-    file = os.open(folder, os.O_RDONLY)
+    try:
+        file = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise InUseError(busy) from error
     try:
         lock(file, busy, wait=wait)
+        if not _is_still(file, folder):
+            raise InUseError(busy)
         yield
     finally:
         os.close(file)
+
+
+def _is_still(file: int, folder: Path) -> bool:
+    """Whether a folder is the one that was opened."""
+    try:
+        return os.path.samestat(os.fstat(file), folder.stat())
+    except FileNotFoundError:
+        return False

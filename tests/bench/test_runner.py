@@ -361,12 +361,53 @@ def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) 
 
 def test_a_damaged_draw_says_how_to_start_anew(sources: Sources, tmp_path: Path) -> None:
     (tmp_path / "draw.npz").write_bytes(b"draw")
+    (tmp_path / "checkpoint" / "epoch-00001").mkdir(parents=True)
     with pytest.raises(InputError, match=f"damaged, or not a draw; .*remove {tmp_path} to start anew"):
         run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
+    assert (tmp_path / "draw.npz").exists()
+
+
+def test_without_a_checkpoint_a_run_starts_anew(sources: Sources, whole: Path, tmp_path: Path) -> None:
+    """Whatever one that was killed in its first epoch left behind."""
+    work, path = tmp_path / "work", tmp_path / "0.json"
+    work.mkdir()
+    for name in (runner.DRAW, runner.LOG):
+        (work / name).write_bytes(b"cut\noff\n")
+    run_job(job(), sources, work, path, CPU)
+    assert read_result(path)["scores"] == read_result(whole)["scores"]
+
+
+@pytest.mark.parametrize("place", ["prepare", "make_trainer", "Trainer._run_epoch", "Trainer._begin_epoch"])
+@pytest.mark.parametrize("error", [InputError("no"), torch.OutOfMemoryError("no"), KeyboardInterrupt()])
+def test_a_failure_before_the_first_checkpoint_leaves_nothing(
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"graphclean.bench.runner.{place}", fail)
+    with pytest.raises((type(error), RunStopped)):
+        run_job(job(), sources, tmp_path / "runs" / "cell" / "method" / "run", tmp_path / "0.json", CPU)
+    assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
+
+
+def test_a_failure_after_a_checkpoint_leaves_what_it_takes_to_go_on(
+    sources: Sources, whole: Path, tmp_path: Path
+) -> None:
+    def fail(record: dict[str, Any]) -> None:
+        if record["epoch"] == 2:
+            raise torch.OutOfMemoryError("no")
+
+    work, path = tmp_path / "work", tmp_path / "0.json"
+    with pytest.raises(RunStopped, match="memory is too small"):
+        run_job(job(), sources, work, path, CPU, watch=fail)
+    assert {part.name for part in work.iterdir()} == {runner.DRAW, runner.LOG, runner.CHECKPOINT}
+    run_job(job(), sources, work, path, CPU)
+    assert read_result(path)["scores"] == read_result(whole)["scores"]
 
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:
     method = make_method(MIXED, [*QUICK, "learn.lr=1e18", "learn.ramp=0"], name="wild")
     with pytest.raises(RunStopped, match=r"the loss is no longer .* lower than learn\.lr=1e\+18") as stopped:
-        run_job(Job(MIXED, method, 0, "test"), sources, tmp_path, tmp_path / "0.json", CPU)
+        run_job(Job(MIXED, method, 0, "test"), sources, tmp_path / "a/b/c", tmp_path / "0.json", CPU)
     assert stopped.value.code == 1

@@ -5,8 +5,8 @@ import shutil
 import signal
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ def run_job(
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
-    with in_use(work, "--work"):
+    with in_use(work, "--work"), _kept_to_go_on(work):
         material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
             # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
@@ -307,6 +307,25 @@ def _run_control(
     changed = _similarity(job, trained, z, logits)
     both = np.concatenate([similarity[:half], changed])
     return auroc(-both, np.arange(len(both)) >= half)
+
+
+@contextmanager
+def _kept_to_go_on(work: Path) -> Iterator[None]:
+    """A work folder that outlasts a failure with a checkpoint in it alone: nothing else is of use later."""
+    if not _has_begun(work):  # what is there was left by a run that was killed
+        for name in (DRAW, LOG):
+            (work / name).unlink(missing_ok=True)
+    try:
+        yield
+    except BaseException:
+        if not _has_begun(work):
+            _remove(work)
+        raise
+
+
+def _has_begun(work: Path) -> bool:
+    """Whether there is a checkpoint, or one is being written: nobody waits for that after a second signal."""
+    return any((work / CHECKPOINT).glob("*epoch-*"))
 
 
 def _remove(work: Path) -> None:
