@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from graphclean.data.loader import ResidentInputs
 from graphclean.errors import DataWarning
 from graphclean.graph import Cleaned
 from graphclean.learn import DivergedError, EpochReport, InterruptedRun, Trainer, engine
-from graphclean.learn.compiling import Compiled
+from graphclean.learn.compiling import SHAPES, Compiled
 from graphclean.learn.views import scale
 
 from .test_engine import GRAPH, TINY, after_each_step, assert_same, digits, stop_after_epoch, trainer
@@ -104,6 +105,27 @@ def test_a_resumed_run_goes_on_with_the_sizes_it_had(monkeypatch: pytest.MonkeyP
     second = trainer(settings, checkpoint=tmp_path / "checkpoint")
     assert_same(second.train(resume=True), expected)
     assert second._sizes == whole._sizes
+
+
+@pytest.mark.parametrize("limit", [3, 100])
+def test_code_is_made_for_many_shapes_and_the_limit_put_back(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """That of the process: other code that is compiled in it keeps its own, and a higher one is kept."""
+    config, seen = torch._dynamo.config, []
+
+    def make(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        seen.append(config.recompile_limit)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=make))
+    with config.patch(recompile_limit=limit):
+        double = Compiled(lambda x: 2 * x)
+        assert config.recompile_limit == limit
+        for size in range(1, 13):
+            assert len(double(torch.ones(size))) == size
+            assert config.recompile_limit == limit
+    assert seen == [max(limit, SHAPES)] * 12
 
 
 def test_where_compiling_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

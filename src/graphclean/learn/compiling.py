@@ -24,12 +24,14 @@ class Compiled:
         self.plain = plain
         options: dict[str, Any] = {"options": {"triton.cudagraphs": True}} if graphs else {}
         self._fast: Callable[..., Any] | None = torch.compile(plain, dynamic=False, **options)
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
 
     def __call__(self, *args: Any) -> Any:
         if self._fast is not None:
+            # Around every call, which may meet a new shape: microseconds of a step that takes milliseconds.
+            limit = max(torch._dynamo.config.recompile_limit, SHAPES)
             try:
-                return self._fast(*args)
+                with torch._dynamo.config.patch(recompile_limit=limit):
+                    return self._fast(*args)
             except torch._dynamo.exc.TorchDynamoException as error:
                 reason = " ".join(str(error).split())[:200]
                 warnings.warn(f"training runs uncompiled, and slower: {reason}", DataWarning, stacklevel=2)
