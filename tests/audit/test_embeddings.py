@@ -48,11 +48,14 @@ def test_finds_wrong_labels_and_strangers() -> None:
     assert (audit.verdicts.proposed_label.to_numpy() == truth)[chosen].mean() > 0.95
 
 
-@pytest.mark.parametrize("share", [0.2, 0.4])
-def test_finds_labels_that_are_wrong_alike(share: float) -> None:
-    z, _, truth = blobs([150] * 6, spread=0.8)
+@pytest.mark.parametrize(
+    ("size", "spread", "seed", "share"),
+    [(150, 0.8, 0, 0.2), (150, 0.8, 0, 0.4), pytest.param(800, 1.1, 3, 0.4, id="at a small k alone")],
+)
+def test_finds_labels_that_are_wrong_alike(size: int, spread: float, seed: int, share: float) -> None:
+    z, _, truth = blobs([size] * 6, spread=spread, seed=seed)
     taken_for = np.array([1, 1, 3, 2, 4, 5])
-    wrong = np.random.default_rng(1).random(len(truth)) < share
+    wrong = np.random.default_rng(seed).random(len(truth)) < share
     labels = np.where(wrong, taken_for[truth], truth)
     scores = score_verdicts(audit_embeddings(z, labels).verdicts, truth, truth < 0)
     assert scores.mislabel_f1 > 0.95

@@ -226,24 +226,30 @@ def _knn_graphs(
 def _choose_graph(
     candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels
 ) -> tuple[Heard | None, LabelModel | None, dict[int, float]]:
-    """The graph under which the given labels are most likely, its label model, and what each k reached."""
+    """The graph under which the given labels are most likely, its label model, and what each k reached.
+
+    Mistakes are shared if undoing them is worth it at any k. The k that the labels are most likely under is
+    often the wrong one to ask: many neighbours know the shares of labels so well that both models foretell a
+    label alike.
+    """
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.codes, n_classes)
     best: dict[bool, tuple[Heard, LabelModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    shared = False
     for k, graph in candidates:
         heard = listen(graph, Y, k)
         evidence = _by_sample(heard, copies)
         undone = fit_label_model(evidence, labels.codes, n_classes, undo=True)
         plain = fit_label_model(evidence, labels.codes, n_classes, undo=False) if undone.undid else undone
+        shared |= is_worth(undone, plain)
         for undo, model in ((False, plain), (True, undone)):
             tried[undo][k] = model.log_likelihood
             if undo not in best or model.log_likelihood > best[undo][1].log_likelihood:
                 best[undo] = heard, model
     if not best:
         return None, None, {}
-    worth = is_worth(best[True][1], best[False][1])
-    return *best[worth], tried[worth]
+    return *best[shared], tried[shared]
 
 
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:

@@ -28,9 +28,9 @@ from ..graph.mistakes import (
     FIT_SAMPLES,
     FLOOR,
     ROUNDS,
+    SHARE,
     STEPS,
     find_preference,
-    is_clearly_likelier,
     most_confident,
     shrink,
 )
@@ -159,8 +159,11 @@ def fit_label_model(evidence: Array, labels: Codes, n_classes: int, *, undo: boo
 
 
 def is_worth(undone: LabelModel, plain: LabelModel) -> bool:
-    """Whether undoing shared mistakes makes the given labels so much likelier that there must be some."""
-    return is_clearly_likelier(undone.log_likelihood, plain.log_likelihood)
+    """Whether undoing shared mistakes makes the given labels so much likelier that there must be some.
+
+    In training less will do: what was undone in vain is judged anew in the next epoch, a verdict is final.
+    """
+    return undone.log_likelihood - plain.log_likelihood > -SHARE * plain.log_likelihood
 
 
 def unmix(evidence: Array, preference: csr_array | None) -> Array:

@@ -34,7 +34,10 @@ BY_CHANCE = 3.0
 STEPS = 10
 """Of unmixing."""
 WORTH, SHARE = 0.004, 0.01
-"""Mean log p that unmixing must gain, or this share of −log p; with classes that look alike it gains less."""
+"""Mean log p that unmixing must gain, or this share of −log p if that is less.
+
+With classes that look alike it gains less.
+"""
 TEMPERATURES = tuple(2 ** (step / 2) for step in range(-4, 7))
 """Among which t is chosen: a quarter to eight."""
 FIT_SAMPLES = 20_000
