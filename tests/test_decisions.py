@@ -200,9 +200,29 @@ def test_merging_takes_over_the_later_and_lists_where_they_differ(run: Path, tmp
     assert merge_decisions(run, other).added == 0
 
 
+def test_merging_finds_samples_again_after_others_came_and_went(run: Path, tmp_path: Path) -> None:
+    """As when photos were added or deleted, and the run was made anew."""
+    moved, gone = Decision(7, "p00002.png", "accept", "cat", ""), Decision(2, "gone.png", "accept", "cat", "")
+    other = write(
+        tmp_path / "old.jsonl", moved, gone, gone, make(1), Decision(99, "p00003.png", "undo", None, "")
+    )
+    merged = merge_decisions(run, other)
+    assert (merged.added, merged.gone) == (2, ["gone.png"])
+    assert {(decision.row, decision.id) for decision in read_decisions(run / "decisions.jsonl")} == {
+        (1, "p00001.png"), (2, "p00002.png")
+    }  # fmt: skip
+
+
+def test_an_id_that_is_there_twice_says_no_row() -> None:
+    samples = Samples(["a", "b", "a"], ["keep"] * 3, [None] * 3, [None] * 3)
+    second, moved = Decision(2, "a", "remove", None, ""), Decision(1, "a", "remove", None, "")
+    assert samples.place([second, moved]) == ([second], ["a"])
+
+
 def test_merging_what_is_not_of_this_run_changes_nothing(run: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "theirs.jsonl", make(1), Decision(2, "another.png", "accept", "cat", ""))
-    for path in (other, tmp_path / "nowhere", write(tmp_path / "empty.jsonl")):
+    other = write(tmp_path / "theirs.jsonl", Decision(2, "another.png", "accept", "cat", ""))
+    unknown = write(tmp_path / "unknown.jsonl", make(1), make(2, label="no such class"))
+    for path in (other, unknown, tmp_path / "nowhere", write(tmp_path / "empty.jsonl")):
         with pytest.raises(InputError):
             merge_decisions(run, path)
     assert not (run / "decisions.jsonl").exists()
@@ -215,7 +235,13 @@ def test_the_command_line_merges(run: Path, tmp_path: Path, cli: Callable[..., o
     assert "1 decision taken over, 0 the same, 1 different." in done.out
     assert "no class" in done.out
     done = cli("review", str(run), "--merge", str(other), "--json")
-    assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": []}
+    assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": [], "gone": []}
+    write(other, make(1), *(Decision(0, f"gone{n}", "accept", "cat", "") for n in range(4)))
+    done = cli("review", str(run), "--merge", str(other))
+    assert (
+        "on 4 samples that are not in this run, or more than once, is left out: gone0, gone1, gone2, …"
+        in done.err
+    )
 
 
 def test_a_run_with_decisions_is_not_overwritten(run: Path, cli: Callable[..., object]) -> None:

@@ -370,7 +370,7 @@ def review(
         if as_json:
             _print_json(asdict(merged))
         elif not quiet:
-            screen.show_merged(merged.added, merged.agreed, merged.conflicts)
+            screen.show_merged(merged.added, merged.agreed, merged.conflicts, merged.gone)
         return
     with DecisionLog(folder) as log:
         with StageProgress(quiet=quiet or as_json) as progress:

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -75,6 +75,25 @@ class Samples:
         elif kind != "label":
             outcome = None
         return Decision(row, self.ids[row], kind, outcome, datetime.now(UTC).isoformat(), by)
+
+    def place(self, decisions: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
+        """Decisions at the rows where their samples are now, and the ids of those that are not here.
+
+        Samples were added or taken away since. An id that is here more than once says no row.
+        """
+        rows: dict[str, int | None] = {}
+        for row, name in enumerate(self.ids):
+            rows[name] = None if name in rows else row
+        placed: list[Decision] = []
+        gone: dict[str, None] = {}
+        for decision in decisions:
+            here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
+            place = decision.row if here else rows.get(decision.id)
+            if place is None:
+                gone[decision.id] = None
+            else:
+                placed.append(replace(decision, row=place))
+        return placed, list(gone)
 
     def check(self, decisions: Sequence[Decision], path: Path) -> None:
         """Refuse decisions on samples that are not those of the run, or for labels that it does not have."""
@@ -216,13 +235,15 @@ class Merged:
     agreed: int
     conflicts: list[dict[str, Any]] = field(default_factory=list)
     """Samples decided differently: `id`, `ours`, `theirs`, and which was `taken`."""
+    gone: list[str] = field(default_factory=list)
+    """Ids that are not in this run, or more than once; what was decided on them is left out."""
 
 
 def merge_decisions(run: Path, other: Path) -> Merged:
-    """Take over the decisions of another reviewer of the same run.
+    """Take over the decisions of another reviewer, or those of an earlier run on the same samples.
 
-    Of two that differ the later holds. Where that is theirs, ours stays in the file before it, and an undo in
-    a review brings it back.
+    They are found by their ids, as rows move when samples are added or taken away. Of two that differ the
+    later holds. Where that is theirs, ours stays in the file before it, and an undo brings it back.
     """
     if not other.is_file():
         raise InputError(f"{other}: no such file")
@@ -231,9 +252,10 @@ def merge_decisions(run: Path, other: Path) -> Merged:
         raise InputError(f"{other}: there is not one decision in it")
     added, agreed, conflicts = 0, 0, []
     with DecisionLog(run) as log:
-        log.samples.check(theirs, other)
+        placed, gone = log.samples.place(theirs)
+        log.samples.check(placed or theirs, other)
         ours = settle(log.decisions)
-        for row, decision in settle(theirs).items():
+        for row, decision in settle(placed).items():
             mine = ours.get(row)
             if mine is not None and mine.label == decision.label:
                 agreed += 1
@@ -246,4 +268,4 @@ def merge_decisions(run: Path, other: Path) -> Merged:
             else:
                 names = {"id": decision.id, "ours": mine.label, "theirs": decision.label}
                 conflicts.append({**names, "taken": "theirs" if later else "ours"})
-    return Merged(added, agreed, conflicts)
+    return Merged(added, agreed, conflicts, gone)

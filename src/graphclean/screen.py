@@ -183,8 +183,8 @@ def show_reviewed(count: int, run: Path) -> None:
     )
 
 
-def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> None:
-    """What another reviewer's file brought, and where the two differ."""
+def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]], gone: list[str]) -> None:
+    """What another reviewer's file brought, where the two differ, and what is not in this run."""
     console = open_console()
     decisions = "decision" if added == 1 else "decisions"
     console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
@@ -195,6 +195,12 @@ def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]]) -> Non
             table.add_row(escape(conflict["id"]), escape(ours), escape(theirs), conflict["taken"])
         console.print()
         console.print(table)
+    if gone:
+        samples = "1 sample that is" if len(gone) == 1 else f"{len(gone):,} samples that are"
+        some = ", ".join(gone[:FIRST_SHOWN]) + (", …" if len(gone) > FIRST_SHOWN else "")
+        _show_warnings(
+            [f"what was decided on {samples} not in this run, or more than once, is left out: {some}"]
+        )
 
 
 def show_export(exported: dict[str, Any]) -> None:
