@@ -45,6 +45,7 @@ DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 """The whitest value of deep grey images, by the bits that are used of it."""
 
 LEAVES = "leaves the folder"
+MISSING = "no such file"
 NOT_FETCHED = "a web address, which is not fetched"
 
 # Pillow warns of images above its limit, with a path of its own source; `open_image` refuses them.
@@ -204,7 +205,7 @@ def _check_place(target: Path, root: Path) -> str | None:
         return LEAVES
     if target.is_file():
         return None
-    return "not a file" if target.exists() else "no such file"
+    return "not a file" if target.exists() else MISSING
 
 
 def read_manifest(
@@ -382,7 +383,7 @@ class _Finder:
         try:
             return self._quick(cell) or self._resolve(cell)
         except (OSError, ValueError):  # a name too long, or with a NUL byte
-            return "no such file"
+            return MISSING
 
     def _quick(self, cell: str) -> Path | None:
         """A plain file in a folder inside the root, which nearly all are."""
@@ -411,8 +412,11 @@ def _check_files(images: ImageFiles, source: Path) -> None:
     """Refuse a set without a file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
-        table_outside = source.is_file() and images.problems.get(0) == LEAVES
-        hint = " of the table; move the table to a folder that holds all its photos" if table_outside else ""
+        hints = {
+            LEAVES: " of the table; move the table to a folder that holds all its photos",
+            MISSING: "; paths start from the folder of the table",
+        }
+        hint = hints.get(images.problems.get(0, ""), "") if source.is_file() else ""
         raise InputError(f"no images in {source}{some}{hint}")
     check_classes(images, source)
 
@@ -439,7 +443,7 @@ def open_image(source: Encoded, side: int | None = None) -> Image.Image:
     try:
         if isinstance(source, Path):
             if not source.is_file():
-                raise UnreadableImage("not a file" if source.exists() else "no such file")
+                raise UnreadableImage("not a file" if source.exists() else MISSING)
             if source.stat().st_size == 0:
                 raise UnreadableImage("empty file")
         elif not source:
