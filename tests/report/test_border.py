@@ -52,6 +52,15 @@ def test_every_border_counts_what_lies_below_it() -> None:
     assert tried["strange"] == samples.where("ood").sum()
 
 
+def test_what_has_no_likeness_is_not_counted() -> None:
+    """A photo that can't be read is on neither side of a border."""
+    samples = make_samples()
+    samples.similarity[:3] = np.nan
+    tried = try_borders(samples, 0.5)
+    assert tried is not None
+    assert tried["total"] == sum(tried["bins"]["ood"]) + sum(tried["bins"]["known"]) == len(samples) - 3
+
+
 def test_without_likeness_there_is_no_border() -> None:
     samples = make_samples(3)
     assert try_borders(Samples(**{**vars(samples), "similarity": None}), 0.5) is None

@@ -31,6 +31,7 @@ def try_borders(samples: Samples, zeta: float) -> dict[str, Any] | None:
         "zeta": zeta,
         "borders": borders.round(6).tolist(),
         "chosen": int(np.searchsorted(borders, zeta)),
+        "total": len(s),
         "rejected": below.tolist(),
         "known": (_below(known, order, below) / max(known.sum(), 1e-9)).round(5).tolist(),
         "caught": _below(strange, order, below).astype(int).tolist(),

@@ -40,7 +40,7 @@ function startBorder(root) {
     slider.value = String(place);
     slider.setAttribute("aria-valuetext", `ζ ${zeta.toFixed(3)}, ${count(border.rejected[place])} rejected`);
     number.textContent = `ζ = ${zeta.toFixed(3).replace("-", "−")}`;
-    said.textContent = `${count(border.rejected[place])} of the ${count(facts.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
+    said.textContent = `${count(border.rejected[place])} of the ${count(border.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
     good.textContent = percent(border.known[place]);
     strange.textContent = percent(border.caught[place] / border.strange);
     line.setAttribute("d", down(zeta));
