@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from graphclean.progress import DELAY, StageProgress, describe_seconds
+from graphclean.progress import DELAY, StageProgress, describe_epoch, describe_seconds
 
 
 def line(epoch: int, **more: float) -> dict[str, Any]:
@@ -53,6 +53,11 @@ def test_a_live_line_on_a_terminal() -> None:
     assert "epoch 2 of 2, trusted 98.0 %, loss 2.000" in text.getvalue()
     assert "a line [of] its own" in text.getvalue()
     assert "finding neighbours" in text.getvalue()
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "nothing selected of 1 class"), (2, "of 2 classes")])
+def test_classes_of_which_nothing_is_selected_are_told(count: int, said: str) -> None:
+    assert describe_epoch(line(1, empty_classes=count), 2, 1.0).endswith(said)
 
 
 def test_a_line_is_no_command_to_the_terminal() -> None:

@@ -117,7 +117,8 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
         f"{100 * metrics['estimated_noise']:.1f} % of labels not trusted",
     ]
     if metrics["empty_classes"]:
-        parts.append(f"nothing selected of {metrics['empty_classes']} classes")
+        count = metrics["empty_classes"]
+        parts.append(f"nothing selected of {count} {'class' if count == 1 else 'classes'}")
     return ", ".join(parts)
 
 

@@ -187,9 +187,10 @@ def test_an_echo_of_the_own_label_is_no_signal(n_classes: int) -> None:
 
 
 def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
-    with pytest.warns(DataWarning, match="no class signal|exact copies|at most 0"):
+    with pytest.warns(DataWarning, match="no class signal|exact copies|at most 0") as caught:
         table = clean_embeddings(np.ones((50, 3)), np.arange(50) % 2)
     assert (table.verdict == "uncertain").all()
+    assert "k is at most 0, as there is 1 distinct sample" in [str(w.message) for w in caught]
 
 
 def test_copies_do_not_vote_for_each_other() -> None:

@@ -15,7 +15,7 @@ from graphclean.errors import InputError
 from graphclean.report import build
 from graphclean.report import samples as sampling
 from graphclean.report.build import build_page, write_report
-from graphclean.runfolder import read_verdicts
+from graphclean.runfolder import read_verdicts, write_json
 
 from ..run.tiny import TINY, save_digits
 from .builders import make_run
@@ -26,6 +26,15 @@ def read_data(page: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     text = page.decode()
     found = [re.search(rf'id="{name}">(.*?)</script>', text, re.S)[1] for name in ("facts", "rows")]
     return json.loads(found[0]), json.loads(found[1])
+
+
+def test_a_note_ends_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    write_json(run / "summary.json", {**summary, "warnings": ["plain", "whole.", "a, b, …"]})
+    page = build_page(run).content.decode()
+    for said in ("Plain.", "Whole.", "A, b, …"):
+        assert f"<li>{said}</li>" in page
 
 
 def test_photos_are_in_the_page(tmp_path: Path) -> None:

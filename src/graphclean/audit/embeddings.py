@@ -124,7 +124,8 @@ def audit_embeddings(
     names = _check_ids(ids, n)
     notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
     if graph is None and max(settings.k) >= len(unit):
-        notes.append(f"k is at most {len(unit) - 1}, as there are {len(unit)} distinct samples")
+        many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
+        notes.append(f"k is at most {len(unit) - 1}, as there {many}")
 
     neighbours = None
     if graph is not None:
