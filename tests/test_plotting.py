@@ -67,6 +67,19 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
+def test_a_long_title_stays_on_the_figure() -> None:
+    method = "cifar10-lond-fast--learn.gate_from-0.67--learn.running_stats-views--gate-every-epoch"
+    with plotting.look():
+        figure, _ = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=f"cell\n{method}, 1 seed")
+        figure.draw_without_rendering()
+    (title,) = figure.texts
+    box = title.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    lines = title.get_text().splitlines()
+    assert lines[0] == "cell"
+    assert "".join(lines[1:]) == f"{method}, 1 seed"
+
+
 def test_files_are_valid_and_repeat_to_the_byte(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         with plotting.look():

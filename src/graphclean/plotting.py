@@ -6,6 +6,7 @@ matplotlib is imported when something is drawn, never before.
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 COLUMN, PAGE = 3.4, 7.0
 """Widths in inches: of one column of a paper, and of its page."""
 DPI = 200
+TITLE_DENSITY = 18
+"""Characters of a title that fit into an inch."""
 
 # Okabe and Ito's palette: told apart with any common colour blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -99,11 +102,12 @@ def look() -> Iterator[None]:
 
 
 def new_figure(panels: int, *, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, under one title."""
+    """A figure with panels side by side, under one title, whose lines are broken where they are too long."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, fontsize=7.0, color="#444444")
+    fitting = "\n".join(textwrap.fill(line, int(TITLE_DENSITY * width)) for line in title.splitlines())
+    figure.suptitle(fitting, fontsize=7.0, color="#444444")
     return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
 
