@@ -180,6 +180,8 @@ def test_state_carries_over() -> None:
         GraphCleaner((labels + 1) % 4, 4, RELEASE).load_state_dict(straight.state_dict())
     with pytest.raises(ValueError, match="with 4 classes, not 5"):
         GraphCleaner(labels, 5, RELEASE).load_state_dict(straight.state_dict())
+    with pytest.raises(ValueError, match="not the state of a GraphCleaner: there is no epoch in it"):
+        GraphCleaner(labels, 4, RELEASE).load_state_dict({"model": {}})
 
 
 @pytest.mark.parametrize(
@@ -293,6 +295,24 @@ def test_wrong_sizes_and_labels_are_refused() -> None:
     for labels in (torch.tensor([0.5, 1.0]), torch.zeros(4, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match="labels are one whole number a sample, not torch"):
             GraphCleaner(labels, 2)
+
+
+def test_what_is_no_tensor_is_refused_by_name() -> None:
+    labels = torch.arange(4) % 2
+    with pytest.raises(TypeError, match=r"labels: a tensor is needed, not list; use torch\.as_tensor"):
+        GraphCleaner([0, 1, 0, 1], 2)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="z: a tensor is needed, not ndarray"):
+        GraphCleaner(labels, 2).step(torch.eye(4).numpy(), torch.zeros(4, 2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="logits: a tensor is needed, not ndarray"):
+        GraphCleaner(labels, 2).step(torch.eye(4), torch.zeros(4, 2).numpy())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"settings are GraphSettings\(k=20, …\), not dict"):
+        GraphCleaner(labels, 2, {"k": 20})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [0, 2.5, "30"])
+def test_k_is_a_whole_number(k: object) -> None:
+    with pytest.raises(ValueError, match="k must be a whole number of at least 1"):
+        GraphSettings(k=k)  # type: ignore[arg-type]
 
 
 def test_a_misspelt_choice_does_not_pass_for_another() -> None:

@@ -1,7 +1,7 @@
 """One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -65,8 +65,8 @@ class GraphSettings:
     def __post_init__(self) -> None:
         for name, kind in (("symmetrise", Symmetrise), ("evidence", Evidence), ("lcc_edges", LccEdges)):
             check_choice(name, getattr(self, name), kind)
-        if self.k < 1:
-            raise ValueError("k must be at least 1")
+        if not isinstance(self.k, SupportsIndex) or self.k < 1:
+            raise ValueError("k must be a whole number of at least 1")
         if not 0 <= self.eta <= 1:
             raise ValueError("eta must be from 0 to 1")
         if not self.gamma > 0:
@@ -110,6 +110,9 @@ class GraphCleaner:
     """
 
     def __init__(self, labels: Tensor, n_classes: int, settings: GraphSettings | None = None) -> None:
+        _require_tensor("labels", labels)
+        if settings is not None and not isinstance(settings, GraphSettings):
+            raise TypeError(f"settings are GraphSettings(k=20, …), not {type(settings).__name__}")
         if labels.ndim != 1 or labels.is_floating_point():
             kind = f"{labels.dtype} of shape {tuple(labels.shape)}"
             raise ValueError(f"labels are one whole number a sample, not {kind}")
@@ -142,6 +145,9 @@ class GraphCleaner:
 
     def _check(self, z: Tensor | None, logits: Tensor) -> None:
         """Refuse what would spread unnoticed: logits of other samples or classes, and NaN."""
+        for name, values in (("z", z), ("logits", logits)):
+            if values is not None:
+                _require_tensor(name, values)
         wanted = (len(self.given), self.n_classes)
         if logits.shape != wanted:
             raise ValueError(f"logits are of shape {tuple(logits.shape)}, not {wanted}: samples, classes")
@@ -232,6 +238,9 @@ class GraphCleaner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up where `state_dict` left off; refuses the state of other labels or settings."""
+        missing = sorted(self.state_dict().keys() - state.keys())
+        if missing:
+            raise ValueError(f"not the state of a GraphCleaner: there is no {missing[0]} in it")
         mine = asdict(self.settings)
         differing = sorted(name for name in mine if mine[name] != state["settings"].get(name))
         if differing:
@@ -245,6 +254,11 @@ class GraphCleaner:
         self._logits = state["logits"].to(device)
         self.labels = state["labels"].to(device)
         self.selected = state["selected"].to(device)
+
+
+def _require_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: a tensor is needed, not {type(value).__name__}; use torch.as_tensor")
 
 
 def _rows_to_one(Y: Tensor) -> Tensor:
