@@ -166,6 +166,16 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(surest) in facts["pictures"]
 
 
+def test_photos_that_are_gone_are_counted_as_such(tmp_path: Path) -> None:
+    """And are no reason to say that there was no room for more."""
+    run = make_run(tmp_path / "run", photos=tmp_path / "photos")
+    for name in sorted((tmp_path / "photos").rglob("*.png"))[:2]:
+        name.unlink()
+    page, notes, _ = build_page(run)
+    assert notes == ["Of the photos 2 are no longer there, or can't be read any more, and not shown."]
+    assert len(read_data(page)[0]["pictures"]) == 58
+
+
 def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
     monkeypatch.setattr(build, "MOST_BYTES", 20_000)

@@ -122,9 +122,12 @@ def build_page(
     rows = choose_rows(samples, order)
     place = {int(row): number for number, row in enumerate(rows)}
     table = to_json(as_columns(samples, rows))
+    unreadable = samples.where("unreadable")
     shown: dict[int, str] = {}
+    gone = 0
     if pictures is not None:
-        shown = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
+        shown, lost = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
+        gone = int((~unreadable[lost]).sum())
     notes = []
     if not has_file(run / POINTS):
         notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
@@ -135,8 +138,11 @@ def build_page(
             f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
             "random. All numbers above and below are of all of them."
         )
-    readable = int((~samples.where("unreadable"))[rows].sum())
-    if pictures is not None and len(shown) < readable:
+    if gone:
+        are = "1 is" if gone == 1 else f"{gone:,} are"
+        notes.append(f"Of the {things} {are} no longer there, or can't be read any more, and not shown.")
+    readable = int((~unreadable)[rows].sum())
+    if pictures is not None and len(shown) + gone < readable:
         notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
     if plan is not None:
         plan = _within(plan, place)
@@ -223,8 +229,10 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
 
 def _encode(
     pictures: Pictures, order: Ints, place: dict[int, int], room: int, tell: Progress
-) -> dict[int, str]:
-    """Pictures in base64 by their place in the table, in order of need, as many as there is room for."""
+) -> tuple[dict[int, str], list[int]]:
+    """Pictures in base64 by their place in the table, in order of need, as many as there is room for; and
+    the rows of which there is none.
+    """
     wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
     found: dict[int, bytes] = {}
     for row, content in pictures.encode_many(wanted, SIDE):
@@ -239,4 +247,4 @@ def _encode(
             if room < 0:
                 break
             shown[place[row]] = text
-    return shown
+    return shown, [row for row in wanted if row not in found]
