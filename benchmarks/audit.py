@@ -42,7 +42,7 @@ FILTERS = ("default", "predicted_neq_given")
 OF_NEW = ("accuracy", "auroc", "known_rejected", "ood_rejected")
 RECIPE = (
     "verdicts by neighbours and whitened centres; class by them and the heads, OOD by them alone (`panel`), "
-    "at least 1 % rejected; neighbours' shared mistakes undone where labels get likelier"
+    "at least 1 % rejected; neighbours' shared mistakes undone where labels get likelier, at any k"
 )
 """What `train` does on features, for the list of scorings."""
 TAKEN_FOR = np.array([CIFAR10_CLASSES.index(ASYM.get(name, name)) for name in CIFAR10_CLASSES])
