@@ -12,6 +12,7 @@ import pytest
 
 from graphclean import bench_cli
 from graphclean.bench import runner
+from graphclean.bench.cells import CELLS
 from graphclean.bench.ledger import read_result
 from graphclean.cli import main
 from graphclean.runfolder import in_use
@@ -186,6 +187,16 @@ def test_an_interrupted_run_says_that_it_goes_on(  # type: ignore[no-untyped-def
     assert files(tmp_path) == [f"results/cifar10--symtiny/mine/0.{end}" for end in ENDS]
 
 
+def test_every_cell_is_shown(cli) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = cli("cells")
+    assert (code, err) == (0, "")
+    shown = [line.split() for line in out.splitlines()[1:]]
+    assert [words[0] for words in shown] == list(CELLS)
+    assert ["cifar10/asym40", "asym", "40", "%", "none", "cifar10-asym"] in shown
+    mixed = ["cifar100/places365/10k", "sym", "50", "%", "10,000", "of", "places365", "cifar100-lond"]
+    assert mixed in shown
+
+
 def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     for arguments, words in (
         (("cifar10/sym51",), "no cell is called cifar10/sym51; did you mean cifar10/sym50?"),
@@ -221,9 +232,10 @@ def test_tables_and_figures_are_made_from_the_results(cli, monkeypatch: pytest.M
     assert cli("table", "accuracy") == (0, f"| {markdown} |\n", "")
     latex = ("ablation", Path("r"), "latex")
     assert cli("table", "ablation", "--latex", "--results", "r") == (0, f"| {latex} |\n", "")
-    drawn = ("ablation", Path("results"), Path("figures"), None)
+    drawn = ("ablation", Path("results"), Path("figures"), None, None)
     assert cli("figure", "ablation") == (0, f"{drawn}\n", "")
-    assert cli("figure", "ablation", "--method", "ngc") == (0, f"{(*drawn[:3], 'ngc')}\n", "")
+    chosen = (*drawn[:3], "ngc", "cifar10/sym50")
+    assert cli("figure", "ablation", "--method", "ngc", "--cell", "cifar10/sym50") == (0, f"{chosen}\n", "")
     for kind in ("table", "figure"):
         assert cli(kind) == (0, "accuracy\nablation\n", "")
         wrong = f"graphclean: no {kind} is called accurate; did you mean accuracy?\n"

@@ -1,5 +1,6 @@
 """Photos in, verdicts out, through the command line."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -74,15 +75,21 @@ def test_wrong_folders_are_found_and_bad_files_listed(cli, folder: Path) -> None
     assert json.loads((out / "config.json").read_text())["source"]["embedder"] == "efficientnet-lite0"
 
 
-def test_embeddings_are_used_again(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    embedded: list[int] = []
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many photos were embedded, a number each time."""
+    counts: list[int] = []
 
     def counting(items, *args, **kwargs):  # type: ignore[no-untyped-def]
         wanted = list(items)
-        embedded.append(len(wanted))
+        counts.append(len(wanted))
         return embed_batches(wanted, *args, **kwargs)
 
     monkeypatch.setattr(graphclean.photos, "embed_batches", counting)
+    return counts
+
+
+def test_embeddings_are_used_again(cli, folder: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
     cli("clean", "photos", "--quiet")
     first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
     paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
@@ -144,6 +151,51 @@ def test_class_folders_without_photos_are_named(cli, folder: Path) -> None:  # t
     assert "no photos in 1 folder, so no class: yellow" in " ".join(done.err.split())
 
 
+def test_other_runs_on_the_same_photos_lend_their_embeddings(  # type: ignore[no-untyped-def]
+    cli, folder: Path, embedded: list[int]
+) -> None:
+    quick = ["--quiet", "--set", "learn.epochs=2", "--set", "learn.warmup=1", "--set", "audit.k=8"]
+    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    assert cli("train", "photos", *quick).code == 0
+    assert cli("train", str(folder), *quick, "--out", "runs/by another name").code == 0
+    (folder.parent / "runs" / "photos-clean" / "config.json").write_text("{")
+    (folder.parent / "runs" / "photos-train" / "embeddings.safetensors").write_bytes(b"cut off")
+    assert cli("clean", "photos", *quick[:1], "--out", "runs/third", "--set", "audit.k=8").code == 0
+    folder.rename(folder.parent / "moved")
+    assert cli("clean", "moved", *quick[:1], "--set", "audit.k=8").code == 0
+    # All that are no links; then the three bad ones; those of other data, as far as is known, are left alone.
+    assert embedded == [87, 3, 3, 3, 87]
+    fresh, lent = (folder.parent / "runs" / name / "verdicts.csv" for name in ("photos-clean", "third"))
+    assert lent.read_bytes() == fresh.read_bytes()
+
+
+def test_embeddings_outlast_a_run_that_is_stopped(  # type: ignore[no-untyped-def]
+    cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphclean.embedded.PIECE", 30)
+    embed = graphclean.photos.embed_batches
+
+    def stopping(*args, **kwargs):  # type: ignore[no-untyped-def]
+        batches = embed(*args, **kwargs)
+        yield from itertools.islice(batches, 2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(graphclean.photos, "embed_batches", stopping)
+        assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 130
+    runs = folder.parent / "runs"
+    assert [path.name for path in runs.iterdir()] == [".photos-clean.embedded"]
+    (runs / ".photos-clean.embedded" / "0.safetensors").write_bytes(b"cut off")
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    first = embedded[1]
+    assert embedded == [87, first, 87]
+    assert 23 <= first < 30  # two batches of 32 were kept, but for what can't be read
+    assert [path.name for path in runs.iterdir()] == ["photos-clean"]
+    again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
+    assert again.read_bytes() == fresh.read_bytes()
+
+
 def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
     for colour, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
         (folder / colour).rename(folder / name)
@@ -153,7 +205,7 @@ def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ig
     assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
 
 
-def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_heads_are_trained_on_photos(cli, folder: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
     options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
     done = cli("train", "photos", *options)
     assert done.code == 0
@@ -167,16 +219,8 @@ def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.Monk
     # Going on needs no embedding of what was embedded before.
     before = (out / "model.safetensors").read_bytes()
     (out / "summary.json").unlink()
-    seen: list[int] = []
-
-    def counting(items, *args, **kwargs):  # type: ignore[no-untyped-def]
-        wanted = list(items)
-        seen.append(len(wanted))
-        return embed_batches(wanted, *args, **kwargs)
-
-    monkeypatch.setattr(graphclean.photos, "embed_batches", counting)
     assert cli("train", "photos", "--resume", "--quiet").code == 0
-    assert seen == [3]  # those that can't be read are tried again
+    assert embedded == [87, 3]  # those that can't be read are tried again
     assert (out / "model.safetensors").read_bytes() == before
     assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
     for number, colour in enumerate(COLOURS):
@@ -186,6 +230,8 @@ def test_heads_are_trained_on_photos(cli, folder: Path, monkeypatch: pytest.Monk
     new = pd.read_csv(folder.parent / "p.csv")
     assert new.predicted_label[:3].tolist() == list(COLOURS)
     assert new.verdict.tolist()[3] == "unreadable"
+    done = cli("predict", "runs/photos-train", "photos", "--score", "--json")
+    assert json.loads(done.out)["scores"]["known"] == 84  # of 88, four can't be read
     np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
     assert (
         "it holds images, but runs/photos-train was made from photos"

@@ -39,7 +39,10 @@ Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]
 @app.command()
 def run(
     cells: Annotated[
-        list[str], typer.Argument(metavar="CELL…", help="E.g. cifar10/tinyimagenet/20k or cifar10/sym50.")
+        list[str],
+        typer.Argument(
+            metavar="CELL…", help="E.g. cifar10/tinyimagenet/20k or cifar10/sym50; `bench cells` shows all."
+        ),
     ],
     seeds: Annotated[
         list[str] | None, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2 (default: 0).")
@@ -120,6 +123,19 @@ def run(
         raise elsewhere[0]
 
 
+@app.command("cells")
+def list_cells() -> None:
+    """Show the paper's cells: their noise, and the preset that is run on them."""
+    with loading():
+        from .bench.cells import CELLS
+
+    rows = [("cell", "noise", "OOD in training", "preset")]
+    for cell in CELLS.values():
+        ood = f"{cell.n_ood:,} of {cell.ood}" if cell.ood is not None else "none"
+        rows.append((cell.name, f"{cell.noise} {100 * cell.rate:.0f} %", ood, cell.preset))
+    _print_rows(rows)
+
+
 @app.command("list")
 def list_done(results: Results = Path("results")) -> None:
     """Show what is done, a line a result."""
@@ -151,11 +167,7 @@ def list_done(results: Results = Path("results")) -> None:
     if len(rows) == 1:
         typer.echo(f"No results in {results}.")
     else:
-        # Whole lines however wide the terminal is: names are long, and meant for grep.
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-            typer.echo("  ".join(cells).rstrip())
+        _print_rows(rows)
     if problems:
         raise InputError("; ".join(problems))
 
@@ -188,6 +200,9 @@ def figure(
     method: Annotated[
         str | None, typer.Option(help="Of this method alone, as `bench list` names it (default: of all).")
     ] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="Of this cell alone, e.g. cifar10/sym50 (default: of all).")
+    ] = None,
     results: Results = Path("results"),
 ) -> None:
     """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
@@ -198,8 +213,16 @@ def figure(
         typer.echo("\n".join(figure_names()))
         return
     _check_name("figure", name, figure_names())
-    for path in draw_figure(name, results, out, method):
+    for path in draw_figure(name, results, out, method, cell):
         typer.echo(str(path))
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Columns; whole lines however wide the terminal is: names are long, and meant for grep."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        texts = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(texts).rstrip())
 
 
 def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
@@ -216,7 +239,7 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
     names = [cell for cell in cells if not cell.isdecimal()]
     numbers = [parse_seed(word) for word in words]
     if not names:
-        raise InputError("no cell is named; e.g. cifar10/sym50")
+        raise InputError("no cell is named; `graphclean bench cells` shows them")
     return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
 
 

@@ -200,7 +200,9 @@ def predict(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="New data of the kind the run was made from.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
-    label_column: Annotated[str | None, typer.Option(help="Column to leave aside (default: label).")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column to leave aside, or with --score the truth (default: label).")
+    ] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
     detector: Annotated[
@@ -209,6 +211,9 @@ def predict(
             help="Of a run of `clean`: judge OOD by the nearest training samples, or by class prototypes."
         ),
     ] = None,
+    score: Annotated[
+        bool, flag("--score", "DATA has labels, and they are true: say how many are met.")
+    ] = False,
     device: Device = DeviceName.auto,
     out: Annotated[
         Path | None, typer.Option(help=".csv or .parquet (default: RUN/predictions/NAME.csv).")
@@ -230,13 +235,15 @@ def predict(
             out=out,
             names=names,
             detector=detector.value if detector is not None else None,
+            score=score,
             device=device.value,
             overwrite=overwrite,
             progress=progress,
         )
     if as_json:
         counts = screen.prediction_counts(table)
-        _print_json({"out": str(target), **counts, "warnings": table.attrs["warnings"]})
+        scores = {"scores": asdict(table.attrs["scores"])} if score else {}
+        _print_json({"out": str(target), **counts, **scores, "warnings": table.attrs["warnings"]})
     elif not quiet:
         screen.show_predictions(table, str(data), target)
 

@@ -27,8 +27,9 @@ from .data.images import (
 from .data.photo_tables import find_parts, read_parquet_photos, read_photo_table
 from .data.resize import to_array
 from .embed import Batch, embed_batches, load_embedder, read_batches
+from .embedded import keep_pieces, load_features, save_features
 from .errors import InputError
-from .runfolder import CACHE, read_tensors, write_tensors
+from .runfolder import CACHE
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 PIECE = 1024
@@ -164,18 +165,19 @@ def read_photos(
     reading: Reading,
     source: Path,
     *,
-    cache: Path | None = None,
+    out: Path | None = None,
     progress: Progress | None = None,
 ) -> Photos:
-    """The inputs of all photos; features that `cache`, an earlier run, holds unchanged are not made again."""
+    """The inputs of all photos; for a run in `out`, features that are at hand are not made again."""
     stamps = images.stamps() if isinstance(reading, Embedding) else []
-    known = _load_cache(cache, reading) if cache is not None and stamps else {}
-    found = {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
+    keep = (out, reading.describe(), stamps) if out is not None and stamps else None
+    found = load_features(source, *keep) if keep is not None else {}
     inputs: npt.NDArray[Any] | None = None
     readable = np.zeros(len(images.ids), dtype=bool)
     problems = dict(images.problems)
     old = [Batch(list(found), np.stack(list(found.values())), {})] if found else []
-    for batch in chain(old, _new_batches(images, reading, found, progress)):
+    new = _new_batches(images, reading, found, progress)
+    for batch in chain(old, keep_pieces(new, *keep) if keep is not None else new):
         if batch.rows:
             if inputs is None:
                 inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
@@ -233,23 +235,6 @@ def _nothing(images: ImageSet, problems: dict[int, str], source: Path) -> InputE
 
 def save_cache(photos: Photos, folder: Path) -> None:
     """Keep features in a run folder for the next time; small pictures are quickly made again."""
-    if not isinstance(photos.reading, Embedding):
-        return
-    stamps = [photos.stamps[row] for row in photos.rows.tolist()]
-    metadata = {**photos.reading.describe(), "stamps": stamps}
-    write_tensors(folder / CACHE, {"features": torch.as_tensor(photos.inputs)}, metadata)
-
-
-def _load_cache(run: Path, reading: Reading) -> dict[tuple[Any, ...], npt.NDArray[np.float32]]:
-    """Features by stamp; nothing where there is no cache, or it is of another reading or damaged."""
-    if not (run / CACHE).is_file():
-        return {}
-    try:
-        tensors, metadata = read_tensors(run / CACHE)
-        features = tensors["features"].numpy()
-        if {"embedder": metadata["embedder"]} != reading.describe():
-            return {}
-        stamped = zip(metadata["stamps"], features, strict=True)
-        return {tuple(stamp): row for stamp, row in stamped if stamp}
-    except (InputError, KeyError, TypeError, ValueError):
-        return {}
+    if isinstance(photos.reading, Embedding):
+        stamps = [photos.stamps[row] for row in photos.rows.tolist()]
+        save_features(folder / CACHE, photos.inputs, photos.reading.describe(), stamps)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .audit import Summary
+    from .evaluate import NewScores
 
 MEANING = {
     "keep": "the label fits",
@@ -137,6 +138,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     counts = prediction_counts(table)
     if len(table) == 1:
         console.print(f"{escape(source)}: {escape(_predicted(table.iloc[0]))}\n", soft_wrap=True)
+        _show_scores(console, table.attrs["scores"])
         console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
         _show_warnings(table.attrs["warnings"])
         return
@@ -150,8 +152,23 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
         shown.add_row(escape(str(name)), f"{count:,}")
     console.print(shown)
     console.print()
+    _show_scores(console, table.attrs["scores"])
     console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
     _show_warnings(table.attrs["warnings"])
+
+
+def _show_scores(console: Console, scores: NewScores | None) -> None:
+    """Beside the labels that new data came with."""
+    if scores is None:
+        return
+    if scores.accuracy is not None and scores.known_rejected is not None:
+        right, rejected = _percent(scores.accuracy), _percent(scores.known_rejected)
+        console.print(f"Of {scores.known:,} under a known label {right} get it, and {rejected} are rejected.")
+    if scores.ood_rejected is not None:
+        apart = f" (AUROC {scores.auroc:.3f})" if scores.auroc is not None else ""
+        rejected = _percent(scores.ood_rejected)
+        console.print(f"Of {scores.ood:,} under another label {rejected} are rejected{apart}.")
+    console.print()
 
 
 def _predicted(row: pd.Series[Any]) -> str:

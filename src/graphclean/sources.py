@@ -85,7 +85,7 @@ def read_source(
     choose: Callable[[int], Reading] | None = None,
     images: bool = False,
     device: torch.device = torch.device("cpu"),
-    cache: Path | None = None,
+    out: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Source:
     """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
@@ -101,7 +101,7 @@ def read_source(
             )
         found_photos = find_photos(data, names)
         reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder, device)
-        photos = read_photos(found_photos, reading, data, cache=cache, progress=progress)
+        photos = read_photos(found_photos, reading, data, out=out, progress=progress)
         notes = _photo_notes(photos) + _folder_notes(data, found_photos)
         return Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
     if images and holds_images(data, names):
@@ -156,6 +156,8 @@ class Pieces:
 
     ids: list[str]
     """Of all samples."""
+    labels: Any
+    """Of all samples, where they were asked for."""
     parts: Iterator[Piece]
     """What can be read of it."""
     streamed: bool
@@ -169,18 +171,23 @@ def stream_like(
     *,
     run: Path,
     device: torch.device,
+    labelled: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Pieces:
-    """As `read_like`, without labels; photos in pieces, so that memory does not grow with their number."""
+    """As `read_like`; photos in pieces, so that memory does not grow with their number."""
     if not _are_photos(data, names, _kind(described, run)):
-        source = read_like(described, data, names, run=run, device=device, progress=progress)
+        source = read_like(
+            described, data, names, run=run, device=device, labelled=labelled, progress=progress
+        )
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
-        return Pieces(ids, iter([Piece(source.inputs, rows)]), False)
+        labels = source.labels if labelled else None
+        return Pieces(ids, labels, iter([Piece(source.inputs, rows)]), False)
     reading = recorded_reading(described, run, device)
-    images = find_photos(data, names, labelled=False)
+    images = find_photos(data, names, labelled=labelled)
     batches = stream_photos(images, reading, data, progress=progress)
-    return Pieces(images.ids, (Piece(batch.inputs, batch.rows) for batch in batches), True)
+    parts = (Piece(batch.inputs, batch.rows) for batch in batches)
+    return Pieces(images.ids, images.labels, parts, True)
 
 
 def embedding(embedder: str | None, device: torch.device) -> Embedding:

@@ -24,7 +24,7 @@ Drawn = dict[str, Any]
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Drawn]:
     """Draw a figure from tmp_path; give the matplotlib figures by name, and write no file."""
 
-    def draw(name: str, method: str | None = None) -> Drawn:
+    def draw(name: str, method: str | None = None, cell: str | None = None) -> Drawn:
         kept: Drawn = {}
 
         def keep(figure: Any, stem: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Draw
             return [stem]
 
         monkeypatch.setattr(plotting, "save_figure", keep)
-        draw_figure(name, tmp_path, tmp_path / "out", method)
+        draw_figure(name, tmp_path, tmp_path / "out", method, cell)
         return kept
 
     return draw
@@ -66,6 +66,21 @@ def test_one_method_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
         assert list(drawn("sensitivity-eta", method)) == ["sensitivity-eta--cifar10--tinyimagenet--20k--ngc"]
     with pytest.raises(InputError, match=r"no run of a method called ngc--graph\.k-1; did you mean"):
         drawn("convergence", "ngc--graph.k-1")
+
+
+def test_one_cell_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
+    write_run(tmp_path, epochs=2)
+    write_run(tmp_path, "cifar10/sym50", epochs=2)
+    write_run(tmp_path, "cifar10/sym50", "plus", epochs=2)
+    assert list(drawn("correction", cell="cifar10/sym50")) == [
+        "correction--cifar10--sym50--ngc",
+        "correction--cifar10--sym50--plus",
+    ]
+    assert list(drawn("correction", "ngc", LOND)) == ["correction--cifar10--tinyimagenet--20k--ngc"]
+    with pytest.raises(InputError, match="no run on a cell called cifar10/sym5; did you mean cifar10/sym50"):
+        drawn("correction", cell="cifar10/sym5")
+    with pytest.raises(InputError, match=f"no run of plus on a cell called {LOND}; "):
+        drawn("correction", "plus", LOND)
 
 
 @pytest.mark.parametrize("name", figure_names())

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from sklearn.metrics import roc_auc_score
 
 import graphclean.photos
 from graphclean import run
@@ -44,6 +45,44 @@ def test_the_columns_are_those_of_clean_runs(cli, tmp_path: Path) -> None:  # ty
     assert set(ours.predicted_label) <= {f"digit {n}" for n in range(8)}
     assert ours.id.tolist() == [str(row) for row in range(160)]
     assert f"{(ours.verdict == 'ood').sum()} of them of no known class" in done.out
+
+
+def test_predictions_are_scored_by_the_labels_of_the_data(cli, refuse, trained: Path) -> None:  # type: ignore[no-untyped-def]
+    folder, digits = trained.parent, noisy_digits()
+    images, truth = digits.images[160:400], digits.truth[160:400]
+    names = np.array([f"digit {n}" for n in range(10)], dtype="U8")[truth]
+    names[:5] = ""
+    np.savez(folder / "labelled.npz", images=images, labels=names)
+    done = cli("predict", "run", "labelled.npz", "--score")
+    assert done.code == 0
+    table = pd.read_csv(trained / "predictions/labelled.csv", keep_default_na=False)
+    assert table.columns[:3].tolist() == ["id", "given_label", "predicted_label"]
+    assert table.given_label.tolist() == names.tolist()
+    labelled, known = np.arange(len(truth)) >= 5, truth < 8
+    right, rejected = table.predicted_label == table.given_label, table.verdict == "ood"
+    expected = {
+        "known": int((labelled & known).sum()),
+        "accuracy": right[labelled & known].mean(),
+        "known_rejected": rejected[labelled & known].mean(),
+        "ood": int((labelled & ~known).sum()),
+        "ood_rejected": rejected[labelled & ~known].mean(),
+        "auroc": roc_auc_score(~known[labelled], table.ood_score[labelled]),
+    }
+    found = json.loads(cli("predict", "run", "labelled.npz", "--score", "--json", "--overwrite").out)
+    assert found["scores"] == pytest.approx(expected)
+    for name in ("accuracy", "known_rejected", "ood_rejected"):
+        assert f"{100 * expected[name]:.1f} %" in done.out
+    assert f"Of {expected['ood']} under another label" in done.out
+    assert f"(AUROC {expected['auroc']:.3f})" in done.out
+    np.savez(folder / "eights.npz", images=images[~known], labels=names[~known])
+    assert "under a known label" not in cli("predict", "run", "eights.npz", "--score").out
+    np.savez(folder / "none.npz", images=images, labels=np.full(len(names), ""))
+    refuse("predict run none.npz --score", "none.npz: not one label in it; --score needs them")
+    np.save(folder / "bare.npy", images)
+    refuse(
+        "predict run bare.npy --score", "there are no labels in it; --score needs labels in the data itself"
+    )
+    assert "scores" not in json.loads(cli("predict", "run", "new.npz", "--json").out)
 
 
 def test_batches_and_types_change_nothing(cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -47,8 +47,10 @@ def figure_names() -> list[str]:
     return list(FIGURES)
 
 
-def draw_figure(name: str, results: Path, out: Path, method: str | None = None) -> list[Path]:
-    """Draw a figure of all that is recorded, or of one method; SVG and PNG files in `out`."""
+def draw_figure(
+    name: str, results: Path, out: Path, method: str | None = None, cell: str | None = None
+) -> list[Path]:
+    """Draw a figure of all that is recorded, or of one method or cell; SVG and PNG files in `out`."""
     if name not in FIGURES:
         raise InputError(f"no figure is called {name}; {suggest(name, FIGURES)}")
     plan, records = FIGURES[name], read_records(results)
@@ -58,6 +60,12 @@ def draw_figure(name: str, results: Path, out: Path, method: str | None = None) 
             raise InputError(f"{results}: no run of a method called {method}; {suggest(method, methods)}")
         shown = _without(method, plan.setting)
         records = [record for record in records if _without(record.method, plan.setting) == shown]
+    if cell is not None:
+        cells = dict.fromkeys(record.cell for record in records)
+        if cell not in cells:
+            of = f" of {method}" if method is not None else ""
+            raise InputError(f"{results}: no run{of} on a cell called {cell}; {suggest(cell, cells)}")
+        records = [record for record in records if record.cell == cell]
     with plotting.look():
         paths: list[Path] = []
         for group, runs in _groups(records, plan.setting).items():

@@ -94,6 +94,34 @@ def score_open_set(
 
 
 @dataclass(frozen=True)
+class NewScores:
+    """Predictions for new samples against true labels; None where there is nothing to score."""
+
+    known: int
+    """Samples of known classes."""
+    accuracy: float | None
+    """Their share that is classified right, nothing rejected."""
+    known_rejected: float | None
+    ood: int
+    """Samples of no known class."""
+    ood_rejected: float | None
+    auroc: float | None
+
+
+def score_new(right: Bools, rejected: Bools, ood_score: Floats, is_ood: Bools) -> NewScores:
+    """Score what was predicted, where `right` says whether the class was and `is_ood` who has none."""
+    known = ~is_ood
+    return NewScores(
+        known=int(known.sum()),
+        accuracy=float(right[known].mean()) if known.any() else None,
+        known_rejected=float(rejected[known].mean()) if known.any() else None,
+        ood=int(is_ood.sum()),
+        ood_rejected=float(rejected[is_ood].mean()) if is_ood.any() else None,
+        auroc=auroc(ood_score, is_ood) if known.any() and is_ood.any() else None,
+    )
+
+
+@dataclass(frozen=True)
 class CleaningScores:
     """What was selected, against the truth (below 0: OOD)."""
 

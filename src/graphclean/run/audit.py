@@ -13,6 +13,7 @@ from ..audit.evidence import Standardiser
 from ..audit.inputs import check_embeddings
 from ..config import Config
 from ..data.files import Names
+from ..embedded import drop_pieces
 from ..ood import prototype_similarity
 from ..photos import Photos, save_cache
 from ..runfolder import (
@@ -53,7 +54,7 @@ def clean(
     names = names if names is not None else Names()
     place = choose_device(device)
     source = read_source(
-        data, names, labels=labels, embedder=embedder, device=place, cache=out, progress=progress
+        data, names, labels=labels, embedder=embedder, device=place, out=out, progress=progress
     )
     audit = audit_embeddings(
         source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
@@ -69,6 +70,7 @@ def clean(
         write_points(_gather_points(source, audit.predictor), folder)
         if audit.predictor is not None:
             _write_predictor(audit.predictor, folder)
+    drop_pieces(out)
     return audit
 
 

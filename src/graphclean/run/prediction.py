@@ -12,10 +12,11 @@ from torch import Tensor
 from ..audit import Predictor, with_unreadable
 from ..audit.embeddings import Progress
 from ..audit.evidence import Standardiser
-from ..audit.inputs import Labels
+from ..audit.inputs import Labels, encode_labels
 from ..audit.predictor import Calibration, Detector
 from ..data.files import PARQUET, Names
-from ..errors import InputError
+from ..errors import InputError, MissingLabels
+from ..evaluate import NewScores, score_new
 from ..runfolder import (
     MODEL,
     PREDICTIONS,
@@ -40,13 +41,15 @@ def predict(
     out: Path | None = None,
     names: Names | None = None,
     detector: Detector | None = None,
+    score: bool = False,
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
     """Class or OOD for new data, as .csv or .parquet; returns the table and where it is.
 
-    `.attrs["warnings"]` of the table holds what a user should know of the model.
+    `.attrs["warnings"]` of the table holds what a user should know of the model. With `score` the labels of
+    the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
     """
     names = names if names is not None else Names()
     model = load_predictor(run, device)
@@ -65,7 +68,12 @@ def predict(
         if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
-    pieces = stream_like(described, data, names, run=run, device=choose_device(device), progress=progress)
+    try:
+        pieces = stream_like(
+            described, data, names, run=run, device=choose_device(device), labelled=score, progress=progress
+        )
+    except MissingLabels as error:
+        raise InputError(f"{error.missing}; --score needs labels in the data itself") from error
     columns = _Columns(len(pieces.ids), model.classes)
     for piece in pieces.parts:
         ids = [pieces.ids[row] for row in piece.rows]
@@ -77,13 +85,34 @@ def predict(
             )
         columns.add(piece.rows, table)
     table = columns.to_table(pieces.ids)
+    scores = None
+    if score:
+        given = encode_labels(pieces.labels, len(table))
+        table.insert(1, "given_label", given.names(given.codes))
+        scores = _score(table, given, model.classes, data)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
         else:
             table.to_parquet(draft, index=False)
     table.attrs["warnings"] = model_notes(model)
+    table.attrs["scores"] = scores
     return table, target
+
+
+def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any], data: Path) -> NewScores:
+    """Of all that has a label and could be read; a label that is no class of the run means OOD."""
+    scored = (given.codes >= 0) & (table["verdict"] != "unreadable").to_numpy()
+    if not scored.any():
+        raise InputError(f"{data}: not one label in it; --score needs them")
+    table = table[scored]
+    labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
+    return score_new(
+        right=labels == table["predicted_label"].map(str).to_numpy(dtype=object),
+        rejected=(table["verdict"] == "ood").to_numpy(),
+        ood_score=table["ood_score"].to_numpy(dtype=np.float64),
+        is_ood=~np.isin(labels, [str(name) for name in classes]),
+    )
 
 
 class _Columns:

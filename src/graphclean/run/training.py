@@ -13,6 +13,7 @@ from ..audit.embeddings import require_search
 from ..audit.inputs import encode_classes
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.files import Names
+from ..embedded import drop_pieces
 from ..errors import InputError
 from ..learn import EpochReport
 from ..learn.networks import require_network, takes_features
@@ -121,7 +122,7 @@ def train(
         embedder=embedder if embedder is not None else usual,
         choose=way.read_photos,
         images=True,
-        cache=out,
+        out=out,
         progress=watcher.stage,
     )
     route = way.settle(source.kind, len(source.inputs))
@@ -186,6 +187,7 @@ def train_source(
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
                 write_photos(source, folder)
+            drop_pieces(out)
         alone.enter_context(in_use(out))
         clear_drafts(out)
         watcher.say(
