@@ -32,7 +32,7 @@ from graphclean.config import load_preset
 from graphclean.data.images import UnreadableImage, open_image
 from graphclean.data.noise import ASYM, CIFAR10_CLASSES
 from graphclean.embed import embed_batches, load_embedder
-from graphclean.evaluate import score_verdicts
+from graphclean.evaluate import score_new, score_verdicts
 from graphclean.training import fit
 
 Array = np.ndarray
@@ -167,18 +167,16 @@ def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[st
     if new is not None:
         features, truth = new
         for detector in ("graph", "prototypes"):
-            found[detector] = score_new(audit.predictor.predict(features, detector=detector), truth)
-        found["heads"] = score_new(trained.model.predict(features), truth)
+            found[detector] = score_predictions(audit.predictor.predict(features, detector=detector), truth)
+        found["heads"] = score_predictions(trained.model.predict(features), truth)
     return found
 
 
-def score_new(table: pd.DataFrame, truth: Array) -> dict[str, float]:
+def score_predictions(table: pd.DataFrame, truth: Array) -> dict[str, float]:
     """Predictions for new samples against their truth, −1 for OOD."""
-    known, rejected = truth >= 0, (table.verdict == "ood").to_numpy()
-    right = (table.predicted_label.to_numpy() == truth)[known]
-    auroc = roc_auc_score(~known, table.ood_score)
-    values = (right.mean(), auroc, rejected[known].mean(), rejected[~known].mean())
-    return dict(zip(OF_NEW, map(float, values), strict=True))
+    right, rejected = table.predicted_label.to_numpy() == truth, (table.verdict == "ood").to_numpy()
+    scores = score_new(right, rejected, table.ood_score.to_numpy(), truth < 0)
+    return {name: getattr(scores, name) for name in OF_NEW}
 
 
 def flag_by_cleanlab(draw: Draw, C: float) -> tuple[Array, dict[str, Array]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common import RESULTS, table
+from few import TRIED
 from paper_runs import ledger, mean_over_seeds, over_seeds, paper_cells, steps
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -369,6 +370,32 @@ epochs after {result["trained"]} of training, with {result["selected"]:,} sample
 """
 
 
+def few_section(result: dict[str, Any]) -> str:
+    rows = []
+    for preset, changes in TRIED:
+        runs = [run for run in result["runs"] if (run["preset"], run["changes"]) == (preset, changes)]
+        rows.append(
+            [
+                " ".join([f"`{preset}`", *(f"`--set {change}`" for change in changes)]),
+                over_seeds([run["scores"]["accuracy"] for run in runs], 1, 100),
+                over_seeds([run["scores"]["auroc"] for run in runs], 3),
+                over_seeds([run["scores"]["f_auto"] for run in runs], 3),
+                over_seeds([run["cleaning"]["labels_right"] for run in runs], 1, 100),
+                mean_over_seeds([run["seconds"] for run in runs], 0),
+            ]
+        )
+    header = ["", "accuracy, %", "AUROC", "F, auto ζ", "labels right, %", "seconds"]
+    return f"""## Few small images
+
+The presets that train a whole network from nothing, on {result["count"]:,} images of the development split of `{result["cell"]}`
+(half of the labels drawn anew, two images of eleven of no class); scored on what it holds out. "–": not run.
+
+{table(header, rows)}
+
+{describe(result, gpu=True)}
+"""
+
+
 def growth_section(result: dict[str, Any] | None) -> str:
     if result is None:
         return "Not run."
@@ -393,6 +420,7 @@ def render() -> str:
         "scorings": scorings_section,
         "demo": demo_section,
         "mistakes-digits": mistakes_section,
+        "few": few_section,
         "engine-cuda": engine_section,
         "graph-cpu": cpu_section,
         "graph-cuda": cuda_section,
