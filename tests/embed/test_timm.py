@@ -80,7 +80,7 @@ def test_commands_say_where(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cli("predict", "run", "photos", "--device", "cpu", "--quiet").code == 0
     assert places == ["cpu", "cpu"]
     if command == "clean":
-        assert cli(command, "photos", *options, "--out", "other").code == 0
+        assert cli(command, "photos", *options, "--out", "other/run").code == 0
         assert places[2:] == ["cuda"]
     else:
         (tmp_path / "run" / "embeddings.safetensors").unlink()
