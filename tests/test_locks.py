@@ -1,11 +1,18 @@
 """What one process at a time works with."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graphclean import locks
 from graphclean.errors import InUseError
+
+
+def once(work: Callable[..., None]) -> Callable[..., None]:
+    """Work the first time alone."""
+    left = [work]
+    return lambda *args, **kwargs: left.pop()(*args, **kwargs) if left else None
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -24,5 +31,9 @@ def test_a_folder_that_its_keeper_removes_is_not_taken_for_kept(
     monkeypatch.setattr(locks, "lock", late)
     with pytest.raises(InUseError, match="busy"), locks.lock_folder(folder, "busy"):
         pytest.fail("it is kept")
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(locks, "lock", once(late))
+    with locks.lock_folder(folder, "busy", wait=lambda _: None):
+        assert folder.is_dir()
     with pytest.raises(InUseError, match="busy"), locks.lock_folder(tmp_path / "gone", "busy"):
         pytest.fail("it is kept")

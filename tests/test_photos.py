@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 import graphclean.photos
 from graphclean.embed import embed_batches
+from graphclean.runfolder import read_tensors, write_tensors
 
 pytest.importorskip("efficientnet_lite_pytorch")
 
@@ -184,16 +186,64 @@ def test_embeddings_outlast_a_run_that_is_stopped(  # type: ignore[no-untyped-de
         once.setattr(graphclean.photos, "embed_batches", stopping)
         assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 130
     runs = folder.parent / "runs"
-    assert [path.name for path in runs.iterdir()] == [".photos-clean.embedded"]
-    (runs / ".photos-clean.embedded" / "0.safetensors").write_bytes(b"cut off")
+    assert [path.name for path in runs.iterdir()] == [".photos-clean.embeddings"]
+    (runs / ".photos-clean.embeddings" / "0.safetensors").write_bytes(b"cut off")
     assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
     assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
-    first = embedded[1]
-    assert embedded == [87, first, 87]
-    assert 23 <= first < 30  # two batches of 32 were kept, but for what can't be read
+    # Two batches of 32 were kept, but for the two in them that can't be read.
+    assert embedded == [87, 87 - 62, 87]
     assert [path.name for path in runs.iterdir()] == ["photos-clean"]
     again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
     assert again.read_bytes() == fresh.read_bytes()
+
+
+def test_lent_embeddings_are_those_of_the_same_photos(cli, tmp_path: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
+    """Not of another column, not of other files under the same ids, and not what is damaged."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        colour = ("red", "blue")[number % 2]
+        for side, shown in (("front", colour), ("back", "green")):
+            path = tmp_path / side / f"{number}.bmp"
+            paint(path, shown, rng)
+            os.utime(path, ns=(0, 0))
+        rows.append(
+            {"id": number, "label": colour, "front": f"front/{number}.bmp", "back": f"back/{number}.bmp"}
+        )
+    table = pd.DataFrame(rows)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for side in ("front", "back"):
+        table[side] = [(tmp_path / path).read_bytes() for path in table[side]]
+    table.to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        for side in ("front", "back"):
+            done = cli(
+                "clean", name, "--path-column", side, "--out", f"runs/{name}-{side}", "--set", "audit.k=8"
+            )
+            assert done.code == 0
+            assert ("no class signal" in " ".join(done.err.split())) is (side == "back")
+    assert embedded == [40] * 4
+    good = tmp_path / "runs/t.csv-front/embeddings.safetensors"
+    tensors, metadata = read_tensors(good)
+    odd = [["x", [1]], *metadata["stamps"][1:]]
+    write_tensors(good, tensors, {**metadata, "stamps": odd})
+    front = ["t.csv", "--path-column", "front", "--quiet", "--set", "audit.k=8"]
+    assert cli("clean", *front, "--out", "runs/second").code == 0
+    write_tensors(good, {"features": tensors["features"][:, :7]}, metadata)
+    (tmp_path / "front" / "0.bmp").touch()
+    assert cli("clean", *front, "--out", "runs/third").code == 0  # from the second, but for one photo
+    assert embedded[4:] == [40, 1]
+
+
+def test_a_run_may_be_made_in_the_folder_one_is_in(  # type: ignore[no-untyped-def]
+    cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphclean.embedded.PIECE", 30)
+    (folder.parent / "here").mkdir()
+    monkeypatch.chdir(folder.parent / "here")
+    assert cli("clean", str(folder), "--quiet", "--set", "audit.k=8", "--out", ".").code == 0
+    assert (folder.parent / "here" / "verdicts.csv").is_file()
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
 def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ignore[no-untyped-def]
@@ -205,7 +255,7 @@ def test_a_folder_may_be_called_anything(cli, folder: Path) -> None:  # type: ig
     assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
 
 
-def test_heads_are_trained_on_photos(cli, folder: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
+def test_heads_are_trained_on_photos(cli, refuse, folder: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
     options = ["--set", "learn.epochs=4", "--set", "learn.warmup=1", "--set", "audit.k=8"]
     done = cli("train", "photos", *options)
     assert done.code == 0
@@ -232,6 +282,11 @@ def test_heads_are_trained_on_photos(cli, folder: Path, embedded: list[int]) -> 
     assert new.verdict.tolist()[3] == "unreadable"
     done = cli("predict", "runs/photos-train", "photos", "--score", "--json")
     assert json.loads(done.out)["scores"]["known"] == 84  # of 88, four can't be read
+    (folder.parent / "only").mkdir()
+    (folder / "red").rename(folder.parent / "only" / "red")
+    done = cli("predict", "runs/photos-train", "only", "--score")
+    assert "Of 28 under a known label" in done.out
+    refuse("predict runs/photos-train new --score", "no classes in new; at least one is needed")
     np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
     assert (
         "it holds images, but runs/photos-train was made from photos"

@@ -44,7 +44,7 @@ RULES: dict[str, set[str]] = {
     "loading": set(),
     "options": set(),
     "progress": set(),
-    "screen": {"audit", "evaluate", "progress"},
+    "screen": {"audit", "progress"},
     "data_cli": {"data", "options", "progress", "screen"},
     "bench_cli": {"bench", "choices", "data", "loading", "options", "progress", "run"},
     "cli": {

@@ -110,7 +110,9 @@ def run(
             _say(f"{job.title} on {where.type}", quiet)
             folder = job.work_folder(work)
             watch = None if quiet else _follow(job)
-            result = run_job(job, sources, folder, path, where, keep=keep, watch=watch)
+            result = run_job(
+                job, sources, folder, path, where, keep=keep, watch=watch, say=lambda text: _say(text, quiet)
+            )
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
         except InUseError as error:

@@ -200,6 +200,7 @@ def predict(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="New data of the kind the run was made from.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
+    labels_key: LabelsKey = None,
     label_column: Annotated[
         str | None, typer.Option(help="Column to leave aside, or with --score the truth (default: label).")
     ] = None,
@@ -227,7 +228,7 @@ def predict(
         from . import run
         from .data.files import Names
 
-    names = Names(images_key, features_key, None, label_column, id_column, path_column)
+    names = Names(images_key, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         table, target = run.predict(
             folder,
@@ -242,7 +243,7 @@ def predict(
         )
     if as_json:
         counts = screen.prediction_counts(table)
-        scores = {"scores": asdict(table.attrs["scores"])} if score else {}
+        scores = {"scores": table.attrs["scores"]} if score else {}
         _print_json({"out": str(target), **counts, **scores, "warnings": table.attrs["warnings"]})
     elif not quiet:
         screen.show_predictions(table, str(data), target)

@@ -19,21 +19,27 @@ from .errors import InputError
 from .runfolder import CACHE, read_config, read_tensors, write_tensors
 
 PIECE = 1024
-"""Photos after which features are kept while more are made."""
+"""Photos of which the inputs are in memory at a time, where not all have to be, or the features are kept."""
 
-Features: TypeAlias = npt.NDArray[np.float32]
+Stamp: TypeAlias = tuple[Any, ...]
 Stamps: TypeAlias = list[list[Any]]
 """For each photo, what changes when it does; nothing where that can't be told."""
 
 
-def load_features(data: Path, out: Path, described: dict[str, Any], stamps: Stamps) -> dict[int, Features]:
+def load_features(
+    data: Path, out: Path, described: dict[str, Any], stamps: Stamps
+) -> dict[int, npt.NDArray[np.float32]]:
     """By row, the features of unchanged photos of `data` that are at hand for a run in `out`."""
-    wanted = {tuple(stamp) for stamp in stamps if stamp}
-    known: dict[tuple[Any, ...], Features] = {}
+    missing = {tuple(stamp) for stamp in stamps if stamp}
+    known: dict[Stamp, npt.NDArray[np.float32]] = {}
+    width = None
     for path in _find_files(out, data):
-        if len(known) == len(wanted):
+        if not missing:
             break
-        known |= {stamp: row for stamp, row in _read(path, described) if stamp in wanted}
+        found = _read(path, described, missing)
+        width = next((len(row) for row in found.values()), None) if width is None else width
+        known |= {stamp: row for stamp, row in found.items() if len(row) == width}
+        missing -= known.keys()
     return {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
 
 
@@ -45,17 +51,27 @@ def save_features(path: Path, features: npt.NDArray[Any], described: dict[str, A
 def keep_pieces(
     batches: Iterator[Batch], out: Path, described: dict[str, Any], stamps: Stamps
 ) -> Iterator[Batch]:
-    """Pass features on as they are made, and keep them beside `out` until the run is written."""
+    """Pass features on as they are made, and keep them beside `out` until the run is written.
+
+    Of fewer than a piece nothing is kept: they are soon made again.
+    """
     waiting: list[Batch] = []
+
+    def keep() -> None:
+        rows = [row for part in waiting for row in part.rows]
+        features = np.concatenate([part.inputs for part in waiting if part.rows])
+        path = _pieces(out) / f"{uuid.uuid4().hex}.safetensors"
+        save_features(path, features, described, [stamps[row] for row in rows])
+        waiting.clear()
+
     for batch in batches:
         yield batch
-        waiting.append(batch)
-        rows = [row for part in waiting for row in part.rows]
-        if len(rows) >= PIECE:
-            features = np.concatenate([part.inputs for part in waiting if part.rows])
-            path = _pieces(out) / f"{uuid.uuid4().hex}.safetensors"
-            save_features(path, features, described, [stamps[row] for row in rows])
-            waiting = []
+        if batch.rows:
+            waiting.append(batch)
+        if sum(len(part.rows) for part in waiting) >= PIECE:
+            keep()
+    if waiting and _pieces(out).exists():
+        keep()
 
 
 def drop_pieces(out: Path) -> None:
@@ -64,15 +80,17 @@ def drop_pieces(out: Path) -> None:
 
 
 def _pieces(out: Path) -> Path:
-    return out.parent / f".{out.name}.embedded"
+    place = Path(os.path.realpath(out))
+    return place.parent / f".{place.name}.embeddings"
 
 
 def _find_files(out: Path, data: Path) -> Iterator[Path]:
     """The nearest first."""
-    yield out / CACHE
+    place = Path(os.path.realpath(out))
+    yield place / CACHE
     yield from _pieces(out).glob("*.safetensors")
-    for path in sorted(out.parent.glob(f"*/{CACHE}")):
-        if path.parent != out and _is_of(path.parent, data):
+    for path in sorted(place.parent.glob(f"*/{CACHE}")):
+        if path.parent != place and _is_of(path.parent, data):
             yield path
 
 
@@ -85,16 +103,18 @@ def _is_of(run: Path, data: Path) -> bool:
     return recorded == str(data) or os.path.realpath(recorded) == os.path.realpath(data)
 
 
-def _read(path: Path, described: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], Features]]:
-    """Stamps and features; nothing where there are none, or they are of another reading or damaged."""
-    if not path.is_file():
-        return
+def _read(path: Path, described: dict[str, Any], wanted: set[Stamp]) -> dict[Stamp, npt.NDArray[np.float32]]:
+    """Features of those that are wanted; none where a file is missing, of another reading, or damaged."""
     try:
-        tensors, metadata = read_tensors(path)
-        features = tensors["features"].numpy()
+        _, metadata = read_tensors(path, values=False)
         if {name: metadata.get(name) for name in described} != described:
-            return
-        pairs = [(tuple(stamp), row) for stamp, row in zip(metadata["stamps"], features, strict=True)]
+            return {}
+        rows = {stamp: row for row, stamp in enumerate(map(tuple, metadata["stamps"])) if stamp in wanted}
+        if not rows:
+            return {}
+        features = read_tensors(path)[0]["features"].numpy()
+        if features.ndim != 2 or features.dtype != np.float32 or len(features) != len(metadata["stamps"]):
+            return {}
+        return {stamp: features[row].copy() for stamp, row in rows.items()}
     except (InputError, KeyError, TypeError, ValueError):
-        return
-    yield from pairs
+        return {}

@@ -33,21 +33,29 @@ def lock(file: int, busy: str, *, wait: Callable[[str], None] | None = None) -> 
 
 @contextmanager
 def lock_folder(folder: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """The same of a folder, for a while; one that its keeper has just removed is refused too."""
+    """The same of a folder, for a while.
+
+    One that its keeper has just removed is refused too, or with `wait` made again.
+    """
     if fcntl is None:
         yield
         return
-    try:
-        file = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError as error:
-        raise InUseError(busy) from error
-    try:
-        lock(file, busy, wait=wait)
-        if not _is_still(file, folder):
+    while True:
+        if wait is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise InUseError(busy) from error
+        try:
+            lock(file, busy, wait=wait)
+            if _is_still(file, folder):
+                yield
+                return
+        finally:
+            os.close(file)
+        if wait is None:
             raise InUseError(busy)
-        yield
-    finally:
-        os.close(file)
 
 
 def _is_still(file: int, folder: Path) -> bool:

@@ -27,14 +27,11 @@ from .data.images import (
 from .data.photo_tables import find_parts, read_parquet_photos, read_photo_table
 from .data.resize import to_array
 from .embed import Batch, embed_batches, load_embedder, read_batches
-from .embedded import keep_pieces, load_features, save_features
+from .embedded import PIECE, keep_pieces, load_features, save_features
 from .errors import InputError
 from .runfolder import CACHE
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
-PIECE = 1024
-"""Photos of which the inputs are in memory at a time, where not all have to be."""
-
 Items = Iterable[tuple[int, Encoded]]
 Progress = Callable[[str, int, int], None]
 
@@ -138,26 +135,26 @@ def locate(data: Path) -> tuple[Path, str | None]:
     return data, None
 
 
-def find_photos(data: Path, names: Names, *, labelled: bool = True) -> ImageSet:
-    """Which photos there are, with ids and labels; none is opened yet."""
+def find_photos(data: Path, names: Names, *, labelled: bool = True, least: int = 2) -> ImageSet:
+    """Which photos there are, with ids and labels, of `least` classes or more; none is opened yet."""
     if names_hub(data):
         name, _, split = str(data).removeprefix(PREFIX).partition(":")
-        return read_photo_table(load_hub(name, split or None), names, labelled=labelled)
+        return read_photo_table(load_hub(name, split or None), names, labelled=labelled, least=least)
     place, split_name = locate(data)
     if is_saved(place):
-        return read_photo_table(load_saved(place, split_name), names, labelled=labelled)
+        return read_photo_table(load_saved(place, split_name), names, labelled=labelled, least=least)
     if find_parts(place, names.path_column):
-        return read_parquet_photos(place, split_name, names, labelled=labelled)
+        return read_parquet_photos(place, split_name, names, labelled=labelled, least=least)
     if place.is_dir():
         if split_name is not None:
             raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
-        return read_image_folder(place, labelled=labelled)
+        return read_image_folder(place, labelled=labelled, least=least)
     if names_photo(place):
         return read_image_file(place, labelled=labelled)
     if place.is_file() and place.suffix.lower() not in TABLES:
         raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
     columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
-    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
+    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled, least=least)
 
 
 def read_photos(

@@ -337,12 +337,14 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
         draft.chmod(mode)
 
 
-def read_tensors(path: Path, shape: Any = Table) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote."""
+def read_tensors(
+    path: Path, shape: Any = Table, *, values: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote; without `values`, only what stands beside the tensors."""
     _require(path)
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in (file.keys() if values else ())}
             metadata = parse_json((file.metadata() or {}).get("graphclean", "{}"))
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .audit import Summary
-    from .evaluate import NewScores
 
 MEANING = {
     "keep": "the label fits",
@@ -157,17 +156,19 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     _show_warnings(table.attrs["warnings"])
 
 
-def _show_scores(console: Console, scores: NewScores | None) -> None:
+def _show_scores(console: Console, scores: dict[str, Any] | None) -> None:
     """Beside the labels that new data came with."""
     if scores is None:
         return
-    if scores.accuracy is not None and scores.known_rejected is not None:
-        right, rejected = _percent(scores.accuracy), _percent(scores.known_rejected)
-        console.print(f"Of {scores.known:,} under a known label {right} get it, and {rejected} are rejected.")
-    if scores.ood_rejected is not None:
-        apart = f" (AUROC {scores.auroc:.3f})" if scores.auroc is not None else ""
-        rejected = _percent(scores.ood_rejected)
-        console.print(f"Of {scores.ood:,} under another label {rejected} are rejected{apart}.")
+    if scores["known"]:
+        right, rejected = _percent(scores["accuracy"]), _percent(scores["known_rejected"])
+        console.print(
+            f"Of {scores['known']:,} under a known label {right} are classified right, {rejected} rejected."
+        )
+    if scores["ood"]:
+        apart = f" (AUROC {scores['auroc']:.3f})" if scores["auroc"] is not None else ""
+        rejected = _percent(scores["ood_rejected"])
+        console.print(f"Of {scores['ood']:,} under another label {rejected} are rejected{apart}.")
     console.print()
 
 

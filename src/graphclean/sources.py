@@ -125,7 +125,7 @@ def read_like(
     kind = _kind(described, run)
     if _are_photos(data, names, kind):
         reading = recorded_reading(described, run, device)
-        found_photos = find_photos(data, names, labelled=labelled)
+        found_photos = find_photos(data, names, labelled=labelled, least=1)
         photos = read_photos(found_photos, reading, data, progress=progress)
         return Source(photos.inputs, photos.labels if labelled else None, photos.ids, photos=photos)
     if holds_images(data, names) and (kind == "images" or names.features_key is None):
@@ -184,7 +184,7 @@ def stream_like(
         labels = source.labels if labelled else None
         return Pieces(ids, labels, iter([Piece(source.inputs, rows)]), False)
     reading = recorded_reading(described, run, device)
-    images = find_photos(data, names, labelled=labelled)
+    images = find_photos(data, names, labelled=labelled, least=1)
     batches = stream_photos(images, reading, data, progress=progress)
     parts = (Piece(batch.inputs, batch.rows) for batch in batches)
     return Pieces(images.ids, images.labels, parts, True)

@@ -77,6 +77,9 @@ def test_one_cell_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
         "correction--cifar10--sym50--plus",
     ]
     assert list(drawn("correction", "ngc", LOND)) == ["correction--cifar10--tinyimagenet--20k--ngc"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"no recorded run.* to draw correction from"):
+        draw_figure("correction", tmp_path / "none", tmp_path / "out", "ngc", "cifar10/sym50")
     with pytest.raises(InputError, match="no run on a cell called cifar10/sym5; did you mean cifar10/sym50"):
         drawn("correction", cell="cifar10/sym5")
     with pytest.raises(InputError, match=f"no run of plus on a cell called {LOND}; "):

@@ -76,6 +76,9 @@ def test_predictions_are_scored_by_the_labels_of_the_data(cli, refuse, trained: 
     assert f"(AUROC {expected['auroc']:.3f})" in done.out
     np.savez(folder / "eights.npz", images=images[~known], labels=names[~known])
     assert "under a known label" not in cli("predict", "run", "eights.npz", "--score").out
+    np.savez(folder / "two.npz", images=images, first=names, second=names[::-1])
+    refuse("predict run two.npz --score", "--labels-key")
+    assert cli("predict", "run", "two.npz", "--score", "--labels-key", "first").code == 0
     np.savez(folder / "none.npz", images=images, labels=np.full(len(names), ""))
     refuse("predict run none.npz --score", "none.npz: not one label in it; --score needs them")
     np.save(folder / "bare.npy", images)

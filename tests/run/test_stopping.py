@@ -162,20 +162,6 @@ def test_a_folder_in_which_a_run_trains_is_left_to_it(  # type: ignore[no-untype
     assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # nobody is there any more
 
 
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_signal_that_has_to_wait_is_said_to_be_heard(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], slow: bool
-) -> None:
-    monkeypatch.setattr("graphclean.run.stopping.PATIENCE", 0.01 if slow else 60)
-    with StopSignals(lambda: None) as asked:
-        os.kill(os.getpid(), signal.SIGINT)
-        if slow:
-            asked._told.join(30)
-    asked._told.join(30)
-    assert asked.number == signal.SIGINT
-    assert capfd.readouterr().err.count("once more stops at once") == slow
-
-
 def test_handlers_are_left_alone_outside_the_main_thread() -> None:
     seen = []
 

@@ -75,7 +75,7 @@ def save_unlabelled(folder: Path) -> None:
             "(there are: path, kind); trusted samples need theirs in a column called",
         ),
         ("photos.parquet", "photos", {}, "(there are: image, kind); trusted samples need theirs in a column"),
-        ("flat", "photos", {}, "at least two are needed, each as a folder of photos"),
+        ("flat", "photos", {}, "at least one is needed, as a folder of photos"),
         (
             "flat/1.png",
             "photos",

@@ -246,11 +246,16 @@ def _choose_graph(
         shared |= is_worth(undone, plain)
         for undo, model in ((False, plain), (True, undone)):
             tried[undo][k] = model.log_likelihood
-            if undo not in best or model.log_likelihood > best[undo][1].log_likelihood:
+            if undo not in best or _rank(model) > _rank(best[undo][1]):
                 best[undo] = heard, model
     if not best:
         return None, None, {}
     return *best[shared], tried[shared]
+
+
+def _rank(model: LabelModel) -> tuple[bool, float]:
+    """Of the models that may undo something, those that do go first."""
+    return model.preference is not None, model.log_likelihood
 
 
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:

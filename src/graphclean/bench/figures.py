@@ -54,13 +54,13 @@ def draw_figure(
     if name not in FIGURES:
         raise InputError(f"no figure is called {name}; {suggest(name, FIGURES)}")
     plan, records = FIGURES[name], read_records(results)
-    if method is not None:
+    if method is not None and records:
         methods = dict.fromkeys(record.method for record in records)
         if method not in methods:
             raise InputError(f"{results}: no run of a method called {method}; {suggest(method, methods)}")
         shown = _without(method, plan.setting)
         records = [record for record in records if _without(record.method, plan.setting) == shown]
-    if cell is not None:
+    if cell is not None and records:
         cells = dict.fromkeys(record.cell for record in records)
         if cell not in cells:
             of = f" of {method}" if method is not None else ""

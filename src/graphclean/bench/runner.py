@@ -153,6 +153,7 @@ def run_job(
     *,
     keep: bool = False,
     watch: Watch | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Train what is left of a job in its work folder, score it, and write the result to `path`."""
     try:
@@ -167,7 +168,13 @@ def run_job(
             torch.compiler.reset()
             torch.cuda.reset_peak_memory_stats()
         trainer, log = make_trainer(job, material, work, device, watch=watch)
-        with one_line_errors(job.config, work / CHECKPOINT), StopSignals(trainer.request_stop) as asked:
+
+        def ask() -> None:
+            trainer.request_stop()
+            if say is not None:
+                say("stopping once this step is done; once more to stop at once")
+
+        with one_line_errors(job.config, work / CHECKPOINT), StopSignals(ask) as asked:
             try:
                 trained = trainer.train(resume=True)
                 started = time.perf_counter()

@@ -178,7 +178,7 @@ def _as_numbers(path: Path, values: pd.Series, decimal: str) -> Numbers | None:
 
     Where most cells are numbers but not all, it is refused: to ignore it would lose a feature.
     """
-    if values.map(lambda value: isinstance(value, bytes | dict)).any():  # photos, which may stand beside them
+    if isinstance(next(iter(values.dropna()), None), bytes | dict):  # photos, which may stand beside them
         return None
     text = values.astype(str).str.strip()
     plain = text.str.replace(decimal, ".", regex=False)

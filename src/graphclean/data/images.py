@@ -89,25 +89,25 @@ class ImageFiles(ImageSet):
         return ((row, path) for row, path in enumerate(self.paths) if path is not None and row not in skip)
 
     def stamps(self) -> list[list[Any]]:
-        """Id, size and time of change."""
-        return [_stamp(name, path) for name, path in zip(self.ids, self.paths, strict=True)]
+        """Place under the root, size and time of change."""
+        return [_stamp(path, self.root) for path in self.paths]
 
 
-def _stamp(name: str, path: Path | None) -> list[Any]:
+def _stamp(path: Path | None, root: Path) -> list[Any]:
     if path is None:
         return []
     try:
         status = path.stat()
     except OSError:
         return []
-    return [name, status.st_size, status.st_mtime_ns]
+    return [os.path.relpath(path, root), status.st_size, status.st_mtime_ns]
 
 
 class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
     """A file that gives no image; the message is a short reason."""
 
 
-def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
+def read_image_folder(root: Path, *, labelled: bool = True, least: int = 2) -> ImageFiles:
     """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
 
     Photos that lie directly in `root` are unlabelled. Names with a leading dot are skipped. Links that
@@ -135,7 +135,7 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
         raise InputError(
             f"{root}: {', '.join(parts)} are parts of a data set, not classes; give one: {root / parts[0]}"
         )
-    _check_files(images, root)
+    _check_files(images, root, least)
     return images
 
 
@@ -215,6 +215,7 @@ def read_manifest(
     label_column: str | None = None,
     id_column: str | None = None,
     labelled: bool = True,
+    least: int = 2,
 ) -> ImageFiles:
     """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
 
@@ -246,7 +247,7 @@ def read_manifest(
         labels=columns[1] if labelled else None,
         problems={row: place for row, place in enumerate(places) if isinstance(place, str)},
     )
-    _check_files(images, path)
+    _check_files(images, path, least)
     return images
 
 
@@ -408,7 +409,7 @@ class _Finder:
         return _check_place(target, self.root) or (target if folder is None else folder / name)
 
 
-def _check_files(images: ImageFiles, source: Path) -> None:
+def _check_files(images: ImageFiles, source: Path, least: int) -> None:
     """Refuse a set without a file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
@@ -418,20 +419,21 @@ def _check_files(images: ImageFiles, source: Path) -> None:
         }
         hint = hints.get(images.problems.get(0, ""), "") if source.is_file() else ""
         raise InputError(f"no images in {source}{some}{hint}")
-    check_classes(images, source)
+    check_classes(images, source, least)
 
 
-def check_classes(images: ImageSet, source: Path) -> None:
-    """Refuse labels of fewer than two classes."""
+def check_classes(images: ImageSet, source: Path, least: int) -> None:
+    """Refuse labels of fewer classes than `least`."""
     if images.labels is None:
         return
     labels = {label.strip() for row, label in enumerate(images.labels) if row not in images.problems}
     classes = sorted(labels - {""})
-    if len(classes) < 2:
+    if len(classes) < least:
         have = f"one class ({classes[0]})" if classes else "no classes"
         folder = isinstance(images, ImageFiles) and source.is_dir()
-        hint = ", each as a folder of photos" if folder else ""
-        raise InputError(f"{have} in {source}; at least two are needed{hint}")
+        many, each = ("two are", "each ") if least == 2 else ("one is", "")
+        hint = f", {each}as a folder of photos" if folder else ""
+        raise InputError(f"{have} in {source}; at least {many} needed{hint}")
 
 
 def open_image(source: Encoded, side: int | None = None) -> Image.Image:

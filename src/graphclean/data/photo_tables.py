@@ -100,8 +100,8 @@ class ImageTable(ImageSet):
                 row += 1
 
     def stamps(self) -> list[list[Any]]:
-        """As the table has them."""
-        return list(self.table.stamps())
+        """As the table has them, and the column."""
+        return [[*stamp, self.image_column] for stamp in self.table.stamps()]
 
     def _content(self, cell: pa.Scalar) -> Encoded:
         value = cell.as_py()
@@ -143,14 +143,16 @@ def find_parts(data: Path, path_column: str | None = None) -> list[Path]:
     return parts if (path_column in columns if path_column is not None else columns) else []
 
 
-def read_parquet_photos(data: Path, split: str | None, names: Names, *, labelled: bool = True) -> ImageTable:
+def read_parquet_photos(
+    data: Path, split: str | None, names: Names, *, labelled: bool = True, least: int = 2
+) -> ImageTable:
     """The photos of a parquet file, or of a folder of parts; see `read_photo_table`."""
     parts = [data]
     if data.is_dir():
         splits = find_tables(data)
         parts = splits[choose_split(data, SPLITS.get(split or "", split), list(splits))]
     check_parts(parts)
-    return read_photo_table(ParquetTable(str(data), parts), names, labelled=labelled)
+    return read_photo_table(ParquetTable(str(data), parts), names, labelled=labelled, least=least)
 
 
 def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> str:
@@ -165,7 +167,7 @@ def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> s
     return asked
 
 
-def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> ImageTable:
+def read_photo_table(table: Table, names: Names, *, labelled: bool = True, least: int = 2) -> ImageTable:
     """Ids and labels of a table with photos in it, in its order; the photos are read later, piece by piece.
 
     The images are the only column of bytes, or the one named as `path_column`. Labels are the one column of
@@ -200,7 +202,7 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
     if identity is None and (len(set(ids)) < rows or "" in ids):
         ids = [str(row) for row in range(rows)]
     images = ImageTable(ids, labels if labelled else None, {}, table, image, label, classes)
-    check_classes(images, where)
+    check_classes(images, where, least)
     return images
 
 

@@ -70,7 +70,7 @@ def clean(
         write_points(_gather_points(source, audit.predictor), folder)
         if audit.predictor is not None:
             _write_predictor(audit.predictor, folder)
-    drop_pieces(out)
+        drop_pieces(out)
     return audit
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,9 @@ def predict(
         )
     except MissingLabels as error:
         raise InputError(f"{error.missing}; --score needs labels in the data itself") from error
+    given = encode_labels(pieces.labels, len(pieces.ids)) if score else None
+    if given is not None and (given.codes < 0).all():
+        raise InputError(f"{data}: not one label in it; --score needs them")
     columns = _Columns(len(pieces.ids), model.classes)
     for piece in pieces.parts:
         ids = [pieces.ids[row] for row in piece.rows]
@@ -86,10 +90,9 @@ def predict(
         columns.add(piece.rows, table)
     table = columns.to_table(pieces.ids)
     scores = None
-    if score:
-        given = encode_labels(pieces.labels, len(table))
+    if given is not None:
         table.insert(1, "given_label", given.names(given.codes))
-        scores = _score(table, given, model.classes, data)
+        scores = asdict(_score(table, given, model.classes))
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
@@ -100,11 +103,9 @@ def predict(
     return table, target
 
 
-def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any], data: Path) -> NewScores:
+def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> NewScores:
     """Of all that has a label and could be read; a label that is no class of the run means OOD."""
     scored = (given.codes >= 0) & (table["verdict"] != "unreadable").to_numpy()
-    if not scored.any():
-        raise InputError(f"{data}: not one label in it; --score needs them")
     table = table[scored]
     labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
     return score_new(

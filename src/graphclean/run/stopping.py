@@ -20,20 +20,13 @@ from ..training import Prepared
 from .watcher import Watcher
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PATIENCE = 2.0
-"""Seconds after which a person is told that a signal was heard."""
 
 
 class StopSignals:
-    """In the main thread, while it is entered: SIGINT or SIGTERM calls `stop`; a second one stops at once.
-
-    Where `stop` takes its time, a person is told that it was heard.
-    """
+    """In the main thread, while it is entered: SIGINT or SIGTERM calls `stop`; a second one stops at once."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.stop = stop
-        self._told = threading.Timer(PATIENCE, _tell)
-        self._told.daemon = True
         self.number: int | None = None
         """The first signal that came."""
         self._before: dict[int, Any] = {}
@@ -44,7 +37,6 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -54,12 +46,7 @@ class StopSignals:
                 sys.exit(128 + number)
             raise KeyboardInterrupt
         self.number = number
-        self._told.start()
         self.stop()
-
-
-def _tell() -> None:
-    print("stopping as soon as this step is done; the same once more stops at once", file=sys.stderr)
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -182,12 +182,13 @@ def train_source(
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
         if resume:
             _check_data(out, source)
+            drop_pieces(out)
         else:
             with new_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
                 write_photos(source, folder)
-            drop_pieces(out)
+                drop_pieces(out)
         alone.enter_context(in_use(out))
         clear_drafts(out)
         watcher.say(
