@@ -29,8 +29,8 @@ from graphclean.audit import audit_embeddings
 from graphclean.audit.inputs import encode_labels
 from graphclean.bench.machine import machine
 from graphclean.config import load_preset
-from graphclean.data.images import UnreadableImage, open_image
 from graphclean.data.noise import ASYM, CIFAR10_CLASSES
+from graphclean.data.opening import UnreadableImage, open_image
 from graphclean.embed import embed_batches, load_embedder
 from graphclean.evaluate import score_new, score_verdicts
 from graphclean.training import fit

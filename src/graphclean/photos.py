@@ -13,18 +13,10 @@ import torch
 from .data.arrays import Pixels
 from .data.files import TABLES, Names
 from .data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
-from .data.images import (
-    Encoded,
-    ImageSet,
-    UnreadableImage,
-    looks_like_manifest,
-    names_photo,
-    open_image,
-    read_image_file,
-    read_image_folder,
-    read_manifest,
-)
-from .data.photo_tables import find_parts, read_parquet_photos, read_photo_table
+from .data.images import ImageSet, check_classes, names_photo, read_image_file, read_image_folder
+from .data.manifests import looks_like_manifest, read_manifest
+from .data.opening import Encoded, UnreadableImage, open_image
+from .data.photo_tables import ImageTable, find_parts, read_parquet_photos, read_photo_table
 from .data.resize import to_array
 from .embed import Batch, embed_batches, load_embedder, read_batches
 from .embedded import PIECE, keep_pieces, load_features, save_features
@@ -137,24 +129,31 @@ def locate(data: Path) -> tuple[Path, str | None]:
 
 def find_photos(data: Path, names: Names, *, labelled: bool = True, least: int = 2) -> ImageSet:
     """Which photos there are, with ids and labels, of `least` classes or more; none is opened yet."""
+    images = _list_photos(data, names, labelled)
+    where = Path(images.table.name) if isinstance(images, ImageTable) else locate(data)[0]
+    check_classes(images, where, least)
+    return images
+
+
+def _list_photos(data: Path, names: Names, labelled: bool) -> ImageSet:
     if names_hub(data):
         name, _, split = str(data).removeprefix(PREFIX).partition(":")
-        return read_photo_table(load_hub(name, split or None), names, labelled=labelled, least=least)
+        return read_photo_table(load_hub(name, split or None), names, labelled=labelled)
     place, split_name = locate(data)
     if is_saved(place):
-        return read_photo_table(load_saved(place, split_name), names, labelled=labelled, least=least)
+        return read_photo_table(load_saved(place, split_name), names, labelled=labelled)
     if find_parts(place, names.path_column):
-        return read_parquet_photos(place, split_name, names, labelled=labelled, least=least)
+        return read_parquet_photos(place, split_name, names, labelled=labelled)
     if place.is_dir():
         if split_name is not None:
             raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
-        return read_image_folder(place, labelled=labelled, least=least)
+        return read_image_folder(place, labelled=labelled)
     if names_photo(place):
         return read_image_file(place, labelled=labelled)
     if place.is_file() and place.suffix.lower() not in TABLES:
         raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
     columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
-    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled, least=least)
+    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
 
 
 def read_photos(

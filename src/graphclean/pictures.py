@@ -15,7 +15,8 @@ from PIL import Image
 from .data.arrays import Images
 from .data.files import Names
 from .data.hub import names_hub
-from .data.images import Encoded, ImageFiles, ImageSet, UnreadableImage, open_image
+from .data.images import ImageFiles, ImageSet
+from .data.opening import Encoded, UnreadableImage, open_image
 from .errors import InputError
 from .photos import find_photos
 from .runfolder import read_env, recorded_data

@@ -11,15 +11,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from graphclean.data.images import (
-    UnreadableImage,
-    empty_folders,
-    looks_like_manifest,
-    open_image,
-    read_image_folder,
-    read_manifest,
-)
+from graphclean.data.files import Names
+from graphclean.data.images import empty_folders, read_image_folder
+from graphclean.data.manifests import looks_like_manifest, read_manifest
+from graphclean.data.opening import UnreadableImage, open_image
 from graphclean.errors import InputError
+from graphclean.photos import find_photos
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -148,13 +145,15 @@ def test_folders_that_cannot_be_used_say_why(folder: Path, tmp_path: Path) -> No
         (folder / "cat" / "1.png", "1.png is not a folder$"),
         (tmp_path / "empty", "no images in .*empty$"),
         (tmp_path / "links", "no images in .*links that can be opened; a.png: leaves the folder$"),
-        (folder / "cat", "no classes in .*cat; at least two are needed, each as a folder of photos$"),
     ):
         with pytest.raises(InputError, match=message):
             read_image_folder(path)
+    few = "no classes in .*cat; at least two are needed, each as a folder of photos$"
+    with pytest.raises(InputError, match=few):
+        find_photos(folder / "cat", Names())
     (folder / "dog" / "2.png").rename(folder / "2.png")
     with pytest.raises(InputError, match=r"^one class \(cat\) in"):
-        read_image_folder(folder)
+        find_photos(folder, Names())
 
 
 @pytest.mark.parametrize(
@@ -258,10 +257,11 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
         ),
         ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
         ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
-        ({"path_column": "path", "label_column": "kind"}, r"^one class \(b\) in .*m.csv; at least two"),
     ):
         with pytest.raises(InputError, match=message):
             read_manifest(table, **columns)
+    with pytest.raises(InputError, match=r"^one class \(b\) in .*m.csv; at least two"):
+        find_photos(table, Names(path_column="path", label_column="kind"))
     unlabelled = read_manifest(table, path_column="path", labelled=False)
     assert (unlabelled.ids, unlabelled.labels) == (["cat/1.png", "dog/2.png"], None)
 

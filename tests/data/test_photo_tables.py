@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from graphclean.data.files import Names
-from graphclean.data.images import UnreadableImage, open_image
+from graphclean.data.opening import UnreadableImage, open_image
 from graphclean.data.photo_tables import find_parts, read_parquet_photos
 from graphclean.errors import InputError
+from graphclean.photos import find_photos
 
 CLASSES = ["ant", "bee"]
 
@@ -166,7 +167,6 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
             r"known to hold the label \(there are: a, kind\); say which one does, with --label-column$",
         ),
         ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), 'did you mean "label"'),
-        ({"a": [photo, photo], "label": ["x", "x"]}, Names(), r"one class \(x\) in"),
         (
             {"a": pa.array([], pa.binary()), "label": pa.array([], pa.string())},
             Names(),
@@ -178,6 +178,9 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
         with pytest.raises(InputError, match=message):
             read_parquet_photos(tmp_path / "t.parquet", None, names)
+    pq.write_table(pa.table({"a": [photo, photo], "label": ["x", "x"]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"one class \(x\) in"):
+        find_photos(tmp_path / "t.parquet", Names())
     (tmp_path / "parts").mkdir()
     save_hub_table(tmp_path / "parts" / "train-00000-of-00002.parquet", 2)
     save_hub_table(tmp_path / "parts" / "train-00001-of-00002.parquet", 2, more=[1, 2])

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import InputError, parse_json
-from .images import FORMATS
+from .opening import FORMATS
 from .resize import SIDE, to_array
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from .files import PARQUET, Names, listed, usual_column
 from .image_tables import SPLITS, check_parts, class_names, find_tables, open_parquet
-from .images import LABEL_COLUMNS, Encoded, ImageSet, cell_text, check_classes, find_column
+from .images import ImageSet
+from .manifests import LABEL_COLUMNS, cell_text, find_column
+from .opening import Encoded
 
 BATCH = 64
 """Rows with images that are read at a time."""
@@ -143,16 +145,14 @@ def find_parts(data: Path, path_column: str | None = None) -> list[Path]:
     return parts if (path_column in columns if path_column is not None else columns) else []
 
 
-def read_parquet_photos(
-    data: Path, split: str | None, names: Names, *, labelled: bool = True, least: int = 2
-) -> ImageTable:
+def read_parquet_photos(data: Path, split: str | None, names: Names, *, labelled: bool = True) -> ImageTable:
     """The photos of a parquet file, or of a folder of parts; see `read_photo_table`."""
     parts = [data]
     if data.is_dir():
         splits = find_tables(data)
         parts = splits[choose_split(data, SPLITS.get(split or "", split), list(splits))]
     check_parts(parts)
-    return read_photo_table(ParquetTable(str(data), parts), names, labelled=labelled, least=least)
+    return read_photo_table(ParquetTable(str(data), parts), names, labelled=labelled)
 
 
 def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> str:
@@ -167,7 +167,7 @@ def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> s
     return asked
 
 
-def read_photo_table(table: Table, names: Names, *, labelled: bool = True, least: int = 2) -> ImageTable:
+def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> ImageTable:
     """Ids and labels of a table with photos in it, in its order; the photos are read later, piece by piece.
 
     The images are the only column of bytes, or the one named as `path_column`. Labels are the one column of
@@ -201,9 +201,7 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True, least
         raise InputError(f"{table.name}: the table has no rows")
     if identity is None and (len(set(ids)) < rows or "" in ids):
         ids = [str(row) for row in range(rows)]
-    images = ImageTable(ids, labels if labelled else None, {}, table, image, label, classes)
-    check_classes(images, where, least)
-    return images
+    return ImageTable(ids, labels if labelled else None, {}, table, image, label, classes)
 
 
 def _choose_image(table: Table, asked: str | None) -> str:
