@@ -29,3 +29,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def with_measured(page: str, blocks: dict[str, str]) -> str:
+    """A page with its measured blocks made anew, each between the marks that have its name."""
+    for name, block in blocks.items():
+        opening, closing = f"<!-- measured{name}: made by benchmarks/tables.py -->", "<!-- /measured -->"
+        before, rest = page.split(opening, 1)
+        page = f"{before}{opening}\n{block}\n{closing}{rest.split(closing, 1)[1]}"
+    return page

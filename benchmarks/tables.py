@@ -7,14 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, table
+from common import RESULTS, table, with_measured
 from few import TRIED
 from paper_runs import ledger, mean_over_seeds, over_seeds, paper_cells, steps
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 README = Path(__file__).parents[1] / "README.md"
 REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
-OPENING, CLOSING = "<!-- measured: made by benchmarks/tables.py -->", "<!-- /measured -->"
 COLUMNS = {
     "mislabel_f1": "mislabel F1",
     "issue_f1": "any-issue F1",
@@ -478,19 +477,14 @@ def headline() -> str:
     return "\n\n".join(parts)
 
 
-def with_measured(page: str, block: str, name: str = "") -> str:
-    """A page with its measured block made anew; one of several goes by its name."""
-    opening = OPENING.replace("measured:", f"measured {name}:") if name else OPENING
-    before, rest = page.split(opening, 1)
-    return before + opening + "\n" + block + "\n" + CLOSING + rest.split(CLOSING, 1)[1]
-
-
 def pages() -> dict[Path, str]:
     """Every page with measured figures, as it should be."""
     return {
         PAGE: render(),
-        README: with_measured(README.read_text(), headline()),
-        REPRODUCTION: with_measured(with_measured(REPRODUCTION.read_text(), ledger()), steps(), "steps"),
+        README: with_measured(README.read_text(), {"": headline()}),
+        REPRODUCTION: with_measured(
+            REPRODUCTION.read_text(), {" short": paper_cells(), " steps": steps(), "": ledger()}
+        ),
     }
 
 
