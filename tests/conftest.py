@@ -1,5 +1,6 @@
 """Fixtures that several rooms share."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,10 @@ import pytest
 import torch
 
 from graphclean.cli import main
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # As in what a shell script starts with `&`: commands under test would inherit it, and not hear Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
