@@ -25,7 +25,7 @@ from graphclean.evaluate.openset import auroc
 from graphclean.ood import measure_closeness
 from graphclean.runfolder import in_use
 
-from .builders import MIXED, QUICK, TEST, TRAIN, WRONG, read_arrays
+from .builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
 
 CPU = torch.device("cpu")
 TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine")
@@ -61,6 +61,7 @@ def test_what_a_result_holds(whole: Path) -> None:
     assert result["cell"] == "cifar10/tinyimagenet/tiny"
     assert result["preset"] == "cifar10-lond"
     assert result["config"]["learn"]["network"] == "small-conv"
+    assert result["sizes"] == {"train": TRAIN, "test": TEST, "pool": POOL}
     assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3]
     assert result["seconds"] > sum(epoch["seconds"] for epoch in result["epochs"])
     last = result["epochs"][-1]

@@ -151,6 +151,29 @@ def test_a_cell_that_fails_the_control_says_so(
         assert lines[0].startswith(f"Control {said}: {LOND}, ours")
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("lond-auroc", LOND), ("lcnl-accuracy", "cifar10/sym50"), ("ablation-accuracy", "cifar10/sym50"),
+        ("runs", LOND), ("scorings", LOND),
+    ],
+)  # fmt: skip
+def test_a_run_on_a_part_of_its_set_is_told(tmp_path: Path, name: str, cell: str) -> None:
+    """However many seeds it has; one on all of it, and one from before sizes were recorded, are not."""
+    part, whole = {"train": 150, "test": 40, "pool": 60}, {"train": 50_000, "test": 10_000, "pool": 60}
+    write_run(tmp_path, cell, epochs=2, sizes=whole)
+    write_run(tmp_path, cell, "older", epochs=2)
+    write_run(tmp_path, cell, "part", epochs=2, split="dev", sizes=part | {"train": 50_000})
+    assert "whole set" not in render_table(name, tmp_path, "markdown")
+    for seed in (0, 1):
+        write_run(tmp_path, cell, "part", seed, epochs=2, sizes=part)
+    told = [line for line in render_table(name, tmp_path, "markdown").splitlines() if "whole set" in line]
+    assert [line.strip() for line in told] == [
+        f"Not on the whole set: {cell}, ours: part (150 of 50,000 train images).",
+        f"Not on the whole set: {cell}, ours: part (40 of 10,000 test images).",
+    ]
+
+
 def test_lcnl_rows_are_methods(tmp_path: Path) -> None:
     write_run(tmp_path, "cifar10/sym50", epochs=2, scores={"accuracy": 0.9454})
     write_run(tmp_path, "cifar100/sym90", "plus", epochs=2, scores={"accuracy": 0.3})

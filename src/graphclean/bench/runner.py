@@ -274,6 +274,7 @@ def _finish(
         **job.about,
         "config": job.sections,
         "draw": draw.digest(),
+        "sizes": dict(zip(("train", "test", "pool"), draw.sizes, strict=True)),
         "machine": machine(),
         "threshold": asdict(threshold) if threshold is not None else None,
         "scores": scores,

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.special import softmax
 
+from ..data.registry import SETS
 from ..errors import InputError, suggest
 from .recorded import CONTROL_LIMIT, Record, read_records
 
@@ -102,10 +103,10 @@ class _Runs:
     """The runs on the test sets, by cell and method."""
 
     def __init__(self, records: Iterable[Record]) -> None:
+        self.records = [record for record in records if record.split == "test"]
         self.found: dict[tuple[str, str], list[Record]] = {}
-        for record in records:
-            if record.split == "test":
-                self.found.setdefault((record.cell, record.method), []).append(record)
+        for record in self.records:
+            self.found.setdefault((record.cell, record.method), []).append(record)
 
     def of(self, cell: str, method: str) -> list[Record]:
         return self.found.get((cell, method), [])
@@ -147,6 +148,24 @@ class _Runs:
             auroc = round_text(_decimal(max(taken)), 3)
             return [f"Control failed: {who} tells resampled images from others (AUROC {auroc})."]
         return [f"Control not recorded: {who}."] if len(taken) < len(records) else []
+
+    def partial_notes(self, cells: Iterable[str]) -> list[str]:
+        """A line for each method that was run on a part of the base set of one of these cells."""
+        among = set(cells)
+        return _partial_notes(record for record in self.records if record.cell in among)
+
+
+def _partial_notes(records: Iterable[Record]) -> list[str]:
+    """A line for each method that was run on a part of its base set; older runs, on all of it, don't tell."""
+    notes = []
+    for record in records:
+        base = SETS.get(record.cell.partition("/")[0])
+        for part in ("train", "test") if record.split == "test" else ("train",):
+            has = record.number("sizes", part)
+            if base is not None and has is not None and has != base.splits[part]:
+                share = f"{has:,.0f} of {base.splits[part]:,} {part} images"
+                notes.append(f"Not on the whole set: {record.cell}, {_our_name(record.method)} ({share}).")
+    return list(dict.fromkeys(notes))
 
 
 def _decimal(value: float) -> Decimal:
@@ -205,7 +224,8 @@ def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> Table:
             head = [cell, *values] if method == "ngc" else [_our_name(method), *[""] * len(values)]
             rows.append([*head, *(column(cell, method) for column in columns.values())])
             controls += runs.control_notes(cell, method)
-    return Table(["cell", *theirs["columns"], *columns], rows, [note, *controls])
+    notes = [note, *controls, *runs.partial_notes(theirs["rows"])]
+    return Table(["cell", *theirs["columns"], *columns], rows, notes)
 
 
 def _lcnl_accuracy(records: list[Record]) -> Table:
@@ -220,6 +240,7 @@ def _lcnl_accuracy(records: list[Record]) -> Table:
     notes = [
         f"Accuracy in percent. {OURS} {runs.two_networks_note(cells)}",
         "Best since: mostly figures of the best epoch; ProMix trains two networks for 600 epochs.",
+        *runs.partial_notes(cells),
     ]
     return Table(["method", *cells], rows, notes)
 
@@ -240,7 +261,8 @@ def _ablation_accuracy(records: list[Record]) -> Table:
             if method or base == "ngc":
                 scores = [runs.score(cell, method, "accuracy") if method else NOT_RUN for cell in cells]
                 rows.append(["", _our_name(base), *scores])
-    return Table(["", "", *cells], rows, [f"Accuracy in percent. {OURS}"])
+    notes = [f"Accuracy in percent. {OURS}", *runs.partial_notes(cells)]
+    return Table(["", "", *cells], rows, notes)
 
 
 def _webvision50(_: list[Record]) -> Table:
@@ -262,6 +284,7 @@ def _runs_table(records: list[Record]) -> Table:
         for record in records
     ]  # fmt: skip
     notes = [_count(rows, "run", "recorded"), "Accuracy, AUROC and the noise of the selected set in percent."]
+    notes += _partial_notes(records)
     return Table([*header, "noise of selected", "minutes", "commit"], rows, notes)
 
 
@@ -277,7 +300,8 @@ def _scorings(records: list[Record]) -> Table:
         ]
         for record in scored
     ]  # fmt: skip
-    return Table(header, rows, [_count(rows, "scoring", "of a test set"), "Accuracy and AUROC in percent."])
+    notes = [_count(rows, "scoring", "of a test set"), "Accuracy and AUROC in percent."]
+    return Table(header, rows, [*notes, *_partial_notes(scored)])
 
 
 def _text(record: Record, decimals: int, *keys: str) -> str:
