@@ -19,6 +19,7 @@ from graphclean.runfolder import in_use
 
 from .bench.builders import MIXED, WRONG, read_arrays
 from .bench.conftest import _small_cells, root  # noqa: F401 – fixtures
+from .bench.fakes import write_run
 
 QUICK = (
     "learn.network=small-conv", "learn.epochs=1", "learn.warmup=0", "learn.batch=64", "learn.augmix=off",
@@ -251,4 +252,8 @@ def test_damaged_results_are_named(cli, tmp_path: Path) -> None:  # type: ignore
         assert code == 2
         assert "0.json: not a result of format 1; move it elsewhere" in err
         assert err.count("\n") == 1
+    write_run(tmp_path / "results", WRONG.name, "mine", 1, epochs=2).rename(path)
+    code, out, err = cli("list")
+    assert (code, out) == (2, "No results in results.\n")
+    assert "0.json: its run belongs in results/cifar10--symtiny/mine/1.json; move it there" in err
     assert cli("list", "--results", "none") == (0, "No results in none.\n", "")

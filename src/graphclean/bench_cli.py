@@ -142,28 +142,28 @@ def list_cells() -> None:
 def list_done(results: Results = Path("results")) -> None:
     """Show what is done, a line a result."""
     with loading():
-        from .bench.ledger import list_results, read_result
-        from .bench.recorded import number
+        from .bench.ledger import list_results
+        from .bench.recorded import read_record
 
     rows = [("cell", "split", "method", "seed", "accuracy", "AUROC", "F", "epochs")]
     problems = []
     for path in list_results(results):
         try:
-            result = read_result(path)
-            scores = {key: number(result, ("scores", key), path) for key in ("accuracy", "auroc", "f_auto")}
+            record = read_record(path, results)
+            scores = {key: record.number("scores", key) for key in ("accuracy", "auroc", "f_auto")}
         except InputError as error:
             problems.append(str(error))
             continue
         rows.append(
             (
-                result["cell"],
-                result["split"],
-                result["method"],
-                str(result["seed"]),
+                record.cell,
+                record.split,
+                record.method,
+                str(record.seed),
                 _percent(scores["accuracy"]),
                 _percent(scores["auroc"]),
                 _decimals(scores["f_auto"]),
-                str(len(result["epochs"])),
+                str(len(record.epochs)),
             )
         )
     if len(rows) == 1:

@@ -1,6 +1,7 @@
 """Results on disk: what was written comes back, and nothing else is taken for one."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def test_other_files_are_left_alone_but_no_result_is_overlooked(tmp_path: Path, 
     path.write_text("{}")
     assert path in list_results(tmp_path)
     with pytest.raises(InputError, match=r"0\.json: not a result of format 1; move it elsewhere, or"):
+        read_result(path)
+
+
+def test_nobody_waits_for_a_pipe(tmp_path: Path, path: Path) -> None:
+    os.mkfifo(tmp_path / "notes.json")
+    path.unlink()
+    os.mkfifo(path)
+    assert list_results(tmp_path) == [path]
+    with pytest.raises(InputError, match=r"0\.json: not a file, but in the place of one"):
         read_result(path)
 
 

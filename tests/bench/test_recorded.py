@@ -47,6 +47,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ({"split": "train"}, "or no split"),
         ({"method": "plus"}, "its run belongs in .*; move it there"),
         ({"cell": "cifar10/sym50"}, "its run belongs in .*; move it there"),
+        ({"cell": "c" * 300}, "its run belongs in .*; move it there"),
     ],
 )
 def test_a_damaged_result_is_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -324,6 +324,12 @@ def test_a_result_from_before_a_setting_existed_still_counts(recorded: Path, tmp
         find_done(named("graph.geometry=false"), tmp_path)
 
 
+def test_the_result_of_another_seed_is_not_taken_for_this_one(recorded: Path, tmp_path: Path) -> None:
+    recorded.with_name("1.json").write_text(recorded.read_text())
+    with pytest.raises(InputError, match=r"1\.json: its run belongs in .*0\.json"):
+        find_done(named(seed=1), tmp_path)
+
+
 def test_how_fast_a_result_was_made_does_not_matter(recorded: Path, tmp_path: Path) -> None:
     assert find_done(named("learn.compile=on"), tmp_path) == recorded
 

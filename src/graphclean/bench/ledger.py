@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, parse_json
-from ..runfolder import plain, replaced
+from ..runfolder import has_file, plain, replaced
 
 FORMAT = 1
 """Of a result; rises when older readers would misread it."""
@@ -77,6 +77,7 @@ def _lay_out(result: dict[str, Any]) -> str:
 
 def read_result(path: Path) -> dict[str, Any]:
     """What `write_result` wrote; anything else is refused."""
+    has_file(path)
     try:
         result = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -109,7 +110,7 @@ def list_results(results: Path) -> list[Path]:
 def _claims_to_be_one(path: Path) -> bool:
     """Whether a file that is not named like a result was one: renamed or copied, and not to be overlooked."""
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and {"format", *FIELDS} <= set(found)

@@ -1,6 +1,7 @@
 """Recorded runs, as the tables and figures read them: each result that `bench list` shows, and its `.npz`."""
 
 import math
+import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ def read_record(path: Path, results: Path) -> Record:
     run = (record.cell, split, record.method, record.seed)
     belongs = result_path(results, *run)
     if path not in (belongs, result_path(results, *run, flat=True)):
-        advice = "which is there too; remove one of the two" if belongs.exists() else "move it there"
+        there = os.path.exists(belongs)  # False as well for a name that no file can have
+        advice = "which is there too; remove one of the two" if there else "move it there"
         raise InputError(f"{path}: its run belongs in {belongs}; {advice}")
     return record
 

@@ -33,6 +33,7 @@ from .cells import SECTIONS, SPEED_ONLY, Cell, Method
 from .ledger import Arrays, find_seeds, list_results, read_result, write_result
 from .machine import machine
 from .material import Material, Sources, prepare
+from .recorded import read_record
 from .records import (
     EpochLog,
     compare_strategies,
@@ -99,11 +100,11 @@ def find_done(job: Job, results: Path) -> Path | None:
     """Where the result is, if it is there; one of other settings under the same name is refused.
 
     So are those of other seeds: a table takes their mean. A setting that a result lacks is from after it,
-    and was at its default then.
+    and was at its default then. The result of another run in this place is refused as well.
     """
     found = find_seeds(results, job.cell.name, job.split, job.method.name)
     for path in found.values():
-        for name, then, now in _differences(job, read_result(path)["config"]):
+        for name, then, now in _differences(job, read_record(path, results).data["config"]):
             raise InputError(
                 f"{path}: made with {name} = {then}, not {now}; "
                 "choose another --name, or remove it to run again"
