@@ -249,12 +249,19 @@ def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[..., Dra
     assert trustworthiness(arrays["z"].astype(np.float64), points, n_neighbors=5) > 0.9
 
 
-@pytest.mark.parametrize("kept", [slice(None), slice(3)])
-def test_a_map_of_too_little_is_one_line(tmp_path: Path, kept: slice) -> None:
-    arrays = {name: array[kept].copy() for name, array in features(1, 150).items()}
-    arrays["z"][0] = np.nan
-    write_run(tmp_path, epochs=2, arrays=arrays)
-    with pytest.raises(InputError, match="no map can be made of its z"):
+@pytest.mark.parametrize(
+    ("z", "said"),
+    [
+        (np.zeros((150, 64), np.float16), "no map can be made of its z: .* alike"),
+        (np.ones((3, 64), np.float16), "no map can be made of its z: too few"),
+        (np.arange(150, dtype=np.float16)[:, None], "no map can be made of its z"),
+        (np.full((150, 64), np.inf, np.float16), "no map can be made of its z"),
+        (np.full((150, 64), np.nan, np.float16), "z is empty, or not all numbers"),
+    ],
+)
+def test_a_map_of_too_little_is_one_line(tmp_path: Path, z: np.ndarray, said: str) -> None:
+    write_run(tmp_path, epochs=2, arrays={"z": z, "kind": np.array(["clean"] * len(z))})
+    with pytest.raises(InputError, match=said):
         draw_figure("map", tmp_path, tmp_path / "out")
 
 

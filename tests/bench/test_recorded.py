@@ -67,7 +67,7 @@ def test_a_file_that_is_no_result_is_one_line(tmp_path: Path, text: str) -> None
         read_record(path, tmp_path)
 
 
-@pytest.mark.parametrize("value", ["high", True, [1], float("nan"), {"x": 1}])
+@pytest.mark.parametrize("value", ["high", True, [1], float("nan"), {"x": 1}, 10**400, -1e300])
 def test_a_score_that_is_no_number_is_one_line(tmp_path: Path, value: Any) -> None:
     record = read_record(write_run(tmp_path, epochs=2, scores={"accuracy": value}), tmp_path)
     with pytest.raises(InputError, match=r"scores\.accuracy is not a number"):
@@ -87,6 +87,8 @@ def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path)
         (arrays | {"logits": arrays["logits"][0]}, "logits is 1-dimensional"),
         (arrays | {"truth": np.array(["a"] * 40)}, "truth is 1-dimensional"),
         (arrays | {"truth": np.array([None] * 40)}, "damaged"),
+        (arrays | {"logits": arrays["logits"][:, :0]}, "logits is empty, or not all numbers"),
+        (arrays | {"logits": np.full_like(arrays["logits"], np.nan)}, "logits is empty, or not all numbers"),
     ):
         np.savez(path, **broken)
         with pytest.raises(InputError, match=said):
@@ -98,6 +100,18 @@ def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path)
             record.arrays("logits")
     path.unlink()
     assert record.arrays("logits") is None
+
+
+@pytest.mark.parametrize("where", range(100, 1100, 50))
+def test_a_byte_that_was_changed_is_one_line(tmp_path: Path, where: int) -> None:
+    record = read_record(write_run(tmp_path, epochs=2), tmp_path)
+    path = record.path.with_suffix(".npz")
+    np.savez_compressed(path, **scored_set(0, 200))
+    content = bytearray(path.read_bytes())
+    content[where] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"0\.npz: damaged"):
+        record.arrays("logits")
 
 
 def test_flat_results_count_but_not_twice(tmp_path: Path) -> None:

@@ -304,9 +304,11 @@ def _map(records: list[Record]) -> Figure | None:
             break
     else:
         return None
-    if len(arrays["z"]) < 4 or not np.isfinite(arrays["z"]).all():
-        raise InputError(f"{record.path}: no map can be made of its z: too few samples, or not all numbers")
-    points = _tsne(arrays["z"].astype(np.float32))
+    z = arrays["z"].astype(np.float32)
+    if len(z) < 4 or z.shape[1] < 2 or not np.isfinite(z).all() or not np.ptp(z, axis=0).any():
+        reason = "too few samples, all of them alike, or not all numbers"
+        raise InputError(f"{record.path}: no map can be made of its z: {reason}")
+    points = _tsne(z)
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=3.4, title=_title([record]))
     for kind, style in plotting.KINDS.items():
         chosen = points[arrays["kind"] == kind]

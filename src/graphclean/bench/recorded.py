@@ -1,8 +1,6 @@
 """Recorded runs, as the tables and figures read them: each result that `bench list` shows, and its `.npz`."""
 
-import math
 import os
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,9 @@ DIMENSIONS = {"logits": 2, "similarity": 1, "truth": 1, "z": 2, "kind": 1}
 
 CONTROL_LIMIT = 0.55
 """AUROC between images as they are and images resampled, above which a detector may see the resampling."""
+
+LARGEST = 1e15
+"""Of a number that was measured; what is above it, and NaN, is none."""
 
 AGAIN = "remove its JSON and run the cell again"
 
@@ -54,12 +55,14 @@ class Record:
                 if not set(names) <= set(file.files):
                     return None
                 found = {name: file[name] for name in names}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # zipfile, zlib and numpy raise nearly anything on broken files
             raise InputError(f"{path}: damaged; {AGAIN}") from error
         for name, array in found.items():
             if array.ndim != DIMENSIONS[name] or (array.dtype.kind in "iuf") == (name == "kind"):
                 what = f"{array.ndim}-dimensional {array.dtype}"
                 raise InputError(f"{path}: damaged: {name} is {what}; {AGAIN}")
+            if array.size == 0 or (array.dtype.kind == "f" and np.isnan(array).any()):
+                raise InputError(f"{path}: damaged: {name} is empty, or not all numbers; {AGAIN}")
         if len({len(array) for array in found.values()}) > 1:
             raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; {AGAIN}")
         return found
@@ -78,7 +81,7 @@ def number(entry: dict[str, Any], keys: Iterable[str], path: Path) -> float | No
         value = value.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         raise InputError(f"{path}: damaged: {'.'.join(where)} is not a number; {AGAIN}")
     return float(value)
 
