@@ -1,5 +1,6 @@
 """Downloads from a server on this machine: whole, cut, changed, missing, and taken up again."""
 
+import gc
 import hashlib
 import shutil
 import threading
@@ -35,6 +36,10 @@ class Server:
         self.shift = 0
         """How far from what was asked for a part begins."""
         self.with_length = True
+        self.total: str | None = None
+        """What it says of the size of the file, where that is not the truth."""
+        self.moved: str | None = None
+        """Where it sends everybody on to."""
         self.content_type = "application/gzip"
         self.asked: list[str | None] = []
         self.url = ""
@@ -51,6 +56,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if state.status is not None:
                 self.send_error(state.status)
                 return
+            if state.moved is not None:
+                self.send_response(302)
+                self.send_header("Location", state.moved)
+                self.end_headers()
+                return
             start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and state.ranges else 0
             if start >= len(state.content):
                 self.send_error(416)
@@ -59,9 +69,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             body = state.content[start:]
             self.send_response(206 if asked and state.ranges else 200)
             if asked and state.ranges:
-                self.send_header(
-                    "Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}"
-                )
+                total = len(state.content) if state.total is None else state.total
+                self.send_header("Content-Range", f"bytes {start}-{len(state.content) - 1}/{total}")
             self.send_header("Content-Type", state.content_type)
             if state.with_length:
                 self.send_header("Content-Length", str(len(body)))
@@ -240,9 +249,37 @@ def test_another_part_than_asked_for_is_refused(server: Server, place: Place) ->
     place.part.parent.mkdir(parents=True)
     place.part.write_bytes(CONTENT[:1000])
     server.shift = 7
-    with pytest.raises(InputError, match="another part of the file"):
+    with pytest.raises(InputError, match=f"another part of the file; .* remove {place.part} to start anew"):
         fetch_set(entry(server), place.root)
     assert place.part.read_bytes() == CONTENT[:1000]
+
+
+@pytest.mark.parametrize("total", ["*", "9" * 5000, "", "1280004"])
+def test_only_a_part_of_the_published_file_is_taken(server: Server, place: Place, total: str) -> None:
+    """A server need not know how long the file is."""
+    place.part.parent.mkdir(parents=True)
+    place.part.write_bytes(CONTENT[:1000])
+    server.total = total
+    if total == "*":
+        fetch_set(entry(server), place.root)
+        assert server.asked == ["bytes=1000-"]
+        assert place.target.read_bytes() == CONTENT
+    else:
+        with pytest.raises(InputError, match=r"another part of the file|offers 1,280,004 bytes"):
+            fetch_set(entry(server), place.root)
+        assert place.part.read_bytes() == CONTENT[:1000]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("address", [f"/{FILE}", "http://[x/", "file:///etc/passwd"])
+def test_a_server_that_leads_nowhere_is_one_line(server: Server, place: Place, address: str) -> None:
+    server.moved = address
+    with pytest.raises(InputError, match="the server") as caught:
+        fetch_set(entry(server), place.root)
+    assert "\n" not in str(caught.value)
+    assert not place.root.exists()
+    del caught
+    gc.collect()  # urllib leaves a connection open where it can't read the address: told here, not later
 
 
 def test_a_part_longer_than_the_servers_file_is_given_up(server: Server, place: Place) -> None:
@@ -252,6 +289,9 @@ def test_a_part_longer_than_the_servers_file_is_given_up(server: Server, place: 
     with pytest.raises(InputError, match="says 416"):
         fetch_set(entry(server), place.root)
     assert files(place) == []
+    server.status = 416
+    with pytest.raises(InputError, match="says 416"):
+        fetch_set(entry(server), place.root)
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "404 Not Found"), (503, "503 Service Unavailable")])

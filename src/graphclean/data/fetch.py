@@ -99,9 +99,10 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
             if answer.headers.get_content_type() == "text/html":
                 raise InputError(f"{url}: the server answered with a web page, not the file; try again later")
             if answer.status == http.client.PARTIAL_CONTENT:
-                start, total = _content_range(answer.headers.get("Content-Range"))
+                start, total = _content_range(answer.headers.get("Content-Range"), size)
                 if start != have:
-                    raise InputError(f"{url}: the server answered with another part of the file; try again")
+                    other = "the server answered with another part of the file"
+                    raise InputError(f"{url}: {other}; try again, or remove {part} to start anew")
             else:
                 have, total = 0, size if answer.length is None else answer.length
             if total != size:
@@ -113,13 +114,17 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
     except urllib.error.HTTPError as error:
         with error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.unlink()  # it can't be gone on with
-            says = f"the server says {error.code} {error.reason}"
+                part.unlink(missing_ok=True)  # it can't be gone on with
+            says = f"the server says {error.code} {' '.join(str(error.reason).split())}"
             raise InputError(f"{url}: {says}; try again later") from error
     except urllib.error.URLError as error:
         raise InputError(f"{url}: can't be reached: {_reason(error.reason)}") from error
     except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
         raise _stopped(url, part, size) from error
+    except InputError:
+        raise
+    except ValueError as error:  # of an address that the server sent us on to
+        raise InputError(f"{url}: the server's answer can't be read: {error}; try again later") from error
     if part.stat().st_size < size:
         raise _stopped(url, part, size)
 
@@ -140,10 +145,10 @@ def _copy(
             progress(f"fetching {named.name} (MiB)", have >> 20, size >> 20)
 
 
-def _content_range(header: str | None) -> tuple[int, int]:
-    """First byte and full size, from `bytes 5-9/10`; (-1, -1) where it says neither."""
-    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", header or "")
-    return (int(found[1]), int(found[2])) if found else (-1, -1)
+def _content_range(header: str | None, size: int) -> tuple[int, int]:
+    """First byte and full size, from `bytes 5-9/10`, or `bytes 5-9/*` if it is `size`; else (-1, -1)."""
+    found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", header or "")
+    return (int(found[1]), size if found[2] == "*" else int(found[2])) if found else (-1, -1)
 
 
 def _stopped(url: str, part: Path, size: int) -> InputError:
