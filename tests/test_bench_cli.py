@@ -205,6 +205,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli, tmp_path: Path) -> No
         ((WRONG.name, "--seeds", "4294967296"), "a seed is a whole number from 0 to 4,294,967,295"),
         ((WRONG.name, "--set", "graph.eta=7"), "eta must be from 0 to 1"),
         (("3",), "no cell is named"),
+        ((WRONG.name, "3"), "3 is no cell; a seed is named with --seeds 3"),
         ((WRONG.name, "--without", "graph"), "--without graph: no such part"),
         ((WRONG.name, "--set", "graph.etta=1"), "did you mean graph.eta?"),
         ((WRONG.name, "--device", "tpu"), "tpu"),

@@ -76,7 +76,7 @@ def run(
         from .data.decode import may_write
         from .run.device import choose_device
 
-    names, numbers = _split_seeds(cells, seeds or ["0"])
+    names, numbers = _split_seeds(cells, seeds or [])
     chosen = [get_cell(cell) for cell in names]
     methods = {
         cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
@@ -236,12 +236,14 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
     """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
     from .bench.cells import parse_seed
 
-    words = [word for text in seeds for word in re.split(r"[\s,]+", text.strip(" ,"))]
-    words += [cell for cell in cells if cell.isdecimal()]
+    words = [word for text in seeds or ["0"] for word in re.split(r"[\s,]+", text.strip(" ,"))]
+    more = [cell for cell in cells if cell.isdecimal()]
     names = [cell for cell in cells if not cell.isdecimal()]
-    numbers = [parse_seed(word) for word in words]
+    numbers = [parse_seed(word) for word in [*words, *more]]
     if not names:
         raise InputError("no cell is named; `graphclean bench cells` shows them")
+    if more and not seeds:
+        raise InputError(f"{more[0]} is no cell; a seed is named with --seeds {more[0]}")
     return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
 
 
