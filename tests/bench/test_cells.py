@@ -143,6 +143,10 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     ("options", "message"),
     [
         ({"without": ["geometrie"]}, "--without geometrie: no such part; did you mean geometry?"),
+        (
+            {"without": ["mixup"], "settings": ["learn.mixup=4"]},
+            "--without mixup is learn.mixup=0, and --set learn.mixup=4 another; drop one",
+        ),
         ({"settings": ["learn.seed=3"]}, "named with --seeds"),
         ({"settings": ["audit.k=3"]}, "no such setting"),
         ({"settings": ["learn.labels_from=features"]}, "takes embeddings; the cells are of images"),

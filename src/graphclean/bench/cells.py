@@ -130,6 +130,11 @@ def make_method(
     start = load_preset(chosen, change_settings(Config(), fitted))
     wanted = [*settings, *(WITHOUT[part] for part in without)]
     config = apply_settings(start, wanted, sections=SECTIONS)
+    for part in without:
+        key = WITHOUT[part].partition("=")[0]
+        same = [setting for setting in settings if setting.partition("=")[0].strip() == key]
+        if apply_settings(config, same) != config:
+            raise InputError(f"--without {part} is {WITHOUT[part]}, and --set {same[-1]} another; drop one")
     if config.learn.method == "ce":
         start = apply_settings(start, PLAIN)
         config = apply_settings(start, wanted)
