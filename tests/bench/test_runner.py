@@ -278,7 +278,7 @@ def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> N
     with pytest.raises(InputError, match="draw of another run; remove"):
         prepare(MIXED, 1, "test", sources, tmp_path / "draw.npz")
     shuffled = replace(sources, train=replace(sources.train, labels=sources.train.labels[::-1]))
-    with pytest.raises(InputError, match="in another order"):
+    with pytest.raises(InputError, match=rf"draw\.npz: .* in another order.*; remove {tmp_path} to start"):
         prepare(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
 
 

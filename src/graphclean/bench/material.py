@@ -98,7 +98,10 @@ def prepare(cell: Cell, seed: int, split: Split, sources: Sources, saved: Path) 
             raise InputError(f"{error}: remove {saved.parent} to start anew") from error
         if draw.protocol != protocol:
             raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start anew")
-        check_draw(draw, sources.train.labels, pool, test)
+        try:
+            check_draw(draw, sources.train.labels, pool, test)
+        except InputError as error:
+            raise InputError(f"{saved}: {error}; remove {saved.parent} to start anew") from error
         return Material(sources, draw)
     draw = make_draw(protocol, sources.train.labels, pool, test)
     save_draw(draw, saved)
