@@ -214,6 +214,8 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     )
     (by_k,) = drawn("sensitivity-k").values()
     assert lines(by_k.axes[0])["accuracy"] == ([10, 30], pytest.approx([50, 89.18]))
+    assert found[stem].get_suptitle() == f"{LOND}\nngc, 2 seeds"
+    assert by_k.get_suptitle() == f"{LOND}\nngc, 1 to 2 seeds"
 
 
 def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,9 +95,10 @@ def _without(method: str, setting: str | None) -> str:
 
 
 def _title(records: list[Record], setting: str | None = None) -> str:
-    first, seeds = records[0], len({record.seed for record in records})
+    first, seeds = records[0], sorted(Counter(record.method for record in records).values())
     split = ", development split" if first.split == "dev" else ""
-    counted = f"{seeds} seed{'' if seeds == 1 else 's'}"
+    fewest = f"{seeds[0]} to " if seeds[0] < seeds[-1] else ""
+    counted = f"{fewest}{seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}"
     return f"{first.cell}{split}\n{_without(first.method, setting)}, {counted}"
 
 
