@@ -235,6 +235,26 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli, tmp_path: Path, embed
     assert embedded[4:] == [40, 1]
 
 
+def test_photos_that_changed_names_are_embedded_anew(cli, tmp_path: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
+    """Also where size and time of change are the same, as those of bitmaps from one archive are."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        colour = ("red", "blue")[number % 2]
+        path = tmp_path / "set" / colour / f"{number // 2}.bmp"
+        paint(path, colour, rng)
+        os.utime(path, ns=(0, 0))
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8").code == 0
+    red, blue, aside = (tmp_path / name / "0.bmp" for name in ("set/red", "set/blue", "."))
+    red.rename(aside)
+    blue.rename(red)
+    aside.rename(blue)
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    assert embedded == [40, 2, 40]
+    again, fresh = (tmp_path / name / "verdicts.csv" for name in ("runs/set-clean", "elsewhere"))
+    assert again.read_bytes() == fresh.read_bytes()
+
+
 def test_a_run_may_be_made_in_the_folder_one_is_in(  # type: ignore[no-untyped-def]
     cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

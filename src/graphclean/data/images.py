@@ -52,7 +52,7 @@ class ImageFiles(ImageSet):
         return ((row, path) for row, path in enumerate(self.paths) if path is not None and row not in skip)
 
     def stamps(self) -> list[list[Any]]:
-        """Place under the root, size and time of change."""
+        """Place under the root, size and times of change."""
         return [_stamp(path, self.root) for path in self.paths]
 
 
@@ -63,7 +63,9 @@ def _stamp(path: Path | None, root: Path) -> list[Any]:
         status = path.stat()
     except OSError:
         return []
-    return [os.path.relpath(path, root), status.st_size, status.st_mtime_ns]
+    # Files from one archive may share size and time of change; a file that takes another's name or place does
+    # not keep the time at which the system last touched it.
+    return [os.path.relpath(path, root), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
