@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -60,6 +61,29 @@ def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
     make_run(out, "second", overwrite=True)
     assert read_config(out)["source"] == {"mark": "second"}
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_folder_one_is_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shell would be left in a folder that is gone; and what can't be moved is put back."""
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    make_run(Path(), "first")
+    make_run(Path("../run"), "second", overwrite=True)
+    assert read_config(Path())["source"] == {"mark": "second"}
+    rename = os.rename
+
+    def failing(before: Path, after: Path) -> None:
+        if before.name == "env.json" and after.parent.name == "run" and before.parent.suffix != ".old":
+            raise OSError(5, "Input/output error")
+        rename(before, after)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", failing)
+        with pytest.raises(InputError, match="can't be written"):
+            make_run(Path(), "third", overwrite=True)
+    assert read_config(Path())["source"] == {"mark": "second"}
+    assert sorted(path.name for path in Path().iterdir()) == ["config.json", "env.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_run_that_was_quicker_is_not_replaced(tmp_path: Path) -> None:

@@ -173,19 +173,39 @@ def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _swap(draft: Path, out: Path) -> None:
-    """Put `draft` in the place of `out`; an older run is moved aside first and removed last."""
-    old = None
-    if out.exists():
-        old = out.parent / f"{draft.name}.old"
-        os.rename(out, old)
+    """Put `draft` in the place of `out`; an older run is moved aside first and removed last.
+
+    The folder one is in stays, and only what it holds is changed: a shell in it, and relative paths, would
+    be left in one that is gone.
+    """
+    old = out.parent / f"{draft.name}.old"
+    if not out.exists():
+        moves = [(draft, out)]
+    elif _is_here(out):
+        old.mkdir()
+        moves = [(path, old / path.name) for path in out.iterdir()]
+        moves += [(path, out / path.name) for path in draft.iterdir()]
+    else:
+        moves = [(out, old), (draft, out)]
+    done: list[tuple[Path, Path]] = []
     try:
-        os.rename(draft, out)
+        for before, after in moves:
+            os.rename(before, after)
+            done.append((before, after))
     except BaseException:
-        if old is not None:
-            os.rename(old, out)
+        for before, after in reversed(done):
+            os.rename(after, before)
+        with suppress(OSError):  # never made, or not empty
+            old.rmdir()
         raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_here(folder: Path) -> bool:
+    try:
+        return folder.samefile(os.curdir)
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
