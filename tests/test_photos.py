@@ -184,7 +184,11 @@ def test_embeddings_outlast_a_run_that_is_stopped(  # type: ignore[no-untyped-de
 
     with monkeypatch.context() as once:
         once.setattr(graphclean.photos, "embed_batches", stopping)
-        assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 130
+        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    assert done.code == 130
+    assert done.err == (
+        "graphclean: stopped; the embeddings of 62 photos are kept, and the same command goes on from there\n"
+    )
     runs = folder.parent / "runs"
     assert [path.name for path in runs.iterdir()] == [".photos-clean.embeddings"]
     (runs / ".photos-clean.embeddings" / "0.safetensors").write_bytes(b"cut off")
@@ -195,6 +199,27 @@ def test_embeddings_outlast_a_run_that_is_stopped(  # type: ignore[no-untyped-de
     assert [path.name for path in runs.iterdir()] == ["photos-clean"]
     again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
     assert again.read_bytes() == fresh.read_bytes()
+
+
+def test_embeddings_outlast_a_run_that_may_not_be_written(  # type: ignore[no-untyped-def]
+    cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A review of the older run that began meanwhile goes before; what was embedded is not lost by that."""
+    monkeypatch.setattr("graphclean.embedded.PIECE", 30)
+    runs = folder.parent / "runs"
+    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    (runs / "photos-clean" / "embeddings.safetensors").unlink()
+    decisions = runs / "photos-clean" / "decisions.jsonl"
+
+    with monkeypatch.context() as once:
+        once.setattr("graphclean.run.audit.write_points", lambda *_: decisions.write_text(""))
+        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite")
+    assert done.code == 2
+    assert "the decisions of a review" in done.err
+    decisions.unlink()
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert embedded == [87, 87, 3]
+    assert [path.name for path in runs.iterdir()] == ["photos-clean"]
 
 
 def test_lent_embeddings_are_those_of_the_same_photos(cli, tmp_path: Path, embedded: list[int]) -> None:  # type: ignore[no-untyped-def]
@@ -262,7 +287,12 @@ def test_a_run_may_be_made_in_the_folder_one_is_in(  # type: ignore[no-untyped-d
     (folder.parent / "here").mkdir()
     monkeypatch.chdir(folder.parent / "here")
     assert cli("clean", str(folder), "--quiet", "--set", "audit.k=8", "--out", ".").code == 0
-    assert (folder.parent / "here" / "verdicts.csv").is_file()
+    assert Path("verdicts.csv").is_file()
+    done = cli("train", str(folder), "--quiet", "--set", "audit.k=8", "--set", "learn.epochs=2", "--out", ".")
+    assert "use --overwrite" in done.err
+    quick = ["--overwrite", "--set", "learn.epochs=2", "--set", "learn.warmup=1"]
+    assert cli("train", str(folder), "--quiet", "--set", "audit.k=8", *quick, "--out", ".").code == 0
+    assert Path("metrics.jsonl").is_file()
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 

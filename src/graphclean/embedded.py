@@ -74,6 +74,11 @@ def keep_pieces(
         keep()
 
 
+def count_kept(out: Path) -> int:
+    """How many photos have features that were kept on the way."""
+    return sum(len(_read_stamps(path)) for path in _pieces(out).glob("*.safetensors"))
+
+
 def drop_pieces(out: Path) -> None:
     """Remove what was kept on the way: the run in `out` holds it all now."""
     shutil.rmtree(_pieces(out), ignore_errors=True)
@@ -101,6 +106,13 @@ def _is_of(run: Path, data: Path) -> bool:
     except InputError:
         return False
     return recorded == str(data) or os.path.realpath(recorded) == os.path.realpath(data)
+
+
+def _read_stamps(path: Path) -> list[Any]:
+    try:
+        return list(read_tensors(path, values=False)[1]["stamps"])
+    except (InputError, KeyError, TypeError):
+        return []
 
 
 def _read(path: Path, described: dict[str, Any], wanted: set[Stamp]) -> dict[Stamp, npt.NDArray[np.float32]]:

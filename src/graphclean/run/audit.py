@@ -33,6 +33,7 @@ from ..runfolder import (
 from ..sources import Source, read_source, refuse_sources
 from .device import choose_device
 from .points import Points, gather_points, write_points
+from .stopping import telling_what_is_kept
 
 
 def clean(
@@ -53,24 +54,25 @@ def clean(
     require_search(config.audit)
     names = names if names is not None else Names()
     place = choose_device(device)
-    source = read_source(
-        data, names, labels=labels, embedder=embedder, device=place, out=out, progress=progress
-    )
-    audit = audit_embeddings(
-        source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
-    )
-    audit = complete(audit, source)
-    described = describe_request(data, labels, names) | source.describe()
-    with new_run(out, overwrite=overwrite) as folder:
-        write_config(folder, "clean", described, {"audit": asdict(config.audit)})
-        write_env(folder, source.fingerprint())
-        write_json(folder / SUMMARY, audit.summary.to_dict())
-        write_table(audit.verdicts, folder / "verdicts")
-        write_photos(source, folder)
-        write_points(_gather_points(source, audit.predictor), folder)
-        if audit.predictor is not None:
-            _write_predictor(audit.predictor, folder)
-        drop_pieces(out)
+    with telling_what_is_kept(out):
+        source = read_source(
+            data, names, labels=labels, embedder=embedder, device=place, out=out, progress=progress
+        )
+        audit = audit_embeddings(
+            source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
+        )
+        audit = complete(audit, source)
+        described = describe_request(data, labels, names) | source.describe()
+        with new_run(out, overwrite=overwrite) as folder:
+            write_config(folder, "clean", described, {"audit": asdict(config.audit)})
+            write_env(folder, source.fingerprint())
+            write_json(folder / SUMMARY, audit.summary.to_dict())
+            write_table(audit.verdicts, folder / "verdicts")
+            write_photos(source, folder)
+            write_points(_gather_points(source, audit.predictor), folder)
+            if audit.predictor is not None:
+                _write_predictor(audit.predictor, folder)
+    drop_pieces(out)
     return audit
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..config import Config
+from ..embedded import count_kept
 from ..errors import RunStopped
 from ..learn import DivergedError, InterruptedRun
 from ..training import Prepared
@@ -117,5 +118,21 @@ def interruptible(again: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
-        code = 130 if isinstance(error, KeyboardInterrupt) else 143
-        raise RunStopped(f"stopped at once; {again}", code) from error
+        raise RunStopped(f"stopped at once; {again}", _code(error)) from error
+
+
+@contextmanager
+def telling_what_is_kept(out: Path) -> Iterator[None]:
+    """A signal before there is a run in `out`, as one line if photos were embedded and that is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        count = count_kept(out)
+        if count == 0:
+            raise
+        kept = f"the embeddings of {count:,} photos are kept"
+        raise RunStopped(f"stopped; {kept}, and the same command goes on from there", _code(error)) from error
+
+
+def _code(stopped: BaseException) -> int:
+    return 128 + (signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM)

@@ -49,7 +49,7 @@ from .device import choose_device
 from .points import gather_points
 from .results import sum_up, write_results
 from .route import Route, choose_route
-from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable
+from .stopping import has_checkpoint, interruptible, one_line_errors, stoppable, telling_what_is_kept
 from .trusted import Trusted, read_trusted, trusted_accuracy
 from .watcher import Metrics, Watcher
 
@@ -115,37 +115,38 @@ def train(
     route = Route(preset, earlier.get("route")) if preset is not None else None
     usual = "none" if earlier.get("kind") == "features" else told.get("embedder")
     way = _Way(settings, embedder, usual, place, base, route)
-    source = read_source(
-        data,
-        names,
-        labels=labels,
-        embedder=embedder if embedder is not None else usual,
-        choose=way.read_photos,
-        images=True,
-        out=out,
-        progress=watcher.stage,
-    )
-    route = way.settle(source.kind, len(source.inputs))
-    described = describe_request(data, labels, names) | source.describe()
-    extra = None
-    if trusted is not None:
-        extra = read_trusted(trusted, source, described, names, labels_of=data, device=place)
-        described["trusted"] = str(trusted)
-    if route.why is not None:
-        described["route"] = route.why
-    return train_source(
-        source,
-        out,
-        way.config,
-        route=route,
-        described=described,
-        trusted=extra,
-        device=device,
-        resume=goes_on,
-        overwrite=overwrite or resume,
-        again="the same command with --resume goes on",
-        watcher=watcher,
-    )
+    with telling_what_is_kept(out):
+        source = read_source(
+            data,
+            names,
+            labels=labels,
+            embedder=embedder if embedder is not None else usual,
+            choose=way.read_photos,
+            images=True,
+            out=out,
+            progress=watcher.stage,
+        )
+        route = way.settle(source.kind, len(source.inputs))
+        described = describe_request(data, labels, names) | source.describe()
+        extra = None
+        if trusted is not None:
+            extra = read_trusted(trusted, source, described, names, labels_of=data, device=place)
+            described["trusted"] = str(trusted)
+        if route.why is not None:
+            described["route"] = route.why
+        return train_source(
+            source,
+            out,
+            way.config,
+            route=route,
+            described=described,
+            trusted=extra,
+            device=device,
+            resume=goes_on,
+            overwrite=overwrite or resume,
+            again="the same command with --resume goes on",
+            watcher=watcher,
+        )
 
 
 def train_source(
@@ -182,13 +183,12 @@ def train_source(
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
         if resume:
             _check_data(out, source)
-            drop_pieces(out)
         else:
             with new_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
                 write_photos(source, folder)
-                drop_pieces(out)
+        drop_pieces(out)
         alone.enter_context(in_use(out))
         clear_drafts(out)
         watcher.say(
