@@ -173,11 +173,13 @@ def check_files(images: ImageFiles, source: Path) -> None:
     """Refuse a set without a file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
-        hints = {
+        of_table = {
             LEAVES: " of the table; move the table to a folder that holds all its photos",
             MISSING: "; paths start from the folder of the table",
         }
-        hint = hints.get(images.problems.get(0, ""), "") if source.is_file() else ""
+        of_folder = {LEAVES: ", and links out of it are not followed; take copies, or hard links"}
+        hints = of_table if source.is_file() else of_folder
+        hint = hints.get(images.problems.get(0, ""), "")
         raise InputError(f"no images in {source}{some}{hint}")
 
 
