@@ -166,9 +166,12 @@ def _show_scores(console: Console, scores: dict[str, Any] | None) -> None:
             f"Of {scores['known']:,} under a known label {right} are classified right, {rejected} rejected."
         )
     if scores["ood"]:
+        names = [escape(name) for name in scores["other_labels"]]
+        others = ", ".join(names[:FIRST_SHOWN]) + (", …" if len(names) > FIRST_SHOWN else "")
         apart = f" (AUROC {scores['auroc']:.3f})" if scores["auroc"] is not None else ""
         rejected = _percent(scores["ood_rejected"])
-        console.print(f"Of {scores['ood']:,} under another label {rejected} are rejected{apart}.")
+        which = f"{scores['ood']:,} under another label ({others})"
+        console.print(f"Of {which} {rejected} are rejected{apart}.", soft_wrap=True)
     console.print()
 
 

@@ -69,13 +69,20 @@ def test_predictions_are_scored_by_the_labels_of_the_data(cli, refuse, trained: 
         "auroc": roc_auc_score(~known[labelled], table.ood_score[labelled]),
     }
     found = json.loads(cli("predict", "run", "labelled.npz", "--score", "--json", "--overwrite").out)
+    assert found["scores"].pop("other_labels") == ["digit 8", "digit 9"]
     assert found["scores"] == pytest.approx(expected)
     for name in ("accuracy", "known_rejected", "ood_rejected"):
         assert f"{100 * expected[name]:.1f} %" in done.out
-    assert f"Of {expected['ood']} under another label" in done.out
+    assert f"Of {expected['ood']} under another label (digit 8, digit 9)" in done.out
+    assert "warning" not in done.err
     assert f"(AUROC {expected['auroc']:.3f})" in done.out
     np.savez(folder / "eights.npz", images=images[~known], labels=names[~known])
-    assert "under a known label" not in cli("predict", "run", "eights.npz", "--score").out
+    strange = cli("predict", "run", "eights.npz", "--score")
+    assert "under a known label" not in strange.out
+    assert (
+        "not one label is a class of the run, so all samples are taken for OOD; its classes: digit 0, "
+        in (" ".join(strange.err.split()))
+    )
     np.savez(folder / "two.npz", images=images, first=names, second=names[::-1])
     refuse("predict run two.npz --score", "--labels-key")
     assert cli("predict", "run", "two.npz", "--score", "--labels-key", "first").code == 0

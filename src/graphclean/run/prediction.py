@@ -15,9 +15,9 @@ from ..audit.embeddings import Progress
 from ..audit.evidence import Standardiser
 from ..audit.inputs import Labels, encode_labels
 from ..audit.predictor import Calibration, Detector
-from ..data.files import PARQUET, Names
+from ..data.files import PARQUET, Names, listed
 from ..errors import InputError, MissingLabels
-from ..evaluate import NewScores, score_new
+from ..evaluate import score_new
 from ..runfolder import (
     MODEL,
     PREDICTIONS,
@@ -92,28 +92,38 @@ def predict(
     scores = None
     if given is not None:
         table.insert(1, "given_label", given.names(given.codes))
-        scores = asdict(_score(table, given, model.classes))
+        scores = _score(table, given, model.classes)
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
             safe_csv(table).to_csv(draft, index=False)
         else:
             table.to_parquet(draft, index=False)
-    table.attrs["warnings"] = model_notes(model)
+    table.attrs["warnings"] = model_notes(model) + _score_notes(scores, model.classes)
     table.attrs["scores"] = scores
     return table, target
 
 
-def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> NewScores:
-    """Of all that has a label and could be read; a label that is no class of the run means OOD."""
+def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[str, Any]:
+    """Of all that has a label and could be read; other labels than the classes of the run mean OOD."""
     scored = (given.codes >= 0) & (table["verdict"] != "unreadable").to_numpy()
     table = table[scored]
     labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
-    return score_new(
+    is_ood = ~np.isin(labels, [str(name) for name in classes])
+    scores = score_new(
         right=labels == table["predicted_label"].map(str).to_numpy(dtype=object),
         rejected=(table["verdict"] == "ood").to_numpy(),
         ood_score=table["ood_score"].to_numpy(dtype=np.float64),
-        is_ood=~np.isin(labels, [str(name) for name in classes]),
+        is_ood=is_ood,
     )
+    return asdict(scores) | {"other_labels": sorted(set(labels[is_ood]))}
+
+
+def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[str]:
+    """Labels that are written otherwise than in the run would pass for strangers in silence."""
+    if scores is None or scores["known"] > 0 or scores["ood"] == 0:
+        return []
+    there = listed([str(name) for name in classes])
+    return [f"not one label is a class of the run, so all samples are taken for OOD; its classes: {there}"]
 
 
 class _Columns:
