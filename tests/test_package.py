@@ -68,3 +68,19 @@ def test_the_command_line_starts_without_what_few_commands_need() -> None:
     code = "import sys, graphclean.cli; print({'sklearn', 'matplotlib'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_nothing_of_the_caller_is_changed_by_importing() -> None:
+    script = """
+import random, warnings
+import numpy as np, PIL.Image, scipy.stats, sklearn.base, torch
+
+before = list(warnings.filters), random.getstate(), torch.get_rng_state().tolist()
+from graphclean import GraphCleaner, NoisyGraphClassifier, clean_embeddings
+import graphclean.data.opening
+
+added = [entry for entry in warnings.filters if entry not in before[0]]
+assert not [entry for entry in added if entry[2].__module__.startswith("PIL")], added
+assert before[1:] == (random.getstate(), torch.get_rng_state().tolist())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -461,6 +461,7 @@ def _fail(message: str, code: int) -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    screen.hush_pillow()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: ζ is in few encodings
     try:

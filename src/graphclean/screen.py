@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,11 @@ CONFUSED_SHOWN = 5
 MOST = 0.5
 """Of inputs of no class, the share under which a detector lets most of them pass."""
 FIRST_SHOWN = 3
+
+
+def hush_pillow() -> None:
+    """Of images above its limit Pillow warns with a path of its own source; they are refused in our words."""
+    warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
 
 
 def escape(text: str) -> str:

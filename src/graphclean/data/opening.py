@@ -1,7 +1,6 @@
 """One encoded image, from a file or from bytes: opened with care, and as RGB whatever it was."""
 
 import os
-import warnings
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -16,9 +15,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 """The whitest value of deep grey images, by the bits that are used of it."""
 MISSING = "no such file"
-
-# Pillow warns of images above its limit, with a path of its own source; `open_image` refuses them.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Encoded: TypeAlias = Path | bytes
 """An image file, or the content of one."""
