@@ -98,6 +98,18 @@ def test_whole_numbers_and_halves_are_taken() -> None:
     assert check_embeddings(np.ones((2, 2), dtype=np.float16)).dtype == np.float32
 
 
+def test_pandas_own_kinds_of_numbers_are_taken() -> None:
+    table = pd.DataFrame({"a": [1.5, 2.5], "b": [3, 4], "c": [True, False]})
+    for own in (table.convert_dtypes(), table.convert_dtypes(dtype_backend="pyarrow"), table):
+        np.testing.assert_array_equal(check_embeddings(own.iloc[:, :2]), [[1.5, 3], [2.5, 4]])
+    assert check_embeddings(table.convert_dtypes()).tolist() == [[1.5, 3, 1], [2.5, 4, 0]]
+    gap = pd.DataFrame({"a": [1, None], "b": [3, 4]}, dtype="Int64")
+    with pytest.raises(InputError, match=r"NaN or infinite values in 1 row of 2 \(counted from 0: 1\)"):
+        check_embeddings(gap)
+    with pytest.raises(InputError, match="must be numbers, not object"):
+        check_embeddings(table.astype({"a": "string"}))
+
+
 def test_tensors_are_taken() -> None:
     z = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
     np.testing.assert_array_equal(check_embeddings(z), np.ones((2, 3)))

@@ -40,7 +40,7 @@ def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -
     if sparse.issparse(z):
         raise InputError(f"{what} are a sparse matrix; make them dense, as with scikit-learn's TruncatedSVD")
     try:
-        array = np.asarray(_from_torch(z))
+        array = np.asarray(_from_pandas(_from_torch(z)))
     except ValueError as error:
         raise InputError(f"{what} must be a table of numbers, with rows of one length") from error
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
@@ -145,6 +145,15 @@ def _from_torch(values: Any) -> Any:
         return values
     values = values.detach().cpu()
     return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
+
+
+def _from_pandas(values: Any) -> Any:
+    """A table of pandas' own kinds of numbers, NaN where one is missing; anything else as it is."""
+    if not isinstance(values, pd.DataFrame) or all(isinstance(kind, np.dtype) for kind in values.dtypes):
+        return values
+    if not all(pd.api.types.is_numeric_dtype(kind) for kind in values.dtypes):
+        return values
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _flat(labels: Any) -> Any:
