@@ -247,7 +247,7 @@ def test_settings_reach_training(blobs) -> None:  # type: ignore[no-untyped-def]
         NoisyGraphClassifier("embedding").fit(X, y)
 
 
-def test_random_state_decides_all_and_touches_nothing_else(blobs) -> None:  # type: ignore[no-untyped-def]
+def test_random_state_decides_all_and_touches_nothing_else(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     X, y = blobs
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -256,6 +256,8 @@ def test_random_state_decides_all_and_touches_nothing_else(blobs) -> None:  # ty
     )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
+    NoisyGraphClassifier(random_state=1, **QUICK).fit(X, y).save(tmp_path / "run")
+    NoisyGraphClassifier.load(tmp_path / "run")
     assert torch.equal(before, torch.get_rng_state())
 
 

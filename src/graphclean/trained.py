@@ -17,6 +17,7 @@ from .audit.evidence import Standardiser
 from .audit.inputs import Labels, check_embeddings
 from .errors import InputError
 from .learn.inference import embed_new, rebuild_network
+from .learn.state import seeded
 from .ood import Threshold, judge_by_both, prototype_similarity
 from .runfolder import MODEL, PROTOTYPES, read_tensors, write_tensors
 from .shapes import Border, Trained
@@ -141,8 +142,10 @@ def load_trained(run: Path, device: torch.device) -> TrainedModel:
         standardiser = None
         if len(shape) == 1:
             standardiser = Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy())
+        with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
+            network = rebuild_network(facts["network"], weights, len(classes), shape)
         return TrainedModel(
-            network=rebuild_network(facts["network"], weights, len(classes), shape).to(device),
+            network=network.to(device),
             description=facts["network"],
             input_shape=shape,
             classes=classes,
