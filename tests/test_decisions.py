@@ -100,6 +100,10 @@ def test_a_last_line_that_only_lacks_its_end_counts(run: Path, tmp_path: Path) -
     other = write(tmp_path / "theirs.jsonl", make(3), make(4))
     other.write_text(other.read_text().rstrip())
     assert merge_decisions(run, other).added == 2
+    with pytest.raises(
+        InputError, match=r"run: a folder; the decisions of a run are in .*run/decisions.jsonl"
+    ):
+        merge_decisions(run, run)
     assert read_decisions(path) == [make(1), make(2), make(3), make(4)]
 
 

@@ -245,6 +245,8 @@ def merge_decisions(run: Path, other: Path) -> Merged:
     They are found by their ids, as rows move when samples are added or taken away. Of two that differ the
     later holds. Where that is theirs, ours stays in the file before it, and an undo brings it back.
     """
+    if other.is_dir():
+        raise InputError(f"{other}: a folder; the decisions of a run are in {other / DECISIONS}")
     if not other.is_file():
         raise InputError(f"{other}: no such file")
     theirs = read_decisions(other)
