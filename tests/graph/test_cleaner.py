@@ -240,6 +240,18 @@ def test_what_is_no_number_is_refused_and_leaves_no_trace(name: str, bad: float)
     assert_equal(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
 
+def test_what_a_loop_writes_into_labels_or_results_changes_nothing() -> None:
+    z, labels, logits = blobs(50, 4, 0.4, 2)
+    mine, theirs = labels.clone(), GraphCleaner(labels, 4, RELEASE)
+    cleaner = GraphCleaner(mine, 4, RELEASE)
+    theirs.step(z, logits)
+    first = cleaner.step(z, logits)
+    mine[first.selected] = first.labels[first.selected]
+    first.labels.zero_()
+    first.selected.zero_()
+    assert_equal(cleaner.step(z, logits), theirs.step(z, logits))
+
+
 def test_without_noise_correction_the_start_itself_is_judged() -> None:
     z, given, logits = blobs(50, 4, 0.4, 2)
     given[:5] = -1

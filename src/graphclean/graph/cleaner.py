@@ -122,7 +122,7 @@ class GraphCleaner:
             raise ValueError(f"label {int(labels.max())} is outside the {n_classes} classes")
         self.settings = settings if settings is not None else GraphSettings()
         self.n_classes = n_classes
-        self.given = labels.long()
+        self.given = labels.long().clone()  # a loop may write what was cleaned into its own
         self.epoch = 0
         self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
         self.labels = self.given.clamp(min=0)
@@ -175,7 +175,7 @@ class GraphCleaner:
         selected = confident
         if s.geometry:
             selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
-        self.labels, self.selected = labels, selected
+        self.labels, self.selected = labels.clone(), selected.clone()
         self.epoch += 1
         return Cleaned(selected, labels, soft, confident, degrees)
 
