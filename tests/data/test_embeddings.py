@@ -167,7 +167,10 @@ def test_refused_files(tmp_path: Path) -> None:
         (pickled, "pickled objects, which are never loaded"),
         (zipped, "pickled objects, which are never loaded"),
         (ragged, "not all of one length"),
-        (both, "either number columns or one list column"),
+        (
+            both,
+            "either number columns or one list column, and here are v, x; drop those that are no features",
+        ),
         (save(tmp_path / "only.npz", z=Z), "no labels in it; give them with --labels"),
         (save(tmp_path / "flat.npz", y=np.array(Y)), "no 2-D float array in it"),
     ]

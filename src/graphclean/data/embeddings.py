@@ -17,6 +17,7 @@ from .files import (
     check_file,
     find_column,
     guard,
+    listed,
     load_arrays,
     load_table,
     match_labels,
@@ -156,7 +157,8 @@ def _feature_columns(
             ignored.append(name)
     if (lists and numeric) or len(lists) > 1:
         raise InputError(
-            f"{path}: features are either number columns or one list column, not {', '.join(lists)} too"
+            f"{path}: features are either number columns or one list column, and here are "
+            f"{listed([*lists, *numeric])}; drop those that are no features"
         )
     if lists:
         return _stack_lists(path, table[lists[0]], lists[0]), lists, ignored
