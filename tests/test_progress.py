@@ -41,6 +41,24 @@ def test_plain_lines_at_first_every_tenth_and_last() -> None:
     assert lines[-1].endswith("not trusted")
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_one_long_step_that_begins_early_is_told(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphclean.progress.DELAY", 0.1)
+    progress = StageProgress()
+    text = shown(progress, terminal=terminal)
+    with progress:
+        progress("drawing the map", 0, 1)
+        assert text.getvalue() == ""
+        progress.timer.join(10)
+        assert "drawing the map" in text.getvalue()
+    quick = StageProgress()
+    text = shown(quick, terminal=terminal)
+    with quick:
+        quick("drawing the map", 0, 1)
+    quick.timer.join(10)
+    assert text.getvalue() == ""
+
+
 def test_a_live_line_on_a_terminal() -> None:
     progress = StageProgress()
     progress.started -= DELAY  # as after some work

@@ -1,6 +1,7 @@
 """Progress on the terminal, for work that takes over two seconds, and for training."""
 
 import re
+import threading
 import time
 from types import TracebackType
 from typing import Any
@@ -49,19 +50,40 @@ class StageProgress:
         self.first_epoch: int | None = None
         """The first that was trained here; a resumed run has earlier ones."""
         self.epochs_since = self.started
+        self.early: tuple[str, int, int] | None = None
+        """The last that was told before anything is shown."""
+        self.lock = threading.RLock()
+        self.timer = threading.Timer(DELAY, self._show_early)
+        self.timer.daemon = True
 
     def __enter__(self) -> "StageProgress":
+        if not self.quiet:
+            self.timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.timer.cancel()
+        with self.lock:
+            self.early = None
+            self.close()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Called by the work as it goes."""
-        if self.quiet or time.monotonic() - self.started < DELAY:
-            return
+        with self.lock:
+            early = time.monotonic() - self.started < DELAY
+            self.early = (stage, done, total) if early else None
+            if not self.quiet and not early:
+                self._show(stage, done, total)
+
+    def _show_early(self) -> None:
+        """A stage that began early and has not told more since, such as one that is a single long step."""
+        with self.lock:
+            if self.early is not None:
+                self._show(*self.early)
+
+    def _show(self, stage: str, done: int, total: int) -> None:
         if not self.console.is_terminal:
             if stage != self.stage:
                 self.console.print(f"{stage} …")
@@ -93,6 +115,8 @@ class StageProgress:
         """An epoch of training: a live line on a terminal, else a plain one now and then."""
         if self.quiet:
             return
+        with self.lock:
+            self.early = None
         done = int(metrics["epoch"])
         if self.first_epoch is None:
             self.first_epoch, self.epochs_since = done, time.monotonic() - float(metrics["seconds"])
