@@ -82,8 +82,8 @@ def test_a_line_is_no_command_to_the_terminal() -> None:
     """It may tell what a run folder holds, which may be someone else's."""
     progress = StageProgress()
     text = shown(progress, terminal=True)
-    progress.say("data\x1b]0;title\x07 \x9b2J: 3 samples")
-    assert text.getvalue() == "data\\x1b]0;title\\x07 \\x9b2J: 3 samples\n"
+    progress.say("data\x1b]0;title\x07 \x9b2J: 3 \u202esamples")
+    assert text.getvalue() == "data\\x1b]0;title\\x07 \\x9b2J: 3 \\u202esamples\n"
 
 
 def test_quiet_shows_nothing() -> None:

@@ -24,7 +24,8 @@ NAME = TextColumn("{task.description}")
 STAGE = (NAME, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 TRAINING = (NAME,)
 """The numbers of an epoch leave no room for a bar."""
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Commands to a terminal, and marks that turn round what stands after them."""
 
 
 def printable(text: str) -> str:
