@@ -45,7 +45,8 @@ def test_a_gate_keeps_strangers_out() -> None:
 def test_a_gate_closes_once_it_finds_two_humps(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def judge(s: np.ndarray) -> np.ndarray | None:
+    def judge(s: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
+        assert set(np.unique(classes)) <= set(range(8))
         asked.append(len(s))
         if len(asked) == 1:
             return None
@@ -70,7 +71,7 @@ def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is barred, the checkpoint holds it."""
-    monkeypatch.setattr(engine, "ood_by_humps", lambda s: (s < np.median(s)).astype(float))
+    monkeypatch.setattr(engine, "ood_by_humps", lambda s, _: (s < np.median(s)).astype(float))
     settings = dataclasses.replace(TINY, gate_from=0.5)
     expected = trainer(settings).train()
     assert 0 < expected.cleaned.selected.sum() <= 100

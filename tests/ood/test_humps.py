@@ -62,6 +62,16 @@ def test_between_humps_lies_a_valley(between: int, found: bool) -> None:
     assert (ood_by_humps(s) is not None) == found
 
 
+@pytest.mark.parametrize(("far", "found"), [(89, True), (90, False)])
+def test_a_class_that_lies_far_off_was_not_learned(far: int, found: bool) -> None:
+    """Its samples are no strangers; a class may be small, and have many of those taken for it."""
+    s = np.repeat([0.9, 0.1, 0.9], [300, far, 100 - far])
+    classes = np.repeat([0, 1], [300, 100])
+    assert (ood_by_humps(s, classes) is not None) == found
+    few = np.append(classes, np.full(19, 2))
+    assert (ood_by_humps(np.append(s, np.full(19, 0.1)), few) is not None) == found
+
+
 LEARNED = 0.5
 """Strangers whose label is that of their place."""
 
@@ -91,6 +101,21 @@ def test_labels_learned_by_heart_do_not_hide_who_is_ood() -> None:
     assert any("learned labels by heart" in note for note in seeing.summary.warnings)
     threshold = find_threshold(s, seeing.verdicts["ood_score"].to_numpy(), OodSettings())
     assert 0.3 < threshold.zeta < 0.7
+
+
+def test_a_class_that_was_not_learned_is_not_ood() -> None:
+    """Samples of the last class lie anywhere, under labels that are no worse than those of the others."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 300)
+    labels = np.where(rng.random(1200) < 0.5, rng.integers(0, 4, 1200), truth)
+    z = np.eye(4, 24)[truth] + rng.normal(0, 0.08, (1200, 24))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    s = np.where(truth < 3, z[:, :4].max(1), rng.normal(0.3, 0.05, 1200))
+    assert ood_by_humps(s) is not None
+    judged = audit_embeddings(z, labels, closeness=s)
+    assert (judged.verdicts["verdict"] == "ood").sum() == 0
+    assert (judged.verdicts["proposed_label"] == truth).mean() > 0.95
+    assert not any("by heart" in note for note in judged.summary.warnings)
 
 
 def test_where_labels_tell_s_is_not_asked() -> None:

@@ -287,7 +287,7 @@ def _hear_out(
     """What is likely of each sample by its neighbours, and by its closeness where that knows better."""
     evidence = _by_sample(heard, copies)
     posterior = model.posterior(evidence, labels.codes)
-    other = _ood_by_closeness(closeness, posterior.ood > 0.5, notes) if closeness is not None else None
+    other = _ood_by_closeness(closeness, posterior, notes) if closeness is not None else None
     return posterior if other is None else model.posterior(evidence, labels.codes, other)
 
 
@@ -304,9 +304,10 @@ def _decide(posterior: Posterior, labels: Labels, settings: AuditSettings, notes
     return withhold_relabels(decision, labels.codes)
 
 
-def _ood_by_closeness(closeness: Array, far: npt.NDArray[np.bool_], notes: list[str]) -> Array | None:
-    """P(OOD) by s(x) where those that are OOD by their labels (`far`) are not the ones; otherwise None."""
-    humps = ood_by_humps(closeness)
+def _ood_by_closeness(closeness: Array, by_labels: Posterior, notes: list[str]) -> Array | None:
+    """P(OOD) by s(x) where those that are OOD by their labels are not the ones; otherwise None."""
+    far = by_labels.ood > 0.5
+    humps = ood_by_humps(closeness, by_labels.classes.argmax(1))
     if humps is not None and far[humps > 0.5].mean() < 0.5:
         notes.append(
             "by their labels few samples are OOD, but s(x) falls into two groups: training may have "

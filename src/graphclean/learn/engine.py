@@ -235,7 +235,7 @@ class Trainer:
             return cleaner.step(z, logits)
         if self._barred is None:
             prototypes = class_prototypes(z, cleaner.labels, cleaner.selected, self.n_classes)
-            far = ood_by_humps(measure_closeness(z, prototypes))
+            far = ood_by_humps(measure_closeness(z, prototypes), cleaner.labels.cpu().numpy())
             self._barred = torch.as_tensor(far > 0.5, device=self.device) if far is not None else None
         return cleaner.step(z, logits, barred=self._barred)
 

@@ -5,20 +5,27 @@ import numpy.typing as npt
 from scipy.special import expit
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 SMALLEST = 0.05
 """Share of the samples that the lower hump must hold: fewer may be odd samples of a known class."""
 FEWEST = 20
 """Samples that its peak must hold: fewer may be chance."""
+UNLEARNED = 0.9
+"""Share of a class in the lower hump from which on training has not learned it."""
 
 
-def ood_by_humps(similarity: Floats) -> Floats | None:
-    """Each sample's chance of being in the lower of two humps of s(x); None where there aren't two.
+def ood_by_humps(similarity: Floats, classes: Ints | None = None) -> Floats | None:
+    """Each sample's chance of being OOD, in the lower of two humps of s(x); None where it tells nothing.
 
     The humps are those of two means. Without OOD samples s has one hump, and a tail that the means cut
     somewhere, but not in a valley: around the border of two humps there must be less than half as many
     samples as at the lower hump's peak. The chance is that of two normals with one deviation, which falls
     evenly with s.
+
+    `classes` is what each sample is taken for. Of a class that was learned, some lie close to its prototype,
+    however many strangers are taken for it too. Where nearly none do, as of cats and dogs when nine of ten
+    labels are wrong, the lower hump is what has not been learned yet, and not what is OOD.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
     if s[0] == s[-1]:
@@ -41,7 +48,13 @@ def ood_by_humps(similarity: Floats) -> Floats | None:
         return None
     # Equal values on both sides leave no variance, and a step.
     slope = gap / max(_variance_within(low, high), 1e-9)
-    return np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))
+    chance = np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))
+    return None if classes is not None and _miss_a_class(chance > 0.5, classes) else chance
+
+
+def _miss_a_class(far: npt.NDArray[np.bool_], classes: Ints) -> bool:
+    sizes = np.bincount(classes)
+    return bool((np.bincount(classes[far], minlength=len(sizes)) >= UNLEARNED * sizes)[sizes >= FEWEST].any())
 
 
 def lie_apart(far: Floats, near: Floats) -> bool:
