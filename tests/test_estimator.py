@@ -389,7 +389,7 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
         with pytest.raises(NotFittedError):
             call()
     assert states(tmp_path) == {}
-    with pytest.warns(DataWarning, match="k is at most 23"):
+    with pytest.warns(DataWarning, match="under 20 samples"):
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
 
 

@@ -123,7 +123,7 @@ def audit_embeddings(
     encoded = encode_classes(labels, n)
     names = _check_ids(ids, n)
     notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
-    if graph is None and max(settings.k) >= len(unit):
+    if graph is None and min(settings.k) >= len(unit):
         many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
         notes.append(f"k is at most {len(unit) - 1}, as there {many}")
 
