@@ -86,6 +86,32 @@ def test_the_folder_one_is_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize(
+    ("here", "moves"), [*((False, n) for n in (1, 2)), *((True, n) for n in (1, 2, 3, 4))]
+)
+def test_a_signal_while_a_run_is_replaced_brings_the_older_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool, moves: int
+) -> None:
+    """It is heard as soon as what was moved last has been moved."""
+    make_run(tmp_path / "run", "first")
+    monkeypatch.chdir(tmp_path / "run" if here else tmp_path)
+    rename, left = os.rename, [moves]
+
+    def interrupted(before: Path, after: Path) -> None:
+        rename(before, after)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as signalled:
+        signalled.setattr(os, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make_run(tmp_path / "run", "second", overwrite=True)
+    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "env.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_run_that_was_quicker_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(InputError, match="the folder holds another run"), new_run(out):

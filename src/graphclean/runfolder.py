@@ -187,14 +187,14 @@ def _swap(draft: Path, out: Path) -> None:
         moves += [(path, out / path.name) for path in draft.iterdir()]
     else:
         moves = [(out, old), (draft, out)]
-    done: list[tuple[Path, Path]] = []
     try:
         for before, after in moves:
             os.rename(before, after)
-            done.append((before, after))
     except BaseException:
-        for before, after in reversed(done):
-            os.rename(after, before)
+        # Where a file is tells whether it was moved: a signal comes between a move and any note of it.
+        for before, after in reversed(moves):
+            if not os.path.lexists(before):
+                os.rename(after, before)
         with suppress(OSError):  # never made, or not empty
             old.rmdir()
         raise
