@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphclean.data.noise import (
@@ -90,6 +90,7 @@ def test_ood_labels_are_uniform_over_all_classes_and_their_truth_is_none() -> No
     assert (draw.eval_truth[100:] == -1).all()
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), ood=st.integers(0, 400), rate=st.floats(0, 1))
 def test_development_and_test_ood_are_disjoint(seed: int, ood: int, rate: float) -> None:
     test = small(seed=seed, n_ood=ood, rate=rate)

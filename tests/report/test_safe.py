@@ -3,12 +3,13 @@
 import json
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphclean.report.safe import count_bytes, to_json
 
 
+@settings(deadline=None)
 @given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=8))
 def test_json_says_the_same_and_can_not_leave_its_element(value: object) -> None:
     text = to_json(value)
