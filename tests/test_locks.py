@@ -1,5 +1,6 @@
 """What one process at a time works with."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,3 +38,18 @@ def test_a_folder_that_its_keeper_removes_is_not_taken_for_kept(
         assert folder.is_dir()
     with pytest.raises(InUseError, match="busy"), locks.lock_folder(tmp_path / "gone", "busy"):
         pytest.fail("it is kept")
+
+
+def test_who_waits_makes_a_folder_again_that_goes_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, opened = tmp_path / "work", os.open
+    gone = once(folder.rmdir)
+
+    def late(path: Path, flags: int) -> int:
+        gone()
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", late)
+    with locks.lock_folder(folder, "busy", wait=lambda _: None):
+        assert folder.is_dir()

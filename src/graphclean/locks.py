@@ -46,6 +46,8 @@ def lock_folder(folder: Path, busy: str, *, wait: Callable[[str], None] | None =
         try:
             file = os.open(folder, os.O_RDONLY)
         except FileNotFoundError as error:
+            if wait is not None:
+                continue
             raise InUseError(busy) from error
         try:
             lock(file, busy, wait=wait)
