@@ -62,6 +62,25 @@ def test_finds_labels_that_are_wrong_alike(size: int, spread: float, seed: int, 
     assert scores.labels_right > 0.97
 
 
+def test_a_k_that_hides_shared_mistakes_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However likely the given labels are under it."""
+    z, _, truth = blobs([150] * 6, spread=0.8)
+    wrong = np.random.default_rng(0).random(len(truth)) < 0.4
+    labels = np.where(wrong, np.array([1, 1, 3, 2, 4, 5])[truth], truth)
+    first = audit_embeddings(z, labels).summary
+    hidden = iter(k == first.k for k in first.k_tried)
+
+    def fit(*args: Any, undo: bool) -> LabelModel:
+        if undo and next(hidden):
+            return replace(fit_label_model(*args, undo=False), log_likelihood=-0.01)
+        return fit_label_model(*args, undo=undo)
+
+    monkeypatch.setattr("graphclean.audit.embeddings.fit_label_model", fit)
+    audit = audit_embeddings(z, labels)
+    assert audit.summary.k != first.k
+    assert score_verdicts(audit.verdicts, truth, truth < 0).mislabel_f1 > 0.95
+
+
 def test_one_label_model_does_where_no_label_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitted twice or once for each k, the audit is the same."""
     fitted: list[bool] = []
