@@ -24,8 +24,8 @@ def ood_by_humps(similarity: Floats, classes: Ints | None = None) -> Floats | No
     evenly with s.
 
     `classes` is what each sample is taken for. Of a class that was learned, some lie close to its prototype,
-    however many strangers are taken for it too. Where nearly none do, as of cats and dogs when nine of ten
-    labels are wrong, the lower hump is what has not been learned yet, and not what is OOD.
+    even where many strangers are taken for it too. Where nearly none do, as of cats and dogs when nine of
+    ten labels are wrong, the lower hump is what has not been learned yet, and not what is OOD.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
     if s[0] == s[-1]:
