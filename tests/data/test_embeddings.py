@@ -198,6 +198,16 @@ def test_truncated_files_are_refused(tmp_path: Path) -> None:
             read_embeddings(write(tmp_path / name, content))
 
 
+@pytest.mark.parametrize(("there", "instead"), [(b"), }", b",, }"), (b"'shape'", b"b'shpe'")], ids=str)
+def test_damaged_headers_are_refused(tmp_path: Path, there: bytes, instead: bytes) -> None:
+    """NumPy reads them as Python, and lets through what that makes of them."""
+    np.save(tmp_path / "w.npy", Z)
+    whole = (tmp_path / "w.npy").read_bytes()
+    assert whole.count(there) == 1
+    with pytest.raises(InputError, match="can't be read"):
+        read_embeddings(write(tmp_path / "a.npy", whole.replace(there, instead)))
+
+
 def test_a_comma_at_the_end_of_rows_does_not_shift_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", b"id,label,f0,f1\ns0,ant,1,2,\ns1,bee,3,4,\n")
     with pytest.raises(InputError, match="rows have more cells than the header"):

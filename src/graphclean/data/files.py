@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
@@ -28,8 +29,8 @@ T = TypeVar("T")
 PARQUET = (".parquet", ".pq")
 TABLES = (".csv", ".tsv", *PARQUET)
 READING = (
-    *(ValueError, OSError, EOFError, KeyError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, csv.Error, pa.ArrowException),
+    *(ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, csv.Error, pa.ArrowException),
 )
 """What damaged, locked or foreign files make their readers raise."""
 LONGEST = 2**31 - 1
