@@ -100,11 +100,16 @@ def test_a_last_line_that_only_lacks_its_end_counts(run: Path, tmp_path: Path) -
     other = write(tmp_path / "theirs.jsonl", make(3), make(4))
     other.write_text(other.read_text().rstrip())
     assert merge_decisions(run, other).added == 2
+    assert read_decisions(path) == [make(1), make(2), make(3), make(4)]
+
+
+def test_a_folder_to_merge_is_told_from_a_missing_file(run: Path) -> None:
+    path = write(run / "decisions.jsonl", make(1))
     with pytest.raises(
-        InputError, match=r"run: a folder; the decisions of a run are in .*run/decisions.jsonl"
+        InputError, match=r"run: a folder; the decisions of a run are in .*run/decisions\.jsonl"
     ):
         merge_decisions(run, run)
-    assert read_decisions(path) == [make(1), make(2), make(3), make(4)]
+    assert read_decisions(path) == [make(1)]
 
 
 def test_a_link_in_the_place_of_the_file_is_not_written_through(run: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..data.files import READING
 from ..data.noise import Split
 from ..errors import InputError
 from .ledger import list_results, read_result, result_path
@@ -55,7 +56,7 @@ class Record:
                 if not set(names) <= set(file.files):
                     return None
                 found = {name: file[name] for name in names}
-        except Exception as error:  # zipfile, zlib and numpy raise nearly anything on broken files
+        except READING as error:
             raise InputError(f"{path}: damaged; {AGAIN}") from error
         for name, array in found.items():
             if array.ndim != DIMENSIONS[name] or (array.dtype.kind in "iuf") == (name == "kind"):

@@ -103,10 +103,10 @@ class _Runs:
     """The runs on the test sets, by cell and method."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.records = [record for record in records if record.split == "test"]
         self.found: dict[tuple[str, str], list[Record]] = {}
-        for record in self.records:
-            self.found.setdefault((record.cell, record.method), []).append(record)
+        for record in records:
+            if record.split == "test":
+                self.found.setdefault((record.cell, record.method), []).append(record)
 
     def of(self, cell: str, method: str) -> list[Record]:
         return self.found.get((cell, method), [])
@@ -152,7 +152,8 @@ class _Runs:
     def partial_notes(self, cells: Iterable[str]) -> list[str]:
         """A line for each method that was run on a part of the base set of one of these cells."""
         among = set(cells)
-        return _partial_notes(record for record in self.records if record.cell in among)
+        found = (records for (cell, _), records in self.found.items() if cell in among)
+        return _partial_notes(record for records in found for record in records)
 
 
 def _partial_notes(records: Iterable[Record]) -> list[str]:

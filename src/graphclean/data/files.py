@@ -29,7 +29,7 @@ T = TypeVar("T")
 PARQUET = (".parquet", ".pq")
 TABLES = (".csv", ".tsv", *PARQUET)
 READING = (
-    *(ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError),
+    *(ValueError, TypeError, OSError, EOFError, LookupError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, csv.Error, pa.ArrowException),
 )
 """What damaged, locked or foreign files make their readers raise."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, parse_json
+from .files import READING
 
 Labels: TypeAlias = npt.NDArray[np.int64]
 Kind: TypeAlias = Literal["sym", "asym"]
@@ -225,7 +226,7 @@ def load_draw(path: Path) -> Draw:
         raise
     except FileNotFoundError as error:
         raise InputError(f"no such file: {path}") from error
-    except Exception as error:  # zipfile, zlib and numpy raise nearly anything on broken files
+    except READING as error:
         raise InputError(f"{path}: damaged, or not a draw; make it again from its seed") from error
     if not whole:
         raise InputError(f"{path}: damaged: what it holds is not what was saved; make it again from its seed")

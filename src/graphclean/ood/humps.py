@@ -15,7 +15,7 @@ UNLEARNED = 0.9
 """Share of a class in the lower hump from which on training has not learned it."""
 
 
-def ood_by_humps(similarity: Floats, classes: Ints | None = None) -> Floats | None:
+def ood_by_humps(similarity: Floats, classes: Ints) -> Floats | None:
     """Each sample's chance of being OOD, in the lower of two humps of s(x); None where it tells nothing.
 
     The humps are those of two means. Without OOD samples s has one hump, and a tail that the means cut
@@ -49,7 +49,7 @@ def ood_by_humps(similarity: Floats, classes: Ints | None = None) -> Floats | No
     # Equal values on both sides leave no variance, and a step.
     slope = gap / max(_variance_within(low, high), 1e-9)
     chance = np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))
-    return None if classes is not None and _miss_a_class(chance > 0.5, classes) else chance
+    return None if _miss_a_class(chance > 0.5, classes) else chance
 
 
 def _miss_a_class(far: npt.NDArray[np.bool_], classes: Ints) -> bool:
