@@ -27,8 +27,8 @@ def test_truth_values_are_no_numbers() -> None:
         for value in (True, np.False_):
             with pytest.raises(InputError, match=f"{name}: .* is not a"):
                 change_settings(Config(), {name: value})
-    changed = change_settings(Config(), {"learn.final_norm": np.False_})
-    assert changed.learn.final_norm is False
+    changed = change_settings(Config(), {"learn.flip": np.False_})
+    assert changed.learn.flip is False
     assert recorded_settings(json.loads(json.dumps(changed.to_dict())), "x") == changed
 
 
@@ -82,7 +82,7 @@ def test_presets_load_and_say_why() -> None:
     many = [load_preset(f"cifar100-{kind}") for kind in ("lond", "lcnl")]
     assert [(c.graph.k, c.graph.eta, c.learn.warmup) for c in many] == [(200, 0.8, 30), (200, 0.6, 30)]
     assert load_preset("paper").graph.symmetrise == "max"
-    assert load_preset("release").learn.final_norm is False
+    assert load_preset("release").learn.trunk == "release"
     assert apply_settings(lond, ["learn.flip=false", "learn.augmix=off"]).learn.augmix == "off"
 
 

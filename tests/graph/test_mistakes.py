@@ -15,7 +15,7 @@ from graphclean.graph.mistakes import (
     most_confident,
     unmix,
 )
-from graphclean.graph.selection import judge_likeliest
+from graphclean.graph.selection import judge_confidence
 
 OFF = GraphSettings(k=10, eta=0.8, evidence="leave-own-out")
 ON = dataclasses.replace(OFF, unmix=True)
@@ -123,7 +123,7 @@ def test_unmixing_is_that_of_the_verdicts() -> None:
 def test_the_likeliest_class_is_confident_if_it_was_given_or_passes_eta() -> None:
     soft = torch.tensor([[0.3, 0.5, 0.2], [0.3, 0.5, 0.2], [0.05, 0.05, 0.9], [0.4, 0.3, 0.3], [1, 1, 1.0]])
     soft = soft / soft.sum(1, keepdim=True)
-    labels, confident = judge_likeliest(soft, torch.tensor([0, 1, 0, -1, 0]), eta=0.8)
+    labels, confident = judge_confidence(soft, torch.tensor([0, 1, 0, -1, 0]), eta=0.8, accept="argmax")
     assert labels.tolist() == [1, 1, 2, 0, 0]
     assert confident.tolist() == [False, True, True, False, False]
 

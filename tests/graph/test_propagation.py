@@ -109,6 +109,25 @@ def test_own_weight_is_close_with_two_steps_closer_with_probes() -> None:
     np.testing.assert_allclose(own_weight(S, probes=400, tolerance=1e-10).numpy(), exact, atol=1e-8)
 
 
+@pytest.mark.parametrize("alpha", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("k", [10, 60])
+def test_leave_own_out_evidence_is_that_of_the_dense_inverse(alpha: float, k: int) -> None:
+    """Also where labels travel far: what the estimated diagonal misses is little next to the evidence."""
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randint(0, 8, (600,), generator=generator)
+    z = torch.randn(8, 16, generator=generator, dtype=torch.float64)[classes]
+    z = z + torch.randn(600, 16, generator=generator, dtype=torch.float64)
+    given = torch.where(torch.rand(600, generator=generator) < 0.5, classes.flip(0), classes)
+    S = normalise_graph(weight_graph(knn_graph(nearest_neighbours(z, k)), gamma=3, symmetrise="sum"))
+    Y = torch.eye(8, dtype=torch.float64)[given]
+    M = np.linalg.inv(np.eye(600) - alpha * to_scipy(S).toarray())
+    exact = (M - np.diag(np.diag(M))) @ (Y / Y.sum(0)).numpy()
+    exact /= exact.sum(1, keepdims=True)
+    found = gather_evidence(S, Y, alpha=alpha, class_balance=True, evidence="leave-own-out").numpy()
+    assert np.abs(found - exact).max() < 0.02
+    assert (found.argmax(1) == exact.argmax(1)).mean() > 0.99
+
+
 def test_own_weight_without_probes_is_the_returns_over_two_steps() -> None:
     S = normalise_graph(weight_graph(random_graph(50, 4)))
     expected = 1 + 0.3**2 * (to_scipy(S).toarray() ** 2).sum(1)

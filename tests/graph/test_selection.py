@@ -31,6 +31,17 @@ def test_given_label_stands_over_uniform_even_where_another_leads() -> None:
     assert (labels.tolist(), confident.tolist()) == ([0], [True])
 
 
+def test_argmax_accepts_a_given_label_only_where_it_leads() -> None:
+    soft = torch.tensor(
+        [[0.34, 0.5, 0.16], [0.5, 0.34, 0.16], [0.05, 0.05, 0.9], [0.5, 0.3, 0.2], [0.9, 0.1, 0]]
+    )
+    labels, confident = judge_confidence(soft, torch.tensor([0, 0, 0, -1, -1]), eta=0.8, accept="argmax")
+    assert labels.tolist() == [1, 0, 2, 0, 0]
+    assert confident.tolist() == [False, True, True, False, True]
+    with pytest.raises(ValueError, match="accept must be one of uniform, argmax"):
+        judge_confidence(soft, torch.zeros(5).long(), eta=0.8, accept="largest")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("n_classes", [2, 3, 7, 10, 1000])
 @pytest.mark.parametrize("eta", [0.0, 0.8])
 def test_a_uniform_row_is_never_confident(n_classes: int, eta: float) -> None:

@@ -17,7 +17,7 @@ from .test_engine import GRAPH, TINY, digits
 def test_the_same_numbers_as_in_training_and_from_saved_weights(network: str) -> None:
     pixels, labels, _ = digits(40)
     inputs = pixels.flatten(1).float() / 16 if network == "embedding-head" else pixels
-    settings = dataclasses.replace(TINY, network=network, epochs=1, final_norm=False)
+    settings = dataclasses.replace(TINY, network=network, epochs=1, trunk="release")
     trainer = Trainer(ResidentInputs(inputs), labels, 8, settings, GRAPH)
     trained = trainer.train()
     z, logits = embed_new(trained.network, inputs)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, layer_norm, relu
+from torch.nn.functional import adaptive_avg_pool2d, conv2d, cross_entropy, layer_norm, relu
 
 from graphclean.errors import InputError
 from graphclean.learn.networks import (
@@ -14,6 +14,7 @@ from graphclean.learn.networks import (
     SmallConv,
     build_network,
 )
+from graphclean.learn.settings import Trunk
 
 SHAPES = {"preact-resnet18": (3, 32, 32), "small-conv": (1, 8, 8), "embedding-head": (20,)}
 FEATURES = {"preact-resnet18": 512, "small-conv": 128, "embedding-head": 256}
@@ -72,9 +73,9 @@ def test_embeddings_are_normalised_in_float32() -> None:
     torch.testing.assert_close(z.norm(dim=1), torch.ones(8), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("final_norm", [True, False])
+@pytest.mark.parametrize("trunk", ["he", "release"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_preact_parameters_by_hand(final_norm: bool, channels: int) -> None:
+def test_preact_parameters_by_hand(trunk: Trunk, channels: int) -> None:
     def block(a: int, b: int) -> int:
         norms, convs = 2 * a + 2 * b, 9 * a * b + 9 * b * b
         return norms + convs + (a * b if a != b else 0)
@@ -84,13 +85,14 @@ def test_preact_parameters_by_hand(final_norm: bool, channels: int) -> None:
     expected += block(64, 128) + block(128, 128)
     expected += block(128, 256) + block(256, 256)
     expected += block(256, 512) + block(512, 512)
-    expected += 2 * 512 * final_norm
+    norm = 512 if trunk == "he" else 64  # the last BN-ReLU, or that of the stem
+    expected += 2 * norm
     expected += 512 * 10 + 10
     expected += 512 * 64 + 64
-    net = PreActResNet18(10, input_shape=(channels, 32, 32), final_norm=final_norm)
+    net = PreActResNet18(10, input_shape=(channels, 32, 32), trunk=trunk)
     assert count(net) == expected
     if channels == 3:  # stem and blocks 11,166,016
-        assert expected == 11_203_978 + 1024 * final_norm
+        assert expected == 11_203_978 + 2 * norm
 
 
 def test_preact_halves_the_map_three_times() -> None:
@@ -130,21 +132,44 @@ def test_block_residual() -> None:
     torch.testing.assert_close(part(x) - x, branch(x))
 
 
-def test_final_norm_changes_the_trunk_alone() -> None:
+def test_trunks_start_from_the_same_weights() -> None:
     nets = []
-    for final_norm in (True, False):
+    for trunk in ("he", "release"):
         torch.manual_seed(0)
-        nets.append(PreActResNet18(10, final_norm=final_norm))
-    with_norm, without = nets
-    assert count(with_norm) - count(without) == 2 * 512
-    shared = without.state_dict()
-    assert all(torch.equal(with_norm.state_dict()[name], shared[name]) for name in shared)
-    x = inputs("preact-resnet18", 4)
-    last = without.blocks(without.stem(x))
-    torch.testing.assert_close(without.forward_features(x), last.mean((2, 3)))
-    mean, var = last.mean((0, 2, 3), keepdim=True), last.var((0, 2, 3), keepdim=True, unbiased=False)
-    expected = relu((last - mean) / (var + 1e-5).sqrt()).mean((2, 3))
-    torch.testing.assert_close(with_norm.forward_features(x), expected, rtol=1e-4, atol=1e-5)
+        nets.append(PreActResNet18(10, trunk=trunk).state_dict())
+    shared = nets[0].keys() & nets[1].keys()
+    assert len(shared) == len(nets[0]) - 5  # a norm: weight, bias, mean, variance, batches seen
+    assert all(torch.equal(nets[0][name], nets[1][name]) for name in shared)
+
+
+def _norm(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), keepdim=True, unbiased=False)
+    return relu((x - mean) / (var + norm.eps).sqrt() * norm.weight[:, None, None] + norm.bias[:, None, None])
+
+
+@pytest.mark.parametrize("trunk", ["he", "release"])
+def test_trunk_worked_out_by_hand(trunk: Trunk) -> None:
+    """Sums of x + f(a), a = bn-relu(x), then bn-relu; of the release a + f(a), with bn-relu before them."""
+    torch.manual_seed(0)
+    net = PreActResNet18(10, trunk=trunk)
+    for norm in (part for part in net.modules() if isinstance(part, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias, std=0.3)
+    images = inputs("preact-resnet18", 4)
+    x = conv2d(images, net.stem.weight, padding=1)
+    if trunk == "release":
+        x = _norm(x, net.stem_norm[0])
+    for block in net.blocks:
+        a = _norm(x, block.norm1)
+        inner = _norm(conv2d(a, block.conv1.weight, stride=block.conv1.stride, padding=1), block.norm2)
+        if block.shortcut is not None:
+            around = conv2d(a, block.shortcut.weight, stride=block.shortcut.stride)
+        else:
+            around = x if trunk == "he" else a
+        x = conv2d(inner, block.conv2.weight, padding=1) + around
+    if trunk == "he":
+        x = _norm(x, net.final[0])
+    torch.testing.assert_close(net.forward_features(images), x.mean((2, 3)), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -284,13 +309,13 @@ def test_inputs_of_the_wrong_kind_are_refused(name: str) -> None:
 
 
 def test_options_reach_the_network() -> None:
-    net = build_network("preact-resnet18", 7, input_shape=(1, 32, 32), final_norm=False, embedding_dim=16)
+    net = build_network("preact-resnet18", 7, input_shape=(1, 32, 32), trunk="release", embedding_dim=16)
     assert isinstance(net, PreActResNet18)
     assert isinstance(net.final, nn.Identity)
     assert net.stem.in_channels == 1
     assert net(torch.randn(2, 1, 32, 32)).z.shape == (2, 16)
-    with pytest.raises(TypeError, match="final_norm"):
-        build_network("small-conv", 7, input_shape=(1, 8, 8), final_norm=False)
+    with pytest.raises(TypeError, match="trunk"):
+        build_network("small-conv", 7, input_shape=(1, 8, 8), trunk="release")
 
 
 @on_cuda

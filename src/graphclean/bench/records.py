@@ -99,7 +99,7 @@ def compare_strategies(
 ) -> dict[str, dict[str, Any]]:
     """What confidence alone, geometry alone and both would select of the same soft labels and graph."""
     neighbours = knn_graph(nearest_neighbours(z.float(), graph.k))
-    labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta)
+    labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta, accept=graph.accept)
 
     def by_geometry(nodes: Tensor) -> Tensor:
         edges = confident_edges(neighbours, nodes)

@@ -20,13 +20,15 @@ from .propagation import (
     weight_graph,
 )
 from .selection import (
+    Accept,
     Confident,
     LccEdges,
     confident_edges,
     judge_confidence,
-    judge_likeliest,
     select_components,
 )
+
+CHOICES = {"symmetrise": Symmetrise, "evidence": Evidence, "accept": Accept, "lcc_edges": LccEdges}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class GraphSettings:
     """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
     unmix: bool = False
     """Where neighbours share mistakes, as when many trucks are called cars, judge by labels without them."""
+    accept: Accept = "uniform"
+    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`."""
     eta: float = 0.8
     """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
     lcc_edges: LccEdges = "mutual"
@@ -63,7 +67,7 @@ class GraphSettings:
     """Relative error allowed in the solution of Eq. 2."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("symmetrise", Symmetrise), ("evidence", Evidence), ("lcc_edges", LccEdges)):
+        for name, kind in CHOICES.items():
             check_choice(name, getattr(self, name), kind)
         if not isinstance(self.k, SupportsIndex) or self.k < 1:
             raise ValueError("k must be a whole number of at least 1")
@@ -184,11 +188,11 @@ class GraphCleaner:
         s = self.settings
         if not s.correct:
             soft = _rows_to_one(Y)
-            return soft, judge_confidence(soft, self.given, eta=s.eta)
+            return soft, judge_confidence(soft, self.given, eta=s.eta, accept=s.accept)
         S = normalise_graph(weight_graph(neighbours, gamma=s.gamma, symmetrise=s.symmetrise))
         believed = self._undo_mistakes(S) if s.unmix else None
         if believed is not None:
-            return believed, judge_likeliest(believed, self.given, eta=s.eta)
+            return believed, judge_confidence(believed, self.given, eta=s.eta, accept="argmax")
         soft = gather_evidence(
             S,
             Y.to(S.dtype),
@@ -197,7 +201,7 @@ class GraphCleaner:
             evidence=s.evidence,
             tolerance=s.tolerance,
         )
-        return soft, judge_confidence(soft, self.given, eta=s.eta)
+        return soft, judge_confidence(soft, self.given, eta=s.eta, accept=s.accept)
 
     def _undo_mistakes(self, S: Tensor) -> Tensor | None:
         """The chance of each class without the mistakes that neighbours share; None where they share none.

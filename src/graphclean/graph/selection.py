@@ -10,6 +10,7 @@ from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
 
 LccEdges = Literal["any", "mutual"]
+Accept = Literal["uniform", "argmax"]
 
 
 class Confident(NamedTuple):
@@ -19,27 +20,22 @@ class Confident(NamedTuple):
     confident: Tensor
 
 
-def judge_confidence(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
+def judge_confidence(soft: Tensor, given: Tensor, *, eta: float, accept: Accept = "uniform") -> Confident:
     """Eq. 3: the given label stands where its share is over 1/K; otherwise the largest share must pass η.
 
-    A given label below 0 means unlabelled: only the second rule applies. A row that no class leads (no
-    evidence: uniform) is never confident.
+    With `accept="argmax"` it stands only where its share is the largest: over 1/K are also many wrong labels
+    where neighbors share their mistakes, or where most labels are wrong. A given label below 0 means
+    unlabelled: only the second rule applies. A row that no class leads (no evidence: uniform) is never
+    confident.
     """
+    check_choice("accept", accept, Accept)
     over = _uniform(soft)
     top, argmax = soft.max(1)
     own = soft.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
     stands = (given >= 0) & (own > over)
+    if accept == "argmax":
+        stands &= argmax == given
     return Confident(torch.where(stands, given, argmax), stands | (top > max(eta, over)))
-
-
-def judge_likeliest(soft: Tensor, given: Tensor, *, eta: float) -> Confident:
-    """Eq. 3 where `soft` knows the given label: the likeliest class, if it is that one or passes η.
-
-    Over 1/K would be too little for it to stand: many wrong labels are, where neighbours share them.
-    """
-    over = _uniform(soft)
-    top, labels = soft.max(1)
-    return Confident(labels, ((labels == given) & (top > over)) | (top > max(eta, over)))
 
 
 def _uniform(soft: Tensor) -> float:

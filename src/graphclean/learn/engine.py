@@ -463,4 +463,4 @@ def network_options(settings: LearnSettings) -> dict[str, Any]:
     """What the settings say about the network besides its name."""
     if settings.network.startswith(PREFIX):
         return {"pretrained": settings.pretrained}
-    return {"final_norm": settings.final_norm} if settings.network == "preact-resnet18" else {}
+    return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}

@@ -11,7 +11,8 @@ from torch import Tensor, cat, nn
 from torch.nn.functional import conv2d, normalize, pad, relu
 
 from ..backbones import PREFIX, Backbone, require_timm
-from ..errors import InputError, suggest
+from ..errors import InputError, check_choice, suggest
+from .settings import Trunk
 
 EMBEDDING_DIM = 64
 """Length of z, as in the paper."""
@@ -62,12 +63,15 @@ class Network(nn.Module):
 class PreActBlock(nn.Module):
     """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
 
-    Where the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU; elsewhere it
-    is the input itself.
+    Where the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU. Elsewhere it
+    is the input itself, as He et al. have it, or with `normalized_shortcut` the input after its BN-ReLU.
     """
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+    def __init__(
+        self, channels_in: int, channels_out: int, stride: int, *, normalized_shortcut: bool = False
+    ) -> None:
         super().__init__()
+        self.normalized_shortcut = normalized_shortcut
         self.norm1 = nn.BatchNorm2d(channels_in)
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(channels_out)
@@ -79,7 +83,10 @@ class PreActBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, (B, channels_out, H / stride, W / stride)."""
         active = relu(self.norm1(x))
-        shortcut = x if self.shortcut is None else self.shortcut(active)
+        if self.shortcut is not None:
+            shortcut = self.shortcut(active)
+        else:
+            shortcut = active if self.normalized_shortcut else x
         out: Tensor = self.conv2(relu(self.norm2(self.conv1(active)))) + shortcut
         return out
 
@@ -87,8 +94,11 @@ class PreActBlock(nn.Module):
 class PreActResNet18(Network):
     """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem, 512 features.
 
-    `final_norm` ends the trunk with the BN-ReLU that the last block's sum would otherwise go without. The
-    authors' release has none, and at its learning rate of 0.15 we saw training diverge.
+    `trunk` is `he`, the identity shortcuts of He et al. with a BN-ReLU after the last block, or `release`,
+    that of the authors' release (and of DivideMix, RRL and SSR): a BN-ReLU after the stem, shortcuts that
+    start from the BN-ReLU of their block's input, and none at the end. Each block of `release` normalizes
+    the residual stream anew, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
+    input itself it diverges, unless the last sum is normalized and the rate ramps up.
     """
 
     def __init__(
@@ -97,20 +107,24 @@ class PreActResNet18(Network):
         *,
         input_shape: tuple[int, ...] = (3, 32, 32),
         embedding_dim: int = EMBEDDING_DIM,
-        final_norm: bool = True,
+        trunk: Trunk = "he",
     ) -> None:
         super().__init__(n_classes, 512, embedding_dim)
+        check_choice("trunk", trunk, Trunk)
+        release = trunk == "release"
         self.stem = nn.Conv2d(_channels(input_shape), 64, 3, padding=1, bias=False)
+        self.stem_norm = nn.Sequential(nn.BatchNorm2d(64), nn.ReLU()) if release else nn.Identity()
         blocks, before = [], 64
         for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [PreActBlock(before, width, stride), PreActBlock(width, width, 1)]
+            for channels_in, step in ((before, stride), (width, 1)):
+                blocks.append(PreActBlock(channels_in, width, step, normalized_shortcut=release))
             before = width
         self.blocks = nn.Sequential(*blocks)
-        self.final = nn.Sequential(nn.BatchNorm2d(512), nn.ReLU()) if final_norm else nn.Identity()
+        self.final = nn.Identity() if release else nn.Sequential(nn.BatchNorm2d(512), nn.ReLU())
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
-        features: Tensor = self.final(self.blocks(self._enter(x))).mean((2, 3))
+        features: Tensor = self.final(self.blocks(self.stem_norm(self._enter(x)))).mean((2, 3))
         return features
 
     def _enter(self, x: Tensor) -> Tensor:

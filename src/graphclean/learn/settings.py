@@ -9,6 +9,7 @@ AugMixVariant = Literal["full", "last-chain", "off"]
 Method = Literal["ngc", "ce"]
 BatchStats = Literal["together", "separate"]
 Compile = Literal["auto", "on", "off"]
+Trunk = Literal["he", "release"]
 LabelsFrom = Literal["graph", "features"]
 PredictBy = Literal["classifier", "both"]
 SEEDS = 2**32
@@ -77,8 +78,8 @@ class LearnSettings:
     """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
     batch_stats: BatchStats = "together"
     """Batch norm sees weak and strong views `together`, or each in a pass of its own (release)."""
-    final_norm: bool = True
-    """BN-ReLU at the end of the trunk, which the authors' release lacks and lr 0.15 needs."""
+    trunk: Trunk = "he"
+    """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
     predict_by: PredictBy = "classifier"
     """The class of an input is the `classifier`'s (paper), or that of classifier and prototypes, `both`."""
     mirrored: bool = False
