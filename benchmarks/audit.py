@@ -25,15 +25,15 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from common import RESULTS, THREADS, data_root, save
-from graphclean.audit import audit_embeddings
-from graphclean.audit.inputs import encode_labels
 from graphclean.bench.machine import machine
+from graphclean.bench.noise import ASYM, CIFAR10_CLASSES
+from graphclean.cleaning import audit_embeddings
+from graphclean.cleaning.inputs import encode_labels
 from graphclean.config import load_preset
-from graphclean.data.noise import ASYM, CIFAR10_CLASSES
-from graphclean.data.opening import UnreadableImage, open_image
+from graphclean.data.images import UnreadableImage, open_image
 from graphclean.embed import embed_batches, load_embedder
-from graphclean.evaluate import score_new, score_verdicts
-from graphclean.training import fit
+from graphclean.metrics import score_new, score_verdicts
+from graphclean.training.fit import fit
 
 Array = np.ndarray
 COLUMNS = ("mislabel_f1", "issue_f1", "labels_right", "ood_auroc", "three_way_f1")

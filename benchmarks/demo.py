@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from common import save
-from graphclean.run import demo
+from graphclean.runs.demo import demo
 
 SEEDS = range(5)
 

@@ -20,12 +20,13 @@ import torch
 
 from common import RESULTS, data_root, save
 from graphclean.bench.cells import get_cell, make_method
-from graphclean.bench.material import Material, load_sources, prepare
+from graphclean.bench.inputs import Material, load_sources, prepare
 from graphclean.bench.runner import DRAW, Job, make_trainer
-from graphclean.data.loader import ResidentInputs
 from graphclean.graph import GraphCleaner
-from graphclean.learn import Trainer, engine
-from graphclean.run.device import choose_device
+from graphclean.runs.device import choose_device
+from graphclean.training import Trainer
+from graphclean.training import trainer as engine
+from graphclean.training.batches import ResidentInputs
 
 GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
 

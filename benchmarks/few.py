@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from common import data_root, save
-from graphclean.audit.inputs import encode_classes
 from graphclean.bench.cells import get_cell
-from graphclean.bench.material import Material, load_sources
-from graphclean.bench.records import describe_scores
+from graphclean.bench.epoch_log import describe_scores
+from graphclean.bench.inputs import Material, load_sources
+from graphclean.bench.noise import make_draw
+from graphclean.cleaning.inputs import encode_classes
 from graphclean.config import apply_settings, load_preset
-from graphclean.data.noise import make_draw
-from graphclean.evaluate.openset import score_cleaning
-from graphclean.training import fit
+from graphclean.metrics import score_cleaning
+from graphclean.training.fit import fit
 
 CELL, COUNT = "cifar10/tinyimagenet/20k", 5_000
 TRIED: list[tuple[str, list[str]]] = [

@@ -247,7 +247,7 @@ def measure_growth(watch: Stopwatch, sizes: list[int]) -> dict[str, Any]:
 
 def measure_approximate(n: int = 70_000, k: int = 30) -> list[dict[str, Any]]:
     """Approximate against exact neighbours on clustered and on loose data, with the true recall."""
-    from graphclean.graph.approx import approximate_neighbours
+    from graphclean.graph.ann import approximate_neighbours
 
     watch, rows = Stopwatch(torch.device("cpu")), []
     for kind in ("clustered", "loose"):
@@ -278,7 +278,7 @@ def measure_million(k: int = 30, n_classes: int = 10) -> dict[str, Any]:
     """One point at a million, with approximate neighbours; memory is that of the whole process."""
     import resource
 
-    from graphclean.graph.approx import approximate_neighbours
+    from graphclean.graph.ann import approximate_neighbours
 
     watch = Stopwatch(torch.device("cpu"))
     z, labels = make_points(1_000_000), make_labels(1_000_000, n_classes)

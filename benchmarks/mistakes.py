@@ -15,14 +15,14 @@ import torch
 from PIL import Image
 
 from common import data_root, save
-from graphclean.audit.inputs import encode_classes
+from graphclean.bench.datasets import load_split
+from graphclean.bench.noise import asymmetric, symmetric
+from graphclean.cleaning.inputs import encode_classes
 from graphclean.config import Config, apply_settings, load_preset
 from graphclean.data.digits import KNOWN, noisy_digits
-from graphclean.data.named import load_split
-from graphclean.data.noise import asymmetric, symmetric
 from graphclean.data.resize import to_array
-from graphclean.evaluate.openset import auroc, score_cleaning
-from graphclean.training import fit
+from graphclean.metrics import auroc, score_cleaning
+from graphclean.training.fit import fit
 
 Array = np.ndarray
 SEEDS = range(5)
@@ -30,7 +30,7 @@ TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
 """Of ten digits; like CIFAR-10's map, five classes keep their labels."""
 TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
 """Where 8s and 9s are of no class."""
-SMALL_CIFAR = ("learn.augmix=off", "learn.gate_from=1", "learn.epochs=15", "graph.eta=0.7")
+SMALL_CIFAR = ("learn.augmix=off", "method.ood_gate_start=1", "learn.epochs=15", "graph.eta=0.7")
 """Changes to `small-images`, so that a run takes minutes."""
 TRAINED_ON, SCORED_ON, SIDE = 10_000, 4_000, 16
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from common import table
-from graphclean.bench.ledger import find_seeds, read_result
+from graphclean.bench.results import find_seeds, read_result
 from graphclean.bench.tables import paper, render_table, summarise
 
 RUNS = Path(__file__).parents[1] / "results"

@@ -18,13 +18,14 @@ import numpy.typing as npt
 import torch
 from sklearn.manifold import TSNE
 
-from graphclean import plotting
-from graphclean.audit.inputs import encode_labels
 from graphclean.bench.figures import draw_figure
+from graphclean.cleaning.inputs import encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import KNOWN, NoisyDigits, noisy_digits
-from graphclean.run.comparison import TRAINING
-from graphclean.training import TrainingResult, fit
+from graphclean.methods import build_method
+from graphclean.report import theme as plotting
+from graphclean.runs.demo import TRAINING
+from graphclean.training.fit import TrainingResult, fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,10 +88,11 @@ def run_demo(settings: Sequence[str] = (), training: int = TRAINING) -> Story:
         chosen, kinds = cleaned.selected.numpy(), _kinds(truth, cleaned.labels.numpy())
         counts = {kind: int((chosen & (kinds == kind)).sum()) for kind in plotting.KINDS}
         right = float((kinds[kinds != "ood"] == "clean").mean())
-        epochs.append(Epoch(report.epoch, report.warmup, counts, right))
+        epochs.append(Epoch(report.epoch, report.own["warmup"], counts, right))
 
     config = apply_settings(load_preset("demo"), settings)
-    result = fit(digits.images[train], encode_labels(digits.labels[train]), config, watch=watch)
+    labels = encode_labels(digits.labels[train])
+    result = fit(digits.images[train], labels, config, build_method(config), on_epoch=watch)
     return Story(digits, train, test, result, epochs)
 
 
@@ -185,13 +187,13 @@ def draw_border(story: Story) -> Figure:
     figure, (axes,) = plotting.new_figure(
         1, width=plotting.PAGE, height=2.4, title="New digits, none of which was trained on"
     )
-    similarity = story.result.predict(story.digits.images[story.test]).similarity
+    similarity = 1 - story.result.predict(story.digits.images[story.test]).ood_score
     strange = story.digits.is_ood[story.test]
     bins = np.linspace(min(0.0, float(similarity.min())), 1, 61)
     for rows, kind, name in ((~strange, "clean", "0 to 7"), (strange, "ood", "8 and 9, of no class")):
         colour = plotting.KINDS[kind].colour
         axes.hist(similarity[rows], bins, color=colour, alpha=0.65, label=name)
-    zeta = story.result.model.threshold.zeta
+    zeta = 1 - story.result.model.threshold
     axes.axvline(zeta, color=plotting.BLACK, linewidth=1)
     axes.annotate(f"ζ = {zeta:.2f}: rejected to the left", (zeta, 0.9), xycoords=("data", "axes fraction"),
                   ha="right", xytext=(-5, 0), textcoords="offset points", fontsize=6.5)  # fmt: skip

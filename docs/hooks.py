@@ -1,46 +1,34 @@
 """What the pages say of settings, presets and commands, made from the package itself when the site is built.
 
 A page asks for it by a comment on a line of its own: `<!-- made: settings audit -->`,
-`<!-- made: presets -->` or `<!-- made: commands -->`.
+`<!-- made: settings method ngc -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
 """
 
-import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from itertools import pairwise
 from typing import Any
 
 import typer
 
-from graphclean.choices import preset_purposes, read_preset
-from graphclean.cli import app
+from graphclean.cli.app import app
 from graphclean.config import Config
+from graphclean.config.overrides import field_reasons
+from graphclean.config.presets import preset_purposes, read_preset
+from graphclean.methods import load_method
 
-REQUEST = re.compile(r"^<!-- made: (\w+)(?: (\w+))? -->$", re.MULTILINE)
+REQUEST = re.compile(r"^<!-- made: (\w+)((?: \w+)*) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """For mkdocs: the page with all that it asks for."""
-    return REQUEST.sub(lambda match: MAKERS[match[1]](*filter(None, [match[2]])), markdown)
+    return REQUEST.sub(lambda match: MAKERS[match[1]](*match[2].split()), markdown)
 
 
-def field_reasons(kind: type) -> dict[str, str]:
-    """The text under each field of a dataclass."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
-    reasons = {}
-    for field, text in pairwise(definition.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
-                reasons[name] = reason
-    return reasons
-
-
-def settings_table(section: str) -> str:
-    """The settings of a section: name, default and reason."""
-    defaults = getattr(Config(), section)
+def settings_table(section: str, method: str | None = None) -> str:
+    """The settings of a section, or those of a method: name, default and reason."""
+    defaults = getattr(Config(), section) if method is None else load_method(method).Settings()
     reasons = field_reasons(type(defaults))
     rows = [
         f"| `{section}.{name}` | `{_as_typed(getattr(defaults, name))}` | {_cell(reasons[name])} |"

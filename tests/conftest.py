@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from graphclean.cli import main
+from graphclean.cli.app import main
+from tests.builders import Cli, Done, Refuse
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # As in what a shell script starts with `&`: commands under test would inherit it, and not hear Ctrl-C.
@@ -24,13 +25,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Run the command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -57,7 +53,7 @@ def states(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.fixture
-def refuse(cli, tmp_path: Path):  # type: ignore[no-untyped-def]
+def refuse(cli: Cli, tmp_path: Path) -> Refuse:
     """Check that a command is refused: one line that holds a message, exit code 2, and nothing written."""
 
     def check(command: str | Sequence[str], message: str = "") -> None:

@@ -14,12 +14,11 @@ import numpy as np
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from graphclean.bench.cells import CELLS, Cell
+from graphclean.bench.noise import CIFAR10_CLASSES
+from graphclean.bench.registry import SETS, NamedSet
 from graphclean.config import Config, change_settings, load_preset
-from graphclean.data.noise import CIFAR10_CLASSES
-from graphclean.data.registry import SETS, NamedSet
-
-from .bench.builders import stripes
-from .data.builders import cifar_files, encode, tar, tiny_files, with_archive, with_files, zipped
+from tests.bench.builders import stripes
+from tests.data.builders import cifar_files, encode, tar, tiny_files, with_archive, with_files, zipped
 
 BATCH = 24
 """Images in each of CIFAR's six batches."""
@@ -74,7 +73,7 @@ def small_cells() -> dict[str, Cell]:
 
 def short_preset(name: str, start: Config | None = None) -> Config:
     """For the hours that a benchmark's preset takes: the same with two epochs of a small network."""
-    small = {"learn.epochs": 2, "learn.warmup": 1, "learn.network": "small-conv"}
+    small = {"learn.epochs": 2, "method.warmup_epochs": 1, "learn.network": "small-conv"}
     return change_settings(load_preset(name, start), small)
 
 

@@ -23,9 +23,9 @@ from sklearn.utils.estimator_checks import check_classifiers_classes, parametriz
 from graphclean import NoisyGraphClassifier
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
-
-from .conftest import states
-from .run.tiny import SETTINGS, TINY, N, save_digits
+from tests.builders import Cli
+from tests.conftest import states
+from tests.runs.tiny import SETTINGS, TINY, N, save_digits
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -34,7 +34,7 @@ pytestmark = [
 
 QUICK: dict[str, Any] = {
     "epochs": 10,
-    "settings": {"learn.warmup": 6, "learn.batch": 32, "graph.k": 10, "audit.k": (10,)},
+    "settings": {"method.warmup_epochs": 6, "learn.batch": 32, "graph.k": 10, "audit.k": (10,)},
 }
 DIGITS: dict[str, Any] = {
     "preset": "demo",
@@ -46,6 +46,8 @@ SKIPPED = {
     "scikit-learn's own semi-supervised classifiers, which the check excuses by name",
     "check_array_api_input": "skips itself where SCIPY_ARRAY_API is not set",
 }
+
+Blobs = tuple[np.ndarray, np.ndarray]
 
 
 CHECKS = parametrize_with_checks([NoisyGraphClassifier(**QUICK)])
@@ -68,14 +70,14 @@ def test_the_check_of_classes_holds_where_unlabelled_is_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def blobs() -> tuple[np.ndarray, np.ndarray]:
+def blobs() -> Blobs:
     """Three classes of 6 features."""
     X, y = make_blobs(240, n_features=6, centers=3, cluster_std=1.5, random_state=0)
     return X, y
 
 
 @pytest.fixture(scope="module")
-def fitted(blobs: tuple[np.ndarray, np.ndarray]) -> NoisyGraphClassifier:
+def fitted(blobs: Blobs) -> NoisyGraphClassifier:
     """A classifier of the blobs by name."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
@@ -83,7 +85,7 @@ def fitted(blobs: tuple[np.ndarray, np.ndarray]) -> NoisyGraphClassifier:
         return NoisyGraphClassifier(**QUICK).fit(blobs[0], np.array(["ant", "bee", "cat"])[blobs[1]])
 
 
-def test_wrong_labels_are_found_and_not_learned(blobs) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_labels_are_found_and_not_learned(blobs: Blobs) -> None:
     X, y = blobs
     noisy = y.copy()
     wrong = np.arange(0, 240, 6)
@@ -96,9 +98,9 @@ def test_wrong_labels_are_found_and_not_learned(blobs) -> None:  # type: ignore[
     assert flagged.drop(index=wrong).mean() < 0.03
 
 
-def test_open_prediction_and_scores(fitted: NoisyGraphClassifier, blobs) -> None:  # type: ignore[no-untyped-def]
+def test_open_prediction_and_scores(fitted: NoisyGraphClassifier, blobs: Blobs) -> None:
     X = blobs[0]
-    closed, opened, score = fitted.predict(X), fitted.predict_open(X), fitted.ood_score(X)
+    closed, opened, score = fitted.predict(X), fitted.predict_or_reject(X), fitted.ood_score(X)
     table = fitted.model_.predict(X)
     rejected = (table.verdict == "ood").to_numpy()
     assert 0 < rejected.sum() < len(X)
@@ -125,13 +127,13 @@ def test_open_prediction_and_scores(fitted: NoisyGraphClassifier, blobs) -> None
         (["ß", "é", "日本"], "OOD"),
     ],
 )
-def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_classes_of_any_kind(blobs: Blobs, classes: list[Any], unknown: Any, tmp_path: Path) -> None:
     X, y = blobs[0], np.array(classes)[blobs[1]]
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
     np.testing.assert_array_equal(model.classes_, np.unique(y))
     assert model.classes_.dtype == y.dtype
     assert model.score(X, y) > 0.97
-    opened = model.predict_open(X)
+    opened = model.predict_or_reject(X)
     known = opened != unknown
     assert not known.all()
     np.testing.assert_array_equal(opened[known], model.predict(X)[known])
@@ -139,24 +141,24 @@ def test_classes_of_any_kind(blobs, classes: list[Any], unknown: Any, tmp_path: 
     assert all(same) or y.dtype.kind == "f"
     model.save(tmp_path / "run")
     again = NoisyGraphClassifier.load(tmp_path / "run")
-    np.testing.assert_array_equal(again.predict_open(X), opened)
+    np.testing.assert_array_equal(again.predict_or_reject(X), opened)
     np.testing.assert_array_equal(again.classes_, model.classes_)
     assert again.classes_.dtype == model.classes_.dtype
 
 
 @pytest.mark.parametrize("unit", ["D", "ns", "s"])
-def test_dates_are_classes(blobs, unit: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_dates_are_classes(blobs: Blobs, unit: str, tmp_path: Path) -> None:
     days = np.array(["2024-01-01", "2024-01-02", "2024-02-01"], dtype=f"datetime64[{unit}]")
     X, y = blobs[0], days[blobs[1]]
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
     assert model.score(X, y) > 0.97
-    assert set(model.predict_open(X)) == {*days.astype(str), "OOD"}
+    assert set(model.predict_or_reject(X)) == {*days.astype(str), "OOD"}
     model.save(tmp_path / "run")
     again = NoisyGraphClassifier.load(tmp_path / "run")
     assert again.classes_.dtype == days.dtype
     np.testing.assert_array_equal(again.classes_, days)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    np.testing.assert_array_equal(again.predict_open(X), model.predict_open(X))
+    np.testing.assert_array_equal(again.predict_or_reject(X), model.predict_or_reject(X))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_dates_are_classes(blobs, unit: str, tmp_path: Path) -> None:  # type: i
         (["7.0", "8", "9"], "^the class '7.0' is read as '7'; write it so in y$"),
     ],
 )
-def test_classes_that_would_come_back_otherwise_are_refused(blobs, classes: Any, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_classes_that_would_come_back_otherwise_are_refused(blobs: Blobs, classes: Any, message: str) -> None:
     y = np.array(classes, None if isinstance(classes, np.ndarray) else object)[np.sort(blobs[1])]
     with pytest.raises(InputError, match=message):
         NoisyGraphClassifier(**QUICK).fit(blobs[0], y)
@@ -191,7 +193,7 @@ def test_a_run_whose_classes_are_of_no_such_type_is_refused(
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_two_truth_values_are_classes(blobs, tmp_path: Path, gaps: bool) -> None:  # type: ignore[no-untyped-def]
+def test_two_truth_values_are_classes(blobs: Blobs, tmp_path: Path, gaps: bool) -> None:
     X, y = blobs[0], blobs[1] == 1
     given = y.astype(object) if gaps else y
     given[:4] = None if gaps else y[:4]
@@ -200,17 +202,17 @@ def test_two_truth_values_are_classes(blobs, tmp_path: Path, gaps: bool) -> None
     assert model.classes_.dtype == bool
     assert model.predict(X).dtype == bool
     assert model.score(X, y) > 0.97
-    assert set(model.predict_open(X)) <= {-1, 0, 1}
+    assert set(model.predict_or_reject(X)) <= {-1, 0, 1}
     model.save(tmp_path / "run")
     again = NoisyGraphClassifier.load(tmp_path / "run")
-    for name in ("predict", "predict_open"):
+    for name in ("predict", "predict_or_reject"):
         before, after = (getattr(one, name)(X) for one in (model, again))
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
-def test_unlabelled_names(blobs, missing: Any) -> None:  # type: ignore[no-untyped-def]
+def test_unlabelled_names(blobs: Blobs, missing: Any) -> None:
     X, names = blobs[0], np.array(["ant", "bee", "cat"], dtype=object)[blobs[1]]
     names[::4] = missing
     model = NoisyGraphClassifier(**QUICK).fit(X, names)
@@ -221,7 +223,7 @@ def test_unlabelled_names(blobs, missing: Any) -> None:  # type: ignore[no-untyp
 
 
 @pytest.mark.parametrize("unlabelled", [-1, np.nan])
-def test_unlabelled_numbers(blobs, unlabelled: float) -> None:  # type: ignore[no-untyped-def]
+def test_unlabelled_numbers(blobs: Blobs, unlabelled: float) -> None:
     X, y = blobs[0], blobs[1].astype(type(unlabelled))
     y[::4] = unlabelled
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
@@ -229,12 +231,13 @@ def test_unlabelled_numbers(blobs, unlabelled: float) -> None:  # type: ignore[n
     assert (model.predict(X) == blobs[1]).mean() > 0.97
 
 
-def test_settings_reach_training(blobs) -> None:  # type: ignore[no-untyped-def]
+def test_settings_reach_training(blobs: Blobs) -> None:
     X, y = blobs
-    settings = {"learn.epochs": 9, "learn.seed": 4, "learn.warmup": 1}
+    settings = {"learn.epochs": 9, "learn.seed": 4, "method.warmup_epochs": 1}
     model = NoisyGraphClassifier(settings=settings, epochs=2, random_state=5).fit(X, y)
     learn = model.config_.learn
-    assert (learn.epochs, learn.seed, learn.warmup, learn.network) == (2, 5, 1, "embedding-head")
+    assert (learn.epochs, learn.seed, learn.network) == (2, 5, "embedding-head")
+    assert model.config_.method.settings["warmup_epochs"] == 1
     assert [row["epoch"] for row in model.history_] == [1, 2]
     assert model.settings == settings
     drawn = [NoisyGraphClassifier(epochs=1, random_state=np.random.RandomState(3)) for _ in range(2)]
@@ -247,7 +250,7 @@ def test_settings_reach_training(blobs) -> None:  # type: ignore[no-untyped-def]
         NoisyGraphClassifier("embedding").fit(X, y)
 
 
-def test_random_state_decides_all_and_touches_nothing_else(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_random_state_decides_all_and_touches_nothing_else(blobs: Blobs, tmp_path: Path) -> None:
     X, y = blobs
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -261,7 +264,7 @@ def test_random_state_decides_all_and_touches_nothing_else(blobs, tmp_path: Path
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_pickles_and_clones(fitted: NoisyGraphClassifier, blobs) -> None:  # type: ignore[no-untyped-def]
+def test_pickles_and_clones(fitted: NoisyGraphClassifier, blobs: Blobs) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict_proba(blobs[0]), fitted.predict_proba(blobs[0]))
     np.testing.assert_array_equal(again.ood_score(blobs[0]), fitted.ood_score(blobs[0]))
@@ -272,11 +275,12 @@ def test_pickles_and_clones(fitted: NoisyGraphClassifier, blobs) -> None:  # typ
         fresh.ood_score(blobs[0])
 
 
-def test_pipelines_cross_validation_and_searches(blobs) -> None:  # type: ignore[no-untyped-def]
+def test_pipelines_cross_validation_and_searches(blobs: Blobs) -> None:
     X, y = blobs
     pipeline = make_pipeline(StandardScaler(), NoisyGraphClassifier(**QUICK))
     assert cross_val_score(pipeline, X, y, cv=3).min() > 0.95
-    alone = {**QUICK["settings"], "learn.method": "ce"}  # beside the panel, few epochs are as good as many
+    # Next to class means, few epochs are as good as many.
+    alone = {"learn.batch": 32, "audit.k": (10,), "method.name": "cross_entropy"}
     with config_context(transform_output="pandas"):
         names = pd.DataFrame(X).add_prefix("x")
         predicted = clone(pipeline).fit(names, y).predict(names)
@@ -292,7 +296,9 @@ def test_pipelines_cross_validation_and_searches(blobs) -> None:  # type: ignore
     }
 
 
-def test_a_run_folder_holds_all_and_the_cli_reads_it(fitted, blobs, cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_folder_holds_all_and_the_cli_reads_it(
+    fitted: NoisyGraphClassifier, blobs: Blobs, cli: Cli, tmp_path: Path
+) -> None:
     X = blobs[0]
     fitted.save(tmp_path / "run")
     again = "holds another run; use overwrite=True to replace it, or another folder$"
@@ -301,7 +307,7 @@ def test_a_run_folder_holds_all_and_the_cli_reads_it(fitted, blobs, cli, tmp_pat
     fitted.save(tmp_path / "run", overwrite=True)
     again = NoisyGraphClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-    np.testing.assert_array_equal(again.predict_open(X), fitted.predict_open(X))
+    np.testing.assert_array_equal(again.predict_or_reject(X), fitted.predict_or_reject(X))
     pd.testing.assert_frame_equal(again.verdicts_, fitted.verdicts_, check_dtype=False)
     assert [again.summary_, again.history_] == json.loads(json.dumps([fitted.summary_, fitted.history_]))
     assert again.config_ == fitted.config_
@@ -312,13 +318,13 @@ def test_a_run_folder_holds_all_and_the_cli_reads_it(fitted, blobs, cli, tmp_pat
     table = pd.read_parquet(tmp_path / "new.parquet")
     np.testing.assert_array_equal(table.predicted_label, fitted.predict(X))
     np.testing.assert_array_equal(table.ood_score, fitted.ood_score(X))
-    np.testing.assert_array_equal(table.verdict == "ood", fitted.predict_open(X) == "OOD")
+    np.testing.assert_array_equal(table.verdict == "ood", fitted.predict_or_reject(X) == "OOD")
     again.save(tmp_path / "copy")
     for name in ("config.json", "verdicts.csv", "summary.json", "metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "copy" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
 
 
-def test_images_learn_as_on_the_command_line(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_images_learn_as_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     assert cli("train", "digits.npz", *TINY, "--out", "run", "--quiet", "--device", "cpu").code == 0
     digits = noisy_digits(noise=0.3)
@@ -326,7 +332,7 @@ def test_images_learn_as_on_the_command_line(cli, tmp_path: Path) -> None:  # ty
     model = NoisyGraphClassifier(**DIGITS, device="cpu").fit(images, labels)
     by_cli = NoisyGraphClassifier.load(tmp_path / "run", device="cpu")
     np.testing.assert_array_equal(model.predict_proba(new), by_cli.predict_proba(new))
-    np.testing.assert_array_equal(model.predict_open(new), by_cli.predict_open(new))
+    np.testing.assert_array_equal(model.predict_or_reject(new), by_cli.predict_or_reject(new))
     pd.testing.assert_frame_equal(model.verdicts_, by_cli.verdicts_)
     assert not hasattr(model, "n_features_in_")
     model.save(tmp_path / "mine")
@@ -339,7 +345,7 @@ def test_images_learn_as_on_the_command_line(cli, tmp_path: Path) -> None:  # ty
         np.testing.assert_array_equal(model.predict(other), model.predict(new))
 
 
-def test_images_and_features_are_not_taken_for_each_other(fitted, blobs) -> None:  # type: ignore[no-untyped-def]
+def test_images_and_features_are_not_taken_for_each_other(fitted: NoisyGraphClassifier, blobs: Blobs) -> None:
     images = noisy_digits().images[:N]
     with pytest.raises(InputError, match="trained on features, and these are images"):
         fitted.predict(images)
@@ -352,7 +358,7 @@ def test_images_and_features_are_not_taken_for_each_other(fitted, blobs) -> None
     assert model.n_features_in_ == 6
 
 
-def test_column_names_are_kept_in_the_run(blobs, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+def test_column_names_are_kept_in_the_run(blobs: Blobs, tmp_path: Path, cli: Cli) -> None:
     frame = pd.DataFrame(blobs[0], columns=list("abcdef"))
     model = NoisyGraphClassifier(**QUICK).fit(frame, blobs[1])
     model.save(tmp_path / "run")
@@ -363,7 +369,7 @@ def test_column_names_are_kept_in_the_run(blobs, tmp_path: Path, cli) -> None:  
     assert pd.read_csv(tmp_path / "out.csv").predicted_label.tolist() == model.predict(frame).tolist()
 
 
-def test_verdicts_lie_beside_the_rows_of_a_data_frame(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_verdicts_lie_beside_the_rows_of_a_data_frame(blobs: Blobs, tmp_path: Path) -> None:
     frame = pd.DataFrame(blobs[0]).add_prefix("f").assign(y=blobs[1]).sample(frac=1, random_state=0)
     model = NoisyGraphClassifier(**QUICK).fit(frame.drop(columns="y"), frame["y"])
     assert (model.verdicts_.given_label == frame["y"]).all()
@@ -372,7 +378,7 @@ def test_verdicts_lie_beside_the_rows_of_a_data_frame(blobs, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(again, model.verdicts_.reset_index(drop=True), check_dtype=False)
 
 
-def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input_is_one_line(blobs: Blobs, tmp_path: Path) -> None:
     X, y = blobs
     model = NoisyGraphClassifier(**QUICK)
     with pytest.raises(InputError, match="3 labels for 240 samples"):
@@ -393,7 +399,9 @@ def test_bad_input_is_one_line(blobs, tmp_path: Path) -> None:  # type: ignore[n
         NoisyGraphClassifier(epochs=1).fit(X[:24], y[:24])
 
 
-def test_messages_name_arguments(fitted, blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_messages_name_arguments(
+    fitted: NoisyGraphClassifier, blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").touch()
@@ -413,7 +421,9 @@ def test_messages_name_arguments(fitted, blobs, tmp_path: Path, monkeypatch: pyt
         NoisyGraphClassifier(device="gpu").fit(*blobs)
 
 
-def test_runs_that_are_damaged_newer_or_of_another_kind(fitted, cli, tmp_path: Path, blobs) -> None:  # type: ignore[no-untyped-def]
+def test_runs_that_are_damaged_newer_or_of_another_kind(
+    fitted: NoisyGraphClassifier, cli: Cli, tmp_path: Path, blobs: Blobs
+) -> None:
     run = tmp_path / "run"
     fitted.save(run)
     for name in (

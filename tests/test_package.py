@@ -65,7 +65,7 @@ def test_public_names_are_shown_before_they_are_loaded() -> None:
 
 
 def test_the_command_line_starts_without_what_few_commands_need() -> None:
-    code = "import sys, graphclean.cli; print({'sklearn', 'matplotlib'} & {*sys.modules})"
+    code = "import sys, graphclean.cli.app; print({'sklearn', 'matplotlib'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -77,7 +77,7 @@ import numpy as np, PIL.Image, scipy.stats, sklearn.base, torch
 
 before = list(warnings.filters), random.getstate(), torch.get_rng_state().tolist()
 from graphclean import GraphCleaner, NoisyGraphClassifier, clean_embeddings
-import graphclean.data.opening
+import graphclean.data.images
 
 added = [entry for entry in warnings.filters if entry not in before[0]]
 assert not [entry for entry in added if entry[2].__module__.startswith("PIL")], added

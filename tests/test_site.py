@@ -15,6 +15,7 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,16 +27,16 @@ import torch
 import typer
 
 from graphclean.bench.cells import CELLS
-from graphclean.cli import app, main
+from graphclean.bench.registry import SETS, NamedSet
+from graphclean.cli.app import app, main
 from graphclean.config import Config, apply_settings
-from graphclean.data.registry import SETS, NamedSet
-from graphclean.decisions import DecisionLog
 from graphclean.errors import DataWarning, InputError
-from graphclean.plotting import KINDS
-
-from .embed.fakes import fake_timm
-from .site import LANGUAGES, PAGES, ROOT, Block, SitePage, read_page, write_data
-from .standins import (
+from graphclean.methods import load_method
+from graphclean.report.theme import KINDS
+from graphclean.runs.decisions import DecisionLog
+from tests.embed.fakes import fake_timm
+from tests.site import LANGUAGES, PAGES, ROOT, Block, SitePage, read_page, write_data
+from tests.standins import (
     fake_sentence_transformers,
     load_dataset,
     makers_server,
@@ -46,7 +47,7 @@ from .standins import (
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
 
-QUICK = ["--set", "learn.epochs=2", "--set", "learn.warmup=1"]
+QUICK = ["--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]
 """For hours of training: added to `train` and `demo`."""
 BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
 """Pages that are no part of the site."""
@@ -310,7 +311,7 @@ def is_setting(text: str) -> bool:
         ("graphclean predict RUN DATA", "graphclean foretell RUN DATA"),
         ("--detector prototypes", "--detector prototype"),
         ("--data-root", "--dataroot"),
-        ("--resume --set ood.zeta=…", "--resume --set ood.eta=…"),
+        ("--resume --set ood.threshold=…", "--resume --set ood.eta=…"),
         ("--set learn.flip=false", "--set learn.flip=never"),
         ("images.npy --labels labels.csv", "images.npy --label labels.csv"),
     ],
@@ -322,11 +323,17 @@ def test_wrong_code_in_prose_is_noticed(right: str, wrong: str) -> None:
 
 def test_tables_of_settings_name_every_setting_with_its_reason() -> None:
     hooks = load("hooks")
-    for section, values in Config().to_dict().items():
-        table = hooks.settings_table(section)
+    tables = {section: values for section, values in Config().to_dict().items() if section != "method"}
+    tables |= {
+        f"method {name}": asdict(load_method(name).Settings()) for name in ("ngc", "cross_entropy", "elr")
+    }
+    assert load_method("sampled_labels").Settings is load_method("ngc").Settings
+    for section, values in tables.items():
+        table = hooks.settings_table(*section.split())
         assert len(table.splitlines()) == 2 + len(values)
         for name in values:
-            assert re.search(rf"^\| `{section}\.{name}` \| `[^`]+` \| \S.{{5,}} \|$", table, re.MULTILINE)
+            setting = rf"{section.split()[0]}\.{name}"
+            assert re.search(rf"^\| `{setting}` \| `[^`]+` \| \S.{{5,}} \|$", table, re.MULTILINE)
         assert f"<!-- made: settings {section} -->" in (ROOT / "docs" / "settings.md").read_text()
 
 

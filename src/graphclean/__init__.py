@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .audit import AuditSettings, clean_embeddings
+    from .cleaning import clean_embeddings
+    from .config import AuditSettings, GraphSettings
     from .estimator import NoisyGraphClassifier
-    from .graph import GraphCleaner, GraphSettings
+    from .graph import GraphCleaner
 
 __all__ = [
     "AuditSettings",
@@ -20,11 +21,11 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "AuditSettings": ".audit",
+    "AuditSettings": ".config",
     "GraphCleaner": ".graph",
-    "GraphSettings": ".graph",
+    "GraphSettings": ".config",
     "NoisyGraphClassifier": ".estimator",
-    "clean_embeddings": ".audit",
+    "clean_embeddings": ".cleaning",
 }
 
 

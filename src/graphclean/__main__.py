@@ -2,13 +2,13 @@
 
 from typing import NoReturn
 
-from .loading import loading
+from .cli.loading import loading
 
 
 def main() -> NoReturn:
     """Run the command line; an interrupt is heard even before that is there."""
     with loading():
-        from .cli import main as run
+        from .cli.app import main as run
     run()
 
 

@@ -2,7 +2,9 @@
 
 import difflib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, get_args
 
 NEAR = 0.66
@@ -34,8 +36,36 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("too deep") from error
 
 
-class InputError(ValueError):
+MARK = "\x1f"
+"""On both sides of an argument's name in a message."""
+
+
+def arg(name: str) -> str:
+    """An argument in a message: each front door spells it its own way, as `out` or `--out`."""
+    return f"{MARK}{name}{MARK}"
+
+
+class Told(Exception):  # noqa: N818 - the base of what a user is told
+    """A message that names arguments by `arg`; as text it spells them as in Python."""
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The message with every argument as the front door has it."""
+        return re.sub(f"{MARK}(\\w+){MARK}", lambda match: spell(match[1]), super().__str__())
+
+    def __str__(self) -> str:
+        return self.spelled(str)
+
+
+class InputError(Told, ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
+
+
+ELSEWHERE = f"choose another {arg('out')}"
+
+
+def occupied(path: Path, what: str) -> InputError:
+    """What is there may be replaced, if asked for."""
+    return InputError(f"{path}: {what}; use {arg('overwrite')} to replace it, or another {arg('out')}")
 
 
 class MissingLabels(InputError):  # noqa: N818 – it names the data's state
@@ -50,7 +80,7 @@ class InUseError(InputError):
     """Another process works with what was named."""
 
 
-class RunStopped(RuntimeError):  # noqa: N818 – a signal is no error
+class RunStopped(Told, RuntimeError):  # noqa: N818 – a signal is no error
     """A run that ended before its results: one line for the user, and the exit code of the CLI."""
 
     def __init__(self, message: str, code: int) -> None:

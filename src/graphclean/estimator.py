@@ -2,8 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,17 +17,16 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .audit.inputs import Labels, encode_classes, lay_beside
+from ._files import read_tensors, write_lines
+from .cleaning.inputs import Labels, encode_classes, lay_beside
 from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
-from .run.device import choose_device
-from .run.points import gather_points
-from .run.prediction import load_predictor
-from .run.results import sum_up, write_results
-from .run.route import Route, choose_route
-from .run.watcher import Metrics
-from .runfolder import (
+from .methods import build_method, complete_settings
+from .ood.model import Predictions
+from .runs.callbacks import Metrics
+from .runs.device import choose_device
+from .runs.folder import (
     METRICS,
     POINTS,
     new_run,
@@ -36,14 +34,17 @@ from .runfolder import (
     read_env,
     read_metrics,
     read_summary,
-    read_tensors,
     read_verdicts,
     write_env,
-    write_lines,
 )
-from .sources import IN_PYTHON, Source, recorded_pixels
-from .trained import Predictions, TrainedModel
-from .training import epoch_metrics, finish, prepare
+from .runs.inputs import IN_PYTHON, Source, recorded_pixels
+from .runs.predict import require_model
+from .runs.projection import gather_points
+from .runs.results import sum_up, write_results
+from .runs.route import Route, choose_route
+from .training import EpochReport
+from .training.fit import epoch_metrics, finish, prepare
+from .training.model import load_trained
 
 try:
     from sklearn.utils.validation import validate_data
@@ -55,15 +56,10 @@ except ImportError:  # before scikit-learn 1.6 it was a method
 
 
 OOD = "OOD"
-"""What `predict_open` answers in place of a class name; in place of a number it is −1."""
+"""What `predict_or_reject` answers in place of a class name; in place of a number it is −1."""
 CLASS_TYPE = r"bool|u?int\d*|float\d*|datetime64\[\w+\]"
 """Types of classes that a run folder has as whole numbers, or dates as text; all others are text."""
 OF_FEATURES = ("n_features_in_", "feature_names_in_")
-ARGUMENTS = (
-    *((r"--overwrite", "overwrite=True"), (r"--device (\w+)", r'device="\1"')),
-    *((r" with --out", ""), (r"--out", "folder")),
-)
-"""Options of the command line, and what takes their place in Python."""
 
 
 class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -109,7 +105,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     --------
     >>> model = NoisyGraphClassifier().fit(X, y)
     >>> model.verdicts_.verdict.value_counts()
-    >>> model.predict(new), model.predict_open(new)
+    >>> model.predict(new), model.predict_or_reject(new)
     """
 
     def __init__(
@@ -136,8 +132,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             kind = type(self.settings).__name__
             raise TypeError(f'settings are a dict such as {{"learn.lr": 0.1, "graph.k": 10}}, not {kind}')
         source = self._read(X)
-        with _as_arguments():
-            place = choose_device(str(self.device))
+        place = choose_device(str(self.device))
         count, network = len(source.inputs), (self.settings or {}).get("learn.network")
         route = (
             Route(self.preset)
@@ -147,9 +142,12 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         config = self._configure(route.preset)
         classes, labels = _encode(y, count)
         history: list[Metrics] = []
-        prepared = prepare(source.inputs, labels, config, device=place)
-        prepared.trainer.on_epoch = lambda report, _: history.append(epoch_metrics(report, prepared))
-        result = finish(prepared, prepared.trainer.train())
+        prepared = prepare(source.inputs, labels, config, build_method(config), device=place)
+
+        def note(report: EpochReport, _: object) -> None:
+            history.append(epoch_metrics(report, prepared))
+
+        result = finish(prepared, prepared.trainer.train(on_epoch=note))
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.audit.verdicts
@@ -157,7 +155,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
         self._source["class_type"] = classes.dtype.name if classes.dtype.kind in "biufM" else "str"
-        self._points = gather_points(result.trained.z, torch.as_tensor(result.similarity))
+        self._points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
         self._pixels = source.pixels
         self._fingerprint = replace(source, labels=labels.names(labels.codes)).fingerprint()
         for message in self.summary_["warnings"]:
@@ -172,22 +170,22 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """The probability of each class, by column in the order of `classes_`, as if there were no OOD."""
         return self._score(X, self.predict_proba)[1].probabilities
 
-    def predict_open(self, X: Any) -> npt.NDArray[Any]:
+    def predict_or_reject(self, X: Any) -> npt.NDArray[Any]:
         """The class of each sample, or OOD: −1 where classes are numbers, "OOD" where they have names."""
-        classes, found = self._score(X, self.predict_open)
-        rejected = found.similarity < self.model_.threshold.zeta
+        classes, found = self._score(X, self.predict_or_reject)
+        rejected = found.rejected
         if classes.dtype.kind in "biuf":
             return np.where(rejected, -1, classes.astype(np.int64))
         return np.where(rejected, OOD, classes.astype(str))
 
     def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
-        """1 − s(x), for features the chance of being OOD: larger is more OOD."""
-        return np.asarray(1 - self._score(X, self.ood_score)[1].similarity)
+        """The detector's score (for features the probability of being OOD): larger is more OOD."""
+        return self._score(X, self.ood_score)[1].ood_score
 
-    def save(self, run: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder, as `graphclean train` does; `load` and every `graphclean` command read it."""
         check_is_fitted(self, "model_")
-        with _as_arguments(), new_run(Path(run), overwrite=overwrite) as folder:
+        with new_run(Path(out), overwrite=overwrite) as folder:
             write_env(folder, self._fingerprint, self.summary_["training"]["device"])
             write_lines(folder / METRICS, self.history_)
             preset = self.summary_["training"]["preset"]
@@ -212,9 +210,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 f"{run}: a run of `{recorded.get('kind')}` holds no classifier; make one with "
                 "`graphclean train`"
             )
-        with _as_arguments():
-            model = load_predictor(run, str(device))
-        assert isinstance(model, TrainedModel)
+        require_model(run, trained=True)
+        model = load_trained(run, choose_device(str(device)))
         preset = recorded.get("preset")
         where = str(run / "config.json")
         config = recorded_settings(recorded.get("settings", {}), where)
@@ -252,7 +249,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             changes["learn.seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         elif self.random_state is not None:
             changes["learn.seed"] = self.random_state
-        return change_settings(load_preset(preset), changes)
+        return complete_settings(change_settings(load_preset(preset), changes))
 
     def _read(self, X: Any) -> Source:
         """Training samples of either kind, without labels."""
@@ -278,18 +275,6 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(f"the classifier was trained on {ours}, and these are {theirs}")
         found = self.model_.score(inputs)
         return self.classes_[found.classes], found
-
-
-@contextmanager
-def _as_arguments() -> Iterator[None]:
-    """Messages that name options of the command line name arguments instead."""
-    try:
-        yield
-    except InputError as error:
-        message = str(error)
-        for option, argument in ARGUMENTS:
-            message = re.sub(option, argument, message)
-        raise InputError(message) from error.__cause__
 
 
 def _are_images(X: Any) -> bool:
@@ -324,7 +309,7 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
         if given_name != name:
             raise InputError(f"the class {str(given_name)!r} is read as {name!r}; write it so in y")
     if OOD in names:
-        raise InputError(f"a class is called {OOD}, as predict_open calls what is of no class; rename it")
+        raise InputError(f"a class is called {OOD}, as predict_or_reject calls OOD samples; rename it")
     rank = np.append(np.argsort(order), -1)  # the last is for −1, unlabelled
     return values[order], Labels(rank[encoded.codes], names)
 

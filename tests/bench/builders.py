@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from graphclean.bench.cells import CELLS, Cell
-from graphclean.data.noise import CIFAR10_CLASSES
-
-from ..data.builders import write_table
+from graphclean.bench.noise import CIFAR10_CLASSES
+from tests.data.builders import write_table
 
 TRAIN, TEST, POOL = 150, 40, 60
 MIXED = Cell(
@@ -15,7 +14,7 @@ MIXED = Cell(
 )
 WRONG = Cell("cifar10/symtiny", "cifar10", "cifar10-lcnl", rate=0.2)
 QUICK = (
-    "learn.network=small-conv", "learn.epochs=3", "learn.warmup=1", "learn.batch=64", "learn.augmix=off",
+    "learn.network=small-conv", "learn.epochs=3", "method.warmup_epochs=1", "learn.batch=64", "learn.augmix=off",
     "graph.k=5",
 )  # fmt: skip
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from graphclean.bench import cells
-
-from .builders import MIXED, WRONG, write_root
+from tests.bench.builders import MIXED, WRONG, write_root
 
 
 @pytest.fixture(scope="session")

@@ -61,12 +61,12 @@ def test_an_unknown_cell_gets_the_nearest(name: str, nearest: str) -> None:
         (["graph.eta=0.70"], [], "ngc--graph.eta-0.7", ["graph.eta=0.7"]),
         ([], ["geometry"], "ngc--without-geometry", ["graph.geometry=false"]),
         (["graph.geometry=False"], [], "ngc--without-geometry", ["graph.geometry=false"]),
-        (["learn.lambda_inst=0.0"], [], "ngc--without-inst", ["learn.lambda_inst=0"]),
+        (["method.lambda_inst=0.0"], [], "ngc--without-inst", ["method.lambda_inst=0"]),
         (
             ["learn.lr=1e-3", "graph.k=10"],
             ["mixup"],
             "ngc--graph.k-10--learn.lr-0.001--without-mixup",
-            ["graph.k=10", "learn.lr=0.001", "learn.mixup=0"],
+            ["graph.k=10", "learn.lr=0.001", "method.mixup_alpha=0"],
         ),
     ],
 )
@@ -110,10 +110,10 @@ def test_what_the_paper_chose_by_cell_is_the_cells(
     """And nothing else: the weight of a loss or the evidence that a cell's preset has is ours."""
     method = make_method(get_cell(cell), preset=preset)
     graph, learn = method.config.graph, method.config.learn
-    assert (graph.k, graph.eta, learn.warmup) == own
-    assert (method.name, graph.evidence, learn.lambda_inst) == (preset, "all", 1)
+    assert (graph.k, graph.eta, method.warmup_epochs) == own
+    assert (method.name, graph.evidence, method.lambda_inst) == (preset, "all", 1)
     assert apply_settings(load_preset(preset), method.changes) == method.config
-    assert {change.partition("=")[0] for change in method.changes} <= {"graph.k", "graph.eta", "learn.warmup"}
+    assert {change.partition("=")[0] for change in method.changes} <= {"graph.k", "graph.eta", "method.warmup_epochs"}
     assert make_method(get_cell(cell), [f"graph.k={own[0]}"], preset=preset) == method
     assert make_method(get_cell(cell), ["graph.k=9"], preset=preset).name == f"{preset}--graph.k-9"
 
@@ -125,14 +125,14 @@ def test_a_preset_that_names_its_own_keeps_them() -> None:
 
 def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     """Without what NGC brings along, and without what its preset has of its own."""
-    cell, ce = get_cell("cifar10/sym50"), "learn.method=ce"
+    cell, ce = get_cell("cifar10/sym50"), "method.name=cross_entropy"
     method = make_method(cell, [ce])
-    changes = ("learn.augmix=off", "learn.method=ce", "learn.mixup=0", "learn.predict_by=classifier")
+    changes = ("learn.augmix=off", "method.name=cross_entropy", "method.mixup_alpha=0", "learn.predict_by=classifier")
     assert (method.name, method.changes) == ("ce", changes)
     assert method.config == apply_settings(load_preset("cifar10-lcnl"), changes)
     assert make_method(cell, [ce], without=["mixup", "augmix"]) == method
-    mixed = make_method(cell, ["learn.mixup=1", ce])
-    assert (mixed.name, mixed.config.learn.mixup) == ("ce--learn.mixup-1", 1)
+    mixed = make_method(cell, ["method.mixup_alpha=1", ce])
+    assert (mixed.name, mixed.config.method.mixup_alpha) == ("ce--learn.mixup-1", 1)
     fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
     assert fast.name == "cifar10-lond-fast--ce--learn.epochs-9"
     plus = make_method(cell, [ce], preset="cifar10-lond-plus")
@@ -144,12 +144,12 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     [
         ({"without": ["geometrie"]}, "--without geometrie: no such part; did you mean geometry?"),
         (
-            {"without": ["mixup"], "settings": ["learn.mixup=4"]},
-            "--without mixup is learn.mixup=0, and --set learn.mixup=4 another; drop one",
+            {"without": ["mixup"], "settings": ["method.mixup_alpha=4"]},
+            "--without mixup is method.mixup_alpha=0, and --set method.mixup_alpha=4 another; drop one",
         ),
         ({"settings": ["learn.seed=3"]}, "named with --seeds"),
         ({"settings": ["audit.k=3"]}, "no such setting"),
-        ({"settings": ["learn.labels_from=features"]}, "takes embeddings; the cells are of images"),
+        ({"settings": ["method.name=sampled_labels"]}, "takes embeddings; the cells are of images"),
         ({"settings": ["learn.network=embedding-head"]}, "takes embeddings; the cells are of images"),
         ({"settings": ["learn.network=resnet"]}, "resnet: no such network"),
         ({"preset": "cifar"}, "no preset cifar"),

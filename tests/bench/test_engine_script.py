@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .builders import MIXED, POOL, QUICK, TRAIN
+from tests.bench.builders import MIXED, POOL, QUICK, TRAIN
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -9,13 +9,12 @@ import pytest
 from PIL import Image
 from sklearn.manifold import trustworthiness
 
-from graphclean import plotting
 from graphclean.bench import figures
 from graphclean.bench.figures import draw_figure, figure_names
 from graphclean.errors import InputError
-from graphclean.evaluate.openset import best_zeta, open_set_f
-
-from .fakes import LOND, features, scored_set, write_run
+from graphclean.metrics import best_zeta, open_set_f
+from graphclean.report import theme as plotting
+from tests.bench.fakes import LOND, features, scored_set, write_run
 
 Drawn = dict[str, Any]
 

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from .fakes import LOND, write_run
+from tests.bench.fakes import LOND, write_run
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PLUS = "cifar10-lond-plus"

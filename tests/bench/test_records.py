@@ -1,137 +1,133 @@
-"""What is recorded, against small cases worked by hand."""
-
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from graphclean.bench.records import (
-    EpochLog,
-    compare_strategies,
-    describe_cleaning,
-    describe_scores,
-    mean_degrees,
-    sample_kinds,
-)
-from graphclean.data.noise import Draw, Protocol
+from graphclean.bench.records import read_record, read_records
 from graphclean.errors import InputError
-from graphclean.graph import Cleaned, GraphCleaner, GraphSettings
-
-NONE = np.zeros(0, dtype=np.int64)
-DRAW = Draw(
-    protocol=Protocol(n_classes=3),
-    sizes=(4, 0, 2),
-    train_ind=np.arange(4),
-    train_ood=np.arange(2),
-    labels=np.array([0, 1, 1, 2, 0, 2]),
-    truth=np.array([0, 1, 2, 2, -1, -1]),
-    eval_ind=NONE,
-    eval_ood=NONE,
-    eval_truth=NONE,
-)
+from tests.bench.fakes import LOND, scored_set, write_run
 
 
-def cleaned(confident: list[int], degrees: list[int]) -> Cleaned:
-    mask = torch.tensor(confident).bool()
-    return Cleaned(mask, torch.zeros(6, dtype=torch.int64), torch.ones(6, 3) / 3, mask, torch.tensor(degrees))
-
-
-def test_kinds_and_the_mean_degree_of_each() -> None:
-    kinds = sample_kinds(DRAW)
-    assert kinds.tolist() == ["clean", "clean", "wrong", "clean", "ood", "ood"]
-    found = mean_degrees(cleaned([1, 0, 0, 1, 1, 1], [7, 9, 9, 4, 1, 2]), kinds)
-    assert found == {"clean": 5.5, "wrong": None, "ood": 1.5}
-
-
-def test_cleaning_beside_the_given_labels() -> None:
-    labels = torch.tensor([0, 1, 2, 0, 1, 1])
-    selected = torch.tensor([1, 0, 1, 1, 0, 1]).bool()
-    found = describe_cleaning(labels, selected, DRAW)
-    assert found == {
-        "selected": 4, "wrong_known": 1, "ood": 1, "noise_rate": 0.5,
-        "labels_right": 0.75, "given_right": 0.75,
-    }  # fmt: skip
-
-
-def test_strategies_of_a_graph_worked_by_hand() -> None:
-    """Class 0: a pair and a triple; class 1: two that are not confident, one of which joins a wrong one."""
-    angles = torch.tensor([0.0, 2.0, 10.0, 11.0, 12.0, 90.0, 91.0, 92.0]).deg2rad()
-    z = torch.stack([angles.cos(), angles.sin()], 1)
-    soft = torch.tensor([[0.9, 0.1]] * 5 + [[0.4, 0.6], [0.4, 0.6], [0.1, 0.9]])
-    given = torch.tensor([0, 0, 0, 0, 0, 0, 0, 1])
-    truth = np.array([0, 0, 0, 0, -1, 1, -1, 1])
-    settings = GraphSettings(k=1, eta=0.8, lcc_edges="any")
-    state = Cleaned(given > 5, given, soft, given > 5, given)
-    found = compare_strategies(z, state, given, truth, 2, settings)
-    assert found == {
-        "confidence": {"selected": 6, "noise_rate": pytest.approx(1 / 6)},
-        # The triple (one OOD of three) and all of class 1 (one OOD of three).
-        "geometry": {"selected": 6, "noise_rate": pytest.approx(2 / 6)},
-        # The triple, and what is confident of class 1.
-        "both": {"selected": 4, "noise_rate": pytest.approx(1 / 4)},
-    }
-
-
-@pytest.mark.parametrize("edges", ["mutual", "any"])
-def test_both_strategies_are_what_the_cleaner_selects(edges: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    truth = torch.arange(60) % 3
-    z = torch.randn(3, 8, generator=generator)[truth] + 0.6 * torch.randn(60, 8, generator=generator)
-    given = torch.where(torch.rand(60, generator=generator) < 0.4, (truth + 1) % 3, truth)
-    settings = GraphSettings(k=4, evidence="leave-own-out", lcc_edges=edges)  # type: ignore[arg-type]
-    step = GraphCleaner(given, 3, settings).step(z, torch.zeros(60, 3))
-    found = compare_strategies(z, step, given, truth.numpy(), 3, settings)
-    assert found["both"]["selected"] == step.selected.sum()
-    assert found["confidence"]["selected"] == step.confident.sum()
-    assert step.selected.sum() < step.confident.sum() < 60
-
-
-def test_scores_with_and_without_ood() -> None:
-    truth = np.array([0, 1, 1, 0, -1, -1])
-    predicted = np.array([0, 1, 0, 0, 1, 0])
-    similarity = np.array([0.9, 0.8, 0.75, 0.6, 0.65, 0.1])
-    found = describe_scores(predicted, similarity, truth, 0.62)
-    assert found["accuracy"] == 0.75
-    assert found["auroc"] == 7 / 8
-    # At 0.62: two right, one wrong, one rejected, one OOD accepted.
-    assert found["f_auto"] == 2 * 2 / (2 * 2 + 2 + 1)
-    assert found["f_0.5"] == 2 * 3 / (2 * 3 + 1 + 1)
-    assert found["f_0.7"] == 2 * 2 / (2 * 2 + 2 + 0)
-    assert (found["f_best"], found["zeta_best"]) == (0.75, 0.6)
-    assert found["fpr95"] == 0.5
-    alone = describe_scores(predicted[:4], similarity[:4], truth[:4], None)
-    assert alone.pop("accuracy") == 0.75
-    assert set(alone) == set(found) - {"accuracy"}
-    assert set(alone.values()) == {None}
-
-
-def test_the_log_outlives_an_interruption(tmp_path: Path) -> None:
-    log = EpochLog(tmp_path / "log")
-    log.add(1, seconds=1.0, selected=3)
-    log.add(2, strategies={"both": float("nan")})
-    # Cut off in the middle of a line.
-    with (tmp_path / "log").open("a") as file:
-        file.write('{"epoch": 2, "sec')
-    log = EpochLog(tmp_path / "log")
-    log.add(1, seconds=4.0)
-    assert log.add(2, seconds=2.0) == {"epoch": 2, "strategies": {"both": None}, "seconds": 2.0}
-    again = EpochLog(tmp_path / "log")
-    assert again.first(2) == [
-        {"epoch": 1, "seconds": 4.0, "selected": 3},
-        {"epoch": 2, "strategies": {"both": None}, "seconds": 2.0},
+def test_runs_are_found_in_order_and_hold_what_was_written(tmp_path: Path) -> None:
+    for seed in (10, 2):
+        write_run(tmp_path, seed=seed, epochs=3)
+    write_run(tmp_path, split="dev", epochs=3)
+    write_run(tmp_path, "cifar10/sym50", "plus", epochs=3)
+    found = [(r.cell, r.split, r.method, r.seed) for r in read_records(tmp_path)]
+    assert found == [
+        ("cifar10/sym50", "test", "plus", 0),
+        (LOND, "dev", "ngc", 0),
+        (LOND, "test", "ngc", 2),
+        (LOND, "test", "ngc", 10),
     ]
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    record = read_records(tmp_path)[2]
+    assert len(record.epochs) == 3
+    assert record.number("scores", "f_0.7") == 0.6303
+    assert record.number("threshold", "nothing") is None
+    assert read_records(tmp_path)[0].number("threshold", "zeta") is None
 
 
-def test_a_log_with_gaps_or_damage_is_refused(tmp_path: Path) -> None:
-    log = EpochLog(tmp_path / "log")
-    log.add(1, seconds=1.0)
-    log.add(2, strategies=None)  # begun, and not ended
-    log.add(3, seconds=1.0)
-    assert len(log.first(1)) == 1
-    with pytest.raises(InputError, match="epoch 2 is missing; remove"):
-        log.first(3)
-    (tmp_path / "log").write_bytes(b'{"epoch": 1}\n\xff\xfe\n{"epoch": 3}\n')
-    with pytest.raises(InputError, match="line 2 is damaged"):
-        EpochLog(tmp_path / "log")
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder of results"):
+        read_records(tmp_path / "nowhere")
+    assert read_records(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": 2}, "not a result of format 1"),
+        ({"scores": None}, "scores is missing or wrong"),
+        ({"epochs": []}, "no epochs"),
+        ({"epochs": [1]}, "no epochs"),
+        ({"seed": "0"}, "seed is missing or wrong"),
+        ({"split": "train"}, "or no split"),
+        ({"method": "plus"}, "its run belongs in .*; move it there"),
+        ({"cell": "cifar10/sym50"}, "its run belongs in .*; move it there"),
+        ({"cell": "c" * 300}, "its run belongs in .*; move it there"),
+    ],
+)
+def test_a_damaged_result_is_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = write_run(tmp_path, epochs=2)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError, match=said) as caught:
+        read_records(tmp_path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\x00"])
+def test_a_file_that_is_no_result_is_one_line(tmp_path: Path, text: str) -> None:
+    path = write_run(tmp_path, epochs=2)
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"damaged|not a result"):
+        read_record(path, tmp_path)
+
+
+@pytest.mark.parametrize("value", ["high", True, [1], float("nan"), {"x": 1}, 10**400, -1e300])
+def test_a_score_that_is_no_number_is_one_line(tmp_path: Path, value: Any) -> None:
+    record = read_record(write_run(tmp_path, epochs=2, scores={"accuracy": value}), tmp_path)
+    with pytest.raises(InputError, match=r"scores\.accuracy is not a number"):
+        record.number("scores", "accuracy")
+
+
+def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path) -> None:
+    arrays = scored_set(0, 20)
+    record = read_record(write_run(tmp_path, epochs=2, arrays=arrays), tmp_path)
+    found = record.arrays("logits", "truth")
+    assert found is not None
+    assert np.array_equal(found["logits"], arrays["logits"])
+    assert record.arrays("logits", "z") is None
+    path = record.path.with_suffix(".npz")
+    for broken, said in (
+        (arrays | {"truth": arrays["truth"][1:]}, "differ in length"),
+        (arrays | {"logits": arrays["logits"][0]}, "logits is 1-dimensional"),
+        (arrays | {"truth": np.array(["a"] * 40)}, "truth is 1-dimensional"),
+        (arrays | {"truth": np.array([None] * 40)}, "damaged"),
+        (arrays | {"logits": arrays["logits"][:, :0]}, "logits is empty, or not all numbers"),
+        (arrays | {"logits": np.full_like(arrays["logits"], np.nan)}, "logits is empty, or not all numbers"),
+    ):
+        np.savez(path, **broken)
+        with pytest.raises(InputError, match=said):
+            record.arrays("logits", "truth")
+    for content in (path.read_bytes()[:100], b"no arrays"):
+        path.write_bytes(content)
+        # Not numpy's words, which propose to load pickles.
+        with pytest.raises(InputError, match=r"0\.npz: damaged; remove its JSON and run the cell again$"):
+            record.arrays("logits")
+    path.unlink()
+    assert record.arrays("logits") is None
+
+
+@pytest.mark.parametrize("where", range(100, 1100, 50))
+def test_a_byte_that_was_changed_is_one_line(tmp_path: Path, where: int) -> None:
+    record = read_record(write_run(tmp_path, epochs=2), tmp_path)
+    path = record.path.with_suffix(".npz")
+    np.savez_compressed(path, **scored_set(0, 200))
+    content = bytearray(path.read_bytes())
+    content[where] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"0\.npz: damaged"):
+        record.arrays("logits")
+
+
+def test_flat_results_count_but_not_twice(tmp_path: Path) -> None:
+    path = write_run(tmp_path, epochs=2)
+    flat = tmp_path / f"{path.parents[1].name}--{path.parent.name}--0.json"
+    other = tmp_path / f"{path.parents[1].name}--{path.parent.name}--1.json"
+    other.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    (tmp_path / "._0.json").write_text("left by a file manager")
+    assert [record.path for record in read_records(tmp_path)] == [path, other]
+    flat.write_text(path.read_text())
+    with pytest.raises(InputError, match=r"the same run as .*; remove one of the two"):
+        read_records(tmp_path)
+    flat.unlink()
+    copy = path.with_name("0 (copy).json")
+    copy.write_text(path.read_text())
+    with pytest.raises(InputError, match="which is there too; remove one of the two"):
+        read_records(tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match="; move it there"):
+        read_records(tmp_path)

@@ -16,16 +16,15 @@ from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
-from graphclean.bench.ledger import read_result, result_path
-from graphclean.bench.material import Sources, load_sources, prepare
+from graphclean.bench.inputs import Sources, load_sources, prepare
+from graphclean.bench.noise import check_draw, load_draw
+from graphclean.bench.results import read_result, result_path
 from graphclean.bench.runner import Job, find_done, find_twin, run_job
-from graphclean.data.noise import check_draw, load_draw
 from graphclean.errors import InputError, RunStopped
-from graphclean.evaluate.openset import auroc
+from graphclean.metrics import auroc
 from graphclean.ood import measure_closeness
-from graphclean.runfolder import in_use
-
-from .builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
+from graphclean.runs.folder import in_use
+from tests.bench.builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
 
 CPU = torch.device("cpu")
 TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine")
@@ -124,7 +123,7 @@ def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path,
 
 def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tmp_path: Path) -> None:
     """What the paper calls MSP: its z is never trained, and prototypes are no part of it."""
-    plain = Job(MIXED, make_method(MIXED, [*QUICK, "learn.method=ce"]), 0, "test")
+    plain = Job(MIXED, make_method(MIXED, [*QUICK, "method.name=cross_entropy"]), 0, "test")
     assert plain.method.name.startswith("ce--")
     path = tmp_path / "0.json"
     result = run_job(plain, sources, tmp_path / "work", path, CPU)

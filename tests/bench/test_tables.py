@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphclean.bench.recorded import read_record
+from graphclean.bench.records import read_record
 from graphclean.bench.tables import (
     ABLATIONS,
     ensemble_accuracy,
@@ -17,8 +17,7 @@ from graphclean.bench.tables import (
     table_names,
 )
 from graphclean.errors import InputError
-
-from .fakes import LOND, scored_set, write_run
+from tests.bench.fakes import LOND, scored_set, write_run
 
 SHARED = Path(__file__).parents[3] / "shared" / "paper_tables.json"
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from graphclean.report import write_report
-
-from ..report.builders import IMAGE, SCRIPT, make_run, take_scores
-from .conftest import Watched
+from tests.browser.conftest import Watched
+from tests.report.builders import IMAGE, SCRIPT, make_run, take_scores
 
 
 @pytest.fixture(scope="module")
@@ -224,19 +223,24 @@ def test_arrows_on_the_map_walk_only_over_what_is_singled_out(watched: Watched, 
     assert seen == {"ood"}
 
 
-def test_the_slider_tells_what_another_zeta_would_do(watched: Watched, report: Path) -> None:
+def test_the_slider_tells_what_another_threshold_would_do(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     output = page.locator(".border output")
-    assert "ζ = 0.500" in output.inner_text()
+    assert "threshold 0.500" in output.inner_text()
     assert "12 of the 60 photos would be rejected; this is where the line is" in output.inner_text()
+    bars = page.locator(".border rect")
+    assert bars.count() > page.locator(".border rect.rejected").count() > 0
+    assert page.locator(".border rect.known.rejected").count() == 0  # these score 0.1 to 0.2, OOD over 0.9
+    assert page.locator(".border rect.ood:not(.rejected)").count() == 0
+    assert "like a class, detector's score 0.10" in page.locator(".border svg").inner_html()
     slider = page.locator(".border input[type=range]")
     slider.focus()
-    page.keyboard.press("End")
-    assert "59 of the 60 photos would be rejected." in output.inner_text()
     page.keyboard.press("Home")
+    assert "59 of the 60 photos would be rejected." in output.inner_text()
+    page.keyboard.press("End")
     assert "0 of the 60" in output.inner_text()
     output.get_by_role("button").click()
-    assert "ζ = 0.500" in output.inner_text()
+    assert "threshold 0.500" in output.inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from graphclean.decisions import DecisionLog, read_decisions, settle
-from graphclean.review import ReviewServer, open_review
-
-from ..report.builders import SCRIPT, make_run
-from .conftest import Watched
+from graphclean.report.review import ReviewServer, open_review
+from graphclean.runs.decisions import DecisionLog, read_decisions, settle
+from tests.browser.conftest import Watched
+from tests.report.builders import SCRIPT, make_run
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from graphclean.data.registry import SETS, NamedSet
+from graphclean.bench.registry import SETS, NamedSet
 
 
 def pixels(count: int, side: int = 32, seed: int = 0) -> np.ndarray:

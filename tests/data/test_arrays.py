@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from graphclean.data.arrays import Pixels, holds_images, read_images, to_bytes
-from graphclean.data.files import Names
+from graphclean.data.tables import Names
 from graphclean.errors import InputError
 
 RNG = np.random.default_rng(0)

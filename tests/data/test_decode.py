@@ -9,8 +9,7 @@ from PIL import Image
 from graphclean.data import decode
 from graphclean.data.decode import LabelledImages, cached, decode_images, fingerprint, may_write
 from graphclean.errors import InputError
-
-from .builders import encode, pixels
+from tests.data.builders import encode, pixels
 
 
 def sample(value: int = 0) -> LabelledImages:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from graphclean.data.embeddings import read_embeddings
-from graphclean.data.files import Names, read_labels
+from graphclean.data.tables import Names, read_labels
 from graphclean.errors import InputError
 
 Z = np.arange(12, dtype=np.float32).reshape(4, 3) / 7

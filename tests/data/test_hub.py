@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from graphclean.data.files import Names
 from graphclean.data.hub import is_saved, load_hub, load_saved, names_hub
-from graphclean.data.photo_tables import read_photo_table
+from graphclean.data.parquet import read_photo_table
+from graphclean.data.tables import Names
 from graphclean.errors import InputError
-
-from .test_photo_tables import CLASSES, colours, encoded
+from tests.data.test_photo_tables import CLASSES, colours, encoded
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()

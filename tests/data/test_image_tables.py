@@ -9,8 +9,7 @@ import pytest
 
 from graphclean.data.image_tables import count_rows, find_tables, read_tables
 from graphclean.errors import InputError
-
-from .builders import pixels, write_table
+from tests.data.builders import pixels, write_table
 
 NAMES = ("ant", "bee", "cat")
 

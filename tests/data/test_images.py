@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from graphclean.data.files import Names
-from graphclean.data.images import empty_folders, read_image_folder
+from graphclean.data.image_folder import empty_folders, read_image_folder
+from graphclean.data.images import UnreadableImage, open_image
 from graphclean.data.manifests import looks_like_manifest, read_manifest
-from graphclean.data.opening import UnreadableImage, open_image
+from graphclean.data.tables import Names
 from graphclean.errors import InputError
-from graphclean.photos import find_photos
+from graphclean.runs.photos import find_photos
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

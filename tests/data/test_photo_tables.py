@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from graphclean.data.files import Names
-from graphclean.data.opening import UnreadableImage, open_image
-from graphclean.data.photo_tables import find_parts, read_parquet_photos
+from graphclean.data.images import UnreadableImage, open_image
+from graphclean.data.parquet import find_parts, read_parquet_photos
+from graphclean.data.tables import Names
 from graphclean.errors import InputError
-from graphclean.photos import find_photos
+from graphclean.runs.photos import find_photos
 
 CLASSES = ["ant", "bee"]
 

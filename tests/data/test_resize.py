@@ -5,8 +5,7 @@ import torch
 from PIL import Image
 
 from graphclean.data.resize import resampling_control, to_array, to_square
-
-from .builders import pixels
+from tests.data.builders import pixels
 
 
 def photo(array: np.ndarray) -> Image.Image:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from graphclean.embed import EMBEDDERS, Batch, Embedder, efficientnet, embed_batches, load_embedder
-from graphclean.embed.images import BATCH
+from graphclean.embed.photos import BATCH
 from graphclean.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"

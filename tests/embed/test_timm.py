@@ -10,16 +10,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from graphclean.backbones import Backbone, require_timm
+from graphclean.config import LearnSettings
 from graphclean.embed import load_embedder
-from graphclean.embed.timm_models import TimmEmbedder
+from graphclean.embed.backbones import Backbone, require_timm
+from graphclean.embed.timm import TimmEmbedder
 from graphclean.errors import InputError
-from graphclean.learn.inference import describe_network, rebuild_network
-from graphclean.learn.networks import TimmNetwork, build_network, require_network
-from graphclean.learn.settings import LearnSettings
-from graphclean.learn.views import scale
-
-from .fakes import MEAN, STD, StandIn, fake_timm
+from graphclean.training.inference import describe_network, rebuild_network
+from graphclean.training.networks import TimmNetwork, build_network, require_network
+from graphclean.training.views import scale
+from tests.builders import Cli
+from tests.embed.fakes import MEAN, STD, StandIn, fake_timm
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_an_embedder_works_where_it_is_told() -> None:
 
 @pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("command", ["clean", "train"])
-def test_commands_say_where(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:  # type: ignore[no-untyped-def]
+def test_commands_say_where(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     for row in range(60):
         place = tmp_path / "photos" / ("dark" if row % 2 else "light") / f"{row}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def test_commands_say_where(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("graphclean.embed.TimmEmbedder", recording)
     options = ["--embedder", "timm:tiny", "--out", "run", "--quiet", "--set", "audit.k=5"]
-    options += ["--set", "learn.epochs=1", "--set", "learn.warmup=1"] if command == "train" else []
+    options += ["--set", "learn.epochs=1", "--set", "method.warmup_epochs=1"] if command == "train" else []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "this machine has no CUDA" in cli(command, "photos", *options, "--device", "cuda").err
     assert places == []
@@ -108,7 +108,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, error: type[E
     def fail(_: str) -> Any:
         raise error("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr("graphclean.backbones.import_module", fail)
+    monkeypatch.setattr("graphclean.embed.backbones.import_module", fail)
     with pytest.raises(InputError, match=r'timm:x needs the extra "timm": pip install "graphclean\[timm\]"$'):
         load_embedder("timm:x")
 
@@ -148,13 +148,13 @@ def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[s
 
 
 @pytest.mark.usefixtures("calls", "one_thread")
-def test_from_images_to_predictions_and_onnx(cli, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_from_images_to_predictions_and_onnx(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(90) % 3
     images = rng.integers(0, 60, (90, 12, 12, 3))
     images[np.arange(90), :, :, labels] += 150
     np.savez(tmp_path / "x.npz", x=images.astype(np.uint8), y=labels)
-    settings = ["learn.network=timm:tiny", "learn.epochs=16", "learn.warmup=1", "learn.batch=30"]
+    settings = ["learn.network=timm:tiny", "learn.epochs=16", "method.warmup_epochs=1", "learn.batch=30"]
     settings += ["learn.augmix=off", "graph.k=8", "audit.k=10"]
     done = cli("train", "x.npz", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 0

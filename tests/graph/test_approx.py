@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphclean.graph import nearest_neighbours
-from graphclean.graph.approx import approximate_neighbours
+from graphclean.graph.ann import approximate_neighbours
 
 
 def clusters(n: int, spread: float, seed: int = 0) -> torch.Tensor:

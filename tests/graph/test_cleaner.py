@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from graphclean.config import GraphSettings
 from graphclean.graph import (
-    Cleaned,
     GraphCleaner,
-    GraphSettings,
     gather_evidence,
     knn_graph,
     nearest_neighbours,
@@ -20,8 +19,8 @@ from graphclean.graph import (
     weight_graph,
 )
 from graphclean.graph.selection import confident_edges, select_components
-
-from .oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
+from tests.builders import assert_same_tensors
+from tests.graph.oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
 
 PAPER = GraphSettings(k=4, gamma=1, symmetrise="max", class_balance=False, lcc_edges="any", eta=0.6)
 RELEASE = GraphSettings(k=4, eta=0.6)
@@ -164,7 +163,7 @@ def test_accepts_a_graph_in_place_of_embeddings() -> None:
         for args, g in [((z, logits), None), ((None, logits), graph), ((None, logits), to_scipy(graph))]
     ]
     for other in results[1:]:
-        assert_equal(results[0], other)
+        assert_same_tensors(results[0], other)
 
 
 def test_state_carries_over() -> None:
@@ -173,7 +172,7 @@ def test_state_carries_over() -> None:
     straight.step(z, logits)
     resumed = GraphCleaner(labels, 4, RELEASE)
     resumed.load_state_dict(straight.state_dict())
-    assert_equal(straight.step(z, 2 * logits), resumed.step(z, 2 * logits))
+    assert_same_tensors(straight.step(z, 2 * logits), resumed.step(z, 2 * logits))
     with pytest.raises(ValueError, match="other settings: eta, k"):
         GraphCleaner(labels, 4, GraphSettings(eta=0.5)).load_state_dict(straight.state_dict())
     with pytest.raises(ValueError, match="other labels"):
@@ -209,7 +208,7 @@ def test_half_precision_and_gradients_are_taken() -> None:
     z, labels, logits = blobs(50, 4, 0.4, 2)
     half = z.to(torch.bfloat16).requires_grad_()
     cleaned = GraphCleaner(labels, 4, RELEASE).step(half, logits)
-    assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
+    assert_same_tensors(cleaned, GraphCleaner(labels, 4, RELEASE).step(half.detach().float(), logits))
 
 
 def test_a_step_within_autocast_is_the_same() -> None:
@@ -217,7 +216,7 @@ def test_a_step_within_autocast_is_the_same() -> None:
     z = z.float()
     with torch.autocast("cpu", torch.bfloat16):
         cleaned = GraphCleaner(labels, 4, RELEASE).step(z, logits)
-    assert_equal(cleaned, GraphCleaner(labels, 4, RELEASE).step(z, logits))
+    assert_same_tensors(cleaned, GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
 
 @pytest.mark.parametrize("shape", [(9,), (3,), (9, 1), (1, 3), (9, 4), (8, 3)])
@@ -237,7 +236,7 @@ def test_what_is_no_number_is_refused_and_leaves_no_trace(name: str, bad: float)
     with pytest.raises(ValueError, match=f"{name} holds NaN or infinite values"):
         cleaner.step(**spoilt)
     assert cleaner.epoch == 0
-    assert_equal(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
+    assert_same_tensors(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
 
 def test_what_a_loop_writes_into_labels_or_results_changes_nothing() -> None:
@@ -249,7 +248,7 @@ def test_what_a_loop_writes_into_labels_or_results_changes_nothing() -> None:
     mine[first.selected] = first.labels[first.selected]
     first.labels.zero_()
     first.selected.zero_()
-    assert_equal(cleaner.step(z, logits), theirs.step(z, logits))
+    assert_same_tensors(cleaner.step(z, logits), theirs.step(z, logits))
 
 
 def test_without_noise_correction_the_start_itself_is_judged() -> None:
@@ -336,8 +335,3 @@ def test_a_misspelt_choice_does_not_pass_for_another() -> None:
     labels = torch.zeros(4, dtype=torch.int64)
     with pytest.raises(ValueError, match="edges must be one of any, mutual"):
         select_components(labels, labels, labels, labels == 0, 1, "both")  # type: ignore[arg-type]
-
-
-def assert_equal(a: Cleaned, b: Cleaned) -> None:
-    for field in dataclasses.fields(Cleaned):
-        assert torch.equal(getattr(a, field.name), getattr(b, field.name)), field.name

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from graphclean.config import GraphSettings
 from graphclean.graph import (
     GraphCleaner,
-    GraphSettings,
     gather_evidence,
     knn_graph,
     nearest_neighbours,

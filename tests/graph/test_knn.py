@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from graphclean.graph import knn_graph, nearest_neighbours, to_scipy
 from graphclean.graph.knn import GROUP, _largest
-
-from .oracles import brute_neighbours
+from tests.graph.oracles import brute_neighbours
 
 
 def points(n: int, d: int, seed: int = 0) -> torch.Tensor:

@@ -17,8 +17,7 @@ from graphclean.graph import (
     weight_graph,
 )
 from graphclean.graph.propagation import symmetrise_by_sorting
-
-from .oracles import dense_normalised, dense_soft
+from tests.graph.oracles import dense_normalised, dense_soft
 
 
 def random_graph(n: int, seed: int, density: float = 0.2) -> sparse.csr_array:

@@ -12,8 +12,7 @@ from graphclean.graph import (
     to_scipy,
 )
 from graphclean.graph.selection import mutual_by_search
-
-from .oracles import brute_selection
+from tests.graph.oracles import brute_selection
 
 
 def edges_of(pairs: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,8 +8,9 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from graphclean.run.points import gather_points, write_points
-from graphclean.runfolder import write_config, write_env, write_json, write_lines, write_tensors
+from graphclean._files import write_json, write_lines, write_tensors
+from graphclean.runs.folder import write_config, write_env
+from graphclean.runs.projection import gather_points, write_points
 
 SCRIPT = "<script>window.stolen=1</script>"
 IMAGE = "\"'><img src=x onerror=window.stolen=2>"
@@ -47,8 +48,8 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
     )
     mapped = torch.as_tensor(rng.normal(size=(min(n, 60), 8)))
     prototypes = torch.eye(len(classes), 8)
-    write_points(gather_points(mapped, torch.as_tensor(1 - table["ood_score"].to_numpy())), run)
-    write_tensors(run / "prototypes.safetensors", {"prototypes": prototypes}, {"zeta": 0.5})
+    write_points(gather_points(mapped, torch.as_tensor(table["ood_score"].to_numpy(copy=True))), run)
+    write_tensors(run / "prototypes.safetensors", {"prototypes": prototypes}, {"threshold": 0.5})
     curve = [
         {"epoch": e, "warmup": e < 3, "losses": {"ce": 1 / e}, "selected": n // 2, "samples": n}
         for e in range(1, 6)

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean.decisions import DecisionLog
+from graphclean._files import write_json
 from graphclean.errors import InputError
 from graphclean.report import build
 from graphclean.report import samples as sampling
 from graphclean.report.build import build_page, write_report
-from graphclean.runfolder import read_verdicts, write_json
-
-from ..run.tiny import TINY, save_digits
-from .builders import make_run
+from graphclean.runs.decisions import DecisionLog
+from graphclean.runs.folder import read_verdicts
+from tests.report.builders import make_run
+from tests.runs.tiny import TINY, save_digits
 
 
 def read_data(page: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,8 +81,8 @@ def test_a_run_of_training_on_arrays_shows_their_images(tmp_path: Path, cli: Any
     assert "run/report.html" in done.out
     facts, rows = read_data((tmp_path / "run/report.html").read_bytes())
     assert len(facts["pictures"]) == 160
-    assert facts["border"]["zeta"] == pytest.approx(
-        json.loads((tmp_path / "run/summary.json").read_text())["detector"]["zeta"]
+    assert facts["border"]["threshold"] == pytest.approx(
+        json.loads((tmp_path / "run/summary.json").read_text())["detector"]["threshold"]
     )
     assert len(facts["curves"]) == 3
     assert facts["map"]["row"] == list(range(160))
@@ -91,7 +91,7 @@ def test_a_run_of_training_on_arrays_shows_their_images(tmp_path: Path, cli: Any
         np.savez(digits, images=255 - there["images"], labels=there["labels"])
     assert "are not those that the run was made from" in cli("report", "run").err
     assert cli("report", "run", "--data", str(digits)).code == 2
-    assert len(rows["similarity"]) == 160
+    assert len(rows["detector_score"]) == 160
 
 
 def test_embeddings_have_a_page_without_pictures(tmp_path: Path, cli: Any) -> None:
@@ -189,7 +189,7 @@ def test_a_run_of_an_earlier_version_has_a_page_without_map(tmp_path: Path) -> N
     (run / "points.safetensors").unlink()
     page, notes, _ = build_page(run)
     facts, rows = read_data(page)
-    assert (facts["map"], facts["border"], "similarity" in rows) == (None, None, False)
+    assert (facts["map"], facts["border"], "detector_score" in rows) == (None, None, False)
     assert any("earlier version" in note for note in notes)
 
 

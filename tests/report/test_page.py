@@ -11,9 +11,8 @@ import pytest
 
 from graphclean.report.build import build_page
 from graphclean.report.page import REVIEW_SCRIPTS, SCRIPTS
-from graphclean.runfolder import write_config
-
-from .builders import IMAGE, NAMES, SCRIPT, make_run
+from graphclean.runs.folder import write_config
+from tests.report.builders import IMAGE, NAMES, SCRIPT, make_run
 
 
 @pytest.fixture(scope="module")

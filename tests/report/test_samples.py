@@ -26,23 +26,23 @@ TABLE = pd.DataFrame(
         "neighbours": [["b", "c"], ["a"], [], ["zz", "e"], [], []],
     }
 )
-SIMILARITY = np.array([0.9, 0.8, 0.1, 0.5, 0.6])
+DETECTOR_SCORE = np.array([0.1, 0.2, 0.9, 0.5, 0.4])
 
 
 def test_labels_become_codes_and_an_unknown_label_a_class_of_its_own() -> None:
-    samples = read_samples(TABLE, ["cat", "dog"], SIMILARITY)
+    samples = read_samples(TABLE, ["cat", "dog"], DETECTOR_SCORE)
     assert samples.classes == ["cat", "dog", "emu"]
     assert samples.given.tolist() == [0, 0, 1, 1, -1, 2]
     assert samples.proposed.tolist() == [0, 1, 1, 0, 0, -1]
     assert samples.near == [[1, 2], [0], [], [4], [], []]
 
 
-def test_likeness_skips_what_could_not_be_read_and_is_left_out_where_it_does_not_fit() -> None:
-    found = read_samples(TABLE, ["cat", "dog"], SIMILARITY).similarity
+def test_the_detectors_score_skips_what_could_not_be_read_and_is_left_out_where_it_does_not_fit() -> None:
+    found = read_samples(TABLE, ["cat", "dog"], DETECTOR_SCORE).detector_score
     assert found is not None
-    assert found[:5].tolist() == SIMILARITY.tolist()
+    assert found[:5].tolist() == DETECTOR_SCORE.tolist()
     assert np.isnan(found[5])
-    assert read_samples(TABLE, ["cat", "dog"], SIMILARITY[:3]).similarity is None
+    assert read_samples(TABLE, ["cat", "dog"], DETECTOR_SCORE[:3]).detector_score is None
 
 
 def test_numbers_as_labels_are_the_classes_of_the_summary() -> None:
@@ -57,10 +57,10 @@ def test_how_sure_a_verdict_is_by_hand() -> None:
 
 
 def test_columns_are_thousandths_and_places_among_the_rows_chosen() -> None:
-    columns = as_columns(read_samples(TABLE, ["cat", "dog"], SIMILARITY), np.array([0, 1, 5]))
+    columns = as_columns(read_samples(TABLE, ["cat", "dog"], DETECTOR_SCORE), np.array([0, 1, 5]))
     assert columns["id"] == ["a", "b", "f"]
     assert columns["quality"] == [900, 100, None]
-    assert columns["similarity"] == [900, 800, None]
+    assert columns["detector_score"] == [100, 200, None]
     assert columns["near"] == [[1, -1], [0], []]
 
 

@@ -4,9 +4,9 @@ WITHOUT = {
     "noise-correction": "graph.correct=false",
     "confidence": "graph.confidence=false",
     "geometry": "graph.geometry=false",
-    "inst": "learn.lambda_inst=0",
-    "subgraph": "learn.lambda_subgraph=0",
-    "mixup": "learn.mixup=0",
+    "inst": "method.lambda_inst=0",
+    "subgraph": "method.lambda_subgraph=0",
+    "mixup": "method.mixup_alpha=0",
     "augmix": "learn.augmix=off",
 }
 """The paper's ablations, each as the one setting that it changes."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config, apply_settings, change_settings, differing_settings, load_preset
-from ..data.noise import Kind, Protocol, Split
-from ..data.registry import get_set
+from ..config.settings import PLAIN, SEEDS
 from ..errors import InputError, suggest
-from ..learn.networks import require_network, takes_features
-from ..learn.settings import PLAIN, SEEDS
+from ..methods import complete_settings, load_method
+from ..training.networks import require_network, takes_features
 from .ablations import WITHOUT
+from .noise import Kind, Protocol, Split
+from .registry import get_set
 
 OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
@@ -25,9 +26,9 @@ OOD_RATE = 0.5
 SYM_RATES = (20, 50, 80, 90)
 ASYM_RATE = 40
 
-SECTIONS = ("graph", "learn")
+SECTIONS = ("graph", "learn", "method")
 """Of the settings that a run depends on."""
-PER_CELL = ("graph.k", "graph.eta", "learn.warmup")
+PER_CELL = ("graph.k", "graph.eta", "method.warmup_epochs")
 """What the paper chose for each cell: the cell's own where a preset, such as `paper`, leaves it open."""
 SPEED_ONLY = ("learn.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
@@ -116,7 +117,7 @@ def make_method(
     """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name.
 
     Nor are those `PER_CELL` that another preset leaves to the cell.
-    `learn.method=ce` is plain cross-entropy, of which mixup and AugMix are no part unless they are asked for.
+    The method `cross_entropy` is plain: AugMix is no part of it unless it is asked for.
     """
     for part in without:
         if part not in WITHOUT:
@@ -135,11 +136,12 @@ def make_method(
         same = [setting for setting in settings if setting.partition("=")[0].strip() == key]
         if apply_settings(config, same) != config:
             raise InputError(f"--without {part} is {WITHOUT[part]}, and --set {same[-1]} another; drop one")
-    if config.learn.method == "ce":
+    if config.method.name == "cross_entropy":
         start = apply_settings(start, PLAIN)
         config = apply_settings(start, wanted)
-    if config.learn.labels_from == "features":
-        raise InputError("learn.labels_from=features takes embeddings; the cells are of images")
+    start, config = complete_settings(start), complete_settings(config)
+    if "verdicts" in load_method(config.method.name).info.needs:
+        raise InputError(f"method.name={config.method.name} takes embeddings; the cells are of images")
     require_network(config.learn.network)
     if takes_features(config.learn.network):
         raise InputError(f"learn.network={config.learn.network} takes embeddings; the cells are of images")
@@ -147,8 +149,8 @@ def make_method(
     named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)
     heads = [] if chosen == cell.preset else [chosen]
-    if not heads or config.learn.method != "ngc":
-        heads.append(config.learn.method)
+    if not heads or config.method.name != "ngc":
+        heads.append(config.method.name)
     made = name if name is not None else "--".join([*heads, *parts])
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")

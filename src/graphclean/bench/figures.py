@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .. import plotting
 from ..errors import InputError, suggest
-from ..evaluate.openset import open_set_f
-from .recorded import Record, number, read_records, slug
+from ..metrics import open_set_f
+from ..report import theme as plotting
+from .records import Record, number, read_records, slug
 from .tables import paper
 
 if TYPE_CHECKING:

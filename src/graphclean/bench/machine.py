@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..runfolder import find_commit, package_version
+from ..runs.folder import find_commit, package_version
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "cleanlab")
 

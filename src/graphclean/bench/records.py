@@ -1,132 +1,122 @@
-"""What is written down of a run: every epoch as it goes by, and the scores at the end."""
+"""Recorded runs, as the tables and figures read them: each result that `bench list` shows, and its `.npz`."""
 
-import json
 import os
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from ..data.noise import Draw, Labels
-from ..errors import InputError, parse_json
-from ..evaluate.openset import best_zeta, open_set_f, score_cleaning, score_open_set
-from ..graph import (
-    Cleaned,
-    GraphSettings,
-    confident_edges,
-    judge_confidence,
-    knn_graph,
-    nearest_neighbours,
-    select_components,
-)
-from ..runfolder import plain, replaced
+from ..data.tables import READING
+from ..errors import InputError
+from .noise import Split
+from .results import list_results, read_result, result_path
 
-KINDS = ("clean", "wrong", "ood")
-"""A training sample's label is right, or wrong, or it has no true class."""
-FIXED_ZETAS = (0.5, 0.7)
-"""Those that the paper reports beside its best one."""
+DIMENSIONS = {"logits": 2, "similarity": 1, "truth": 1, "z": 2, "kind": 1}
+"""Of the arrays beside a result: of the scored set (truth: -1 is OOD), and z and kind of training samples."""
+
+CONTROL_LIMIT = 0.55
+"""AUROC between images as they are and images resampled, above which a detector may see the resampling."""
+
+LARGEST = 1e15
+"""Of a number that was measured; what is above it, and NaN, is none."""
+
+AGAIN = "remove its JSON and run the cell again"
 
 
-class EpochLog:
-    """Records by epoch, in a file that outlives an interruption: a line an entry, later ones on top."""
+@dataclass(frozen=True)
+class Record:
+    """One recorded run: a cell, a split, a method, a seed, and all that was written down."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: dict[int, dict[str, Any]] = {}
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        for number, line in enumerate(lines, 1):
-            try:
-                self._merge(parse_json(line))
-            except (ValueError, KeyError, TypeError) as error:
-                if number < len(lines):
-                    raise InputError(
-                        f"{path}: line {number} is damaged; remove {path.parent} to start anew"
-                    ) from error
-        # Whole lines only from here on: a crash may have cut the last one.
-        with replaced(path) as draft:
-            draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
+    path: Path
+    cell: str
+    split: str
+    method: str
+    seed: int
+    data: dict[str, Any]
 
-    def add(self, epoch: int, **values: Any) -> dict[str, Any]:
-        """Write values of an epoch down, over earlier ones of the same name; returns all there are of it."""
-        entry = plain({"epoch": epoch, **values})
-        self._merge(entry)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        return self.records[epoch]
+    @property
+    def epochs(self) -> list[dict[str, Any]]:
+        """One entry an epoch, oldest first."""
+        return list(self.data["epochs"])
 
-    def _merge(self, entry: dict[str, Any]) -> None:
-        self.records.setdefault(int(entry["epoch"]), {}).update(entry)
+    def number(self, *keys: str) -> float | None:
+        """The value under these keys; None where there is none."""
+        return number(self.data, keys, self.path)
 
-    def first(self, count: int) -> list[dict[str, Any]]:
-        """The records of epochs 1 to `count`, all of which must have ended."""
-        found = [self.records.get(epoch, {}) for epoch in range(1, count + 1)]
-        missing = [epoch for epoch, record in enumerate(found, 1) if "seconds" not in record]
-        if missing:
-            raise InputError(
-                f"{self.path}: epoch {missing[0]} is missing; remove {self.path.parent} to start anew"
-            )
+    def arrays(self, *names: str) -> dict[str, npt.NDArray[Any]] | None:
+        """These arrays of the `.npz` beside the result; None where the file or one of them is missing."""
+        path = self.path.with_suffix(".npz")
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                if not set(names) <= set(file.files):
+                    return None
+                found = {name: file[name] for name in names}
+        except READING as error:
+            raise InputError(f"{path}: damaged; {AGAIN}") from error
+        for name, array in found.items():
+            if array.ndim != DIMENSIONS[name] or (array.dtype.kind in "iuf") == (name == "kind"):
+                what = f"{array.ndim}-dimensional {array.dtype}"
+                raise InputError(f"{path}: damaged: {name} is {what}; {AGAIN}")
+            if array.size == 0 or (array.dtype.kind == "f" and np.isnan(array).any()):
+                raise InputError(f"{path}: damaged: {name} is empty, or not all numbers; {AGAIN}")
+        if len({len(array) for array in found.values()}) > 1:
+            raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; {AGAIN}")
         return found
 
 
-def sample_kinds(draw: Draw) -> npt.NDArray[np.str_]:
-    """The kind of every training sample."""
-    kinds = np.where(draw.truth < 0, "ood", np.where(draw.labels == draw.truth, "clean", "wrong"))
-    return kinds.astype("<U5")
+def number(entry: dict[str, Any], keys: Iterable[str], path: Path) -> float | None:
+    """The number under nested keys; None where it, or something on the way to it, is null or missing."""
+    value: Any = entry
+    where = []
+    for key in keys:
+        where.append(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InputError(f"{path}: damaged: no {'.'.join(where)} in it; {AGAIN}")
+        value = value.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+        raise InputError(f"{path}: damaged: {'.'.join(where)} is not a number; {AGAIN}")
+    return float(value)
 
 
-def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> dict[str, Any]:
-    """Selected set and pseudo-labels against the truth, beside how many given labels were right."""
-    known = draw.truth >= 0
-    found = asdict(score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth))
-    return {**found, "given_right": float((draw.labels == draw.truth)[known].mean())}
+def read_records(results: Path) -> list[Record]:
+    """Every run recorded under `results`, in the order of cell, split, method and seed."""
+    if not results.is_dir():
+        raise InputError(f"{results}: no such folder of results; record one with `graphclean bench run CELL`")
+    found: dict[tuple[str, str, str, int], Record] = {}
+    for path in list_results(results):
+        record = read_record(path, results)
+        run = (record.cell, record.split, record.method, record.seed)
+        if run in found:
+            raise InputError(f"{path}: the same run as {found[run].path}; remove one of the two")
+        found[run] = record
+    return [found[run] for run in sorted(found)]
 
 
-def mean_degrees(cleaned: Cleaned, kinds: npt.NDArray[np.str_]) -> dict[str, float | None]:
-    """Mean degree of the confident nodes of each kind; None where there are none."""
-    degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
-    chosen = {kind: degrees[confident & (kinds == kind)] for kind in KINDS}
-    return {kind: float(found.mean()) if len(found) else None for kind, found in chosen.items()}
+def read_record(path: Path, results: Path) -> Record:
+    """One result file; refuses one that is damaged, of another format, or in the wrong place."""
+    data = read_result(path)
+    epochs, split = data["epochs"], data["split"]
+    if not epochs or not all(isinstance(entry, dict) for entry in epochs) or split not in get_args(Split):
+        raise InputError(f"{path}: damaged: no epochs, or no split; remove it and run the cell again")
+    record = Record(path, data["cell"], split, data["method"], data["seed"], data)
+    run = (record.cell, split, record.method, record.seed)
+    belongs = result_path(results, *run)
+    if path not in (belongs, result_path(results, *run, flat=True)):
+        there = os.path.exists(belongs)  # False as well for a name that no file can have
+        advice = "which is there too; remove one of the two" if there else "move it there"
+        raise InputError(f"{path}: its run belongs in {belongs}; {advice}")
+    return record
 
 
-def compare_strategies(
-    z: Tensor, cleaned: Cleaned, given: Tensor, truth: Labels, n_classes: int, graph: GraphSettings
-) -> dict[str, dict[str, Any]]:
-    """What confidence alone, geometry alone and both would select of the same soft labels and graph."""
-    neighbours = knn_graph(nearest_neighbours(z.float(), graph.k))
-    labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta, accept=graph.accept)
-
-    def by_geometry(nodes: Tensor) -> Tensor:
-        edges = confident_edges(neighbours, nodes)
-        return select_components(*edges, labels, nodes, n_classes, graph.lcc_edges)
-
-    chosen = {
-        "confidence": confident,
-        "geometry": by_geometry(torch.ones_like(confident)),
-        "both": by_geometry(confident),
-    }
-    found = {}
-    for name, selected in chosen.items():
-        scores = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), truth)
-        found[name] = {"selected": scores.selected, "noise_rate": scores.noise_rate}
-    return found
-
-
-def describe_scores(
-    predicted: Labels, similarity: npt.NDArray[np.float64], truth: Labels, zeta: float | None
-) -> dict[str, float | None]:
-    """The scores of a result; without ζ (a cell without OOD) accuracy alone."""
-    names = ("auroc", "fpr95", "f_auto", "f_best", "zeta_best", *(f"f_{fixed}" for fixed in FIXED_ZETAS))
-    if zeta is None:
-        return {"accuracy": float((predicted == truth).mean()), **dict.fromkeys(names)}
-    right, is_ood = predicted == truth, truth < 0
-    found = score_open_set(predicted, similarity, truth, zeta)
-    best = best_zeta(similarity, right, is_ood)
-    at = [open_set_f(right, similarity >= fixed, is_ood) for fixed in FIXED_ZETAS]
-    values = (found.auroc, found.fpr95, found.f, best.f, best.zeta, *at)
-    return {"accuracy": found.accuracy, **dict(zip(names, values, strict=True))}
+def slug(record: Record) -> str:
+    """The cell and split as they stand in file names."""
+    return record.cell.replace("/", "--") + ("--dev" if record.split == "dev" else "")

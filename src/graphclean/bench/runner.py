@@ -12,29 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from ..audit import audit_embeddings
-from ..config import Config
-from ..data.loader import ResidentInputs
-from ..data.noise import Split
+from .._files import replaced
+from ..cleaning.inputs import Labels
+from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
 from ..errors import InputError, RunStopped
-from ..evaluate import score_verdicts
-from ..evaluate.openset import auroc
 from ..graph import Cleaned
-from ..learn import EpochReport, InterruptedRun, Trained, Trainer
-from ..ood import OodSettings, find_threshold, judge_by_both, measure_closeness, prototype_similarity
-from ..run.stopping import StopSignals, one_line_errors
-from ..runfolder import in_use, replaced
+from ..methods import build_method, complete_settings
+from ..metrics import auroc, score_verdicts
+from ..ood import (
+    Threshold,
+    prototype_similarity,
+)
+from ..runs.folder import in_use
+from ..runs.interrupts import StopSignals, one_line_errors
+from ..training import EpochReport, InterruptedRun, Trained
+from ..training.batches import ResidentInputs
+from ..training.fit import Prepared, TrainingResult, finish, prepare
+from ..training.inference import embed_new
+from ..training.method import Selection
+from ..training.model import NetworkModel
 from .cells import SECTIONS, SPEED_ONLY, Cell, Method
-from .ledger import Arrays, find_seeds, list_results, read_result, write_result
-from .machine import machine
-from .material import Material, Sources, prepare
-from .recorded import read_record
-from .records import (
+from .epoch_log import (
     EpochLog,
     compare_strategies,
     describe_cleaning,
@@ -42,6 +43,11 @@ from .records import (
     mean_degrees,
     sample_kinds,
 )
+from .inputs import Material, Sources, prepare_material
+from .machine import machine
+from .noise import Split
+from .records import read_record
+from .results import Arrays, find_seeds, list_results, read_result, write_result
 
 STRATEGIES_EVERY = 10
 """Epochs between two comparisons of the selection strategies, each of which costs a search of its own."""
@@ -72,7 +78,7 @@ class Job:
     @property
     def sections(self) -> dict[str, Any]:
         """Those of its settings that the result records."""
-        return {name: asdict(getattr(self.config, name)) for name in SECTIONS}
+        return {name: values for name, values in self.config.to_dict().items() if name in SECTIONS}
 
     @property
     def about(self) -> dict[str, Any]:
@@ -136,13 +142,20 @@ def _differences(job: Job, recorded: dict[str, Any]) -> list[tuple[str, Any, Any
     """Settings that count and differ: name, value that was recorded, value of the job."""
     found = []
     for section, settings in job.sections.items():
-        then = asdict(type(getattr(job.config, section))()) | recorded.get(section, {})
+        then = _defaults(job.config, section) | recorded.get(section, {})
         found += [
             (f"{section}.{name}", then[name], now)
             for name, now in settings.items()
             if then[name] != now and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed")
         ]
     return found
+
+
+def _defaults(config: Config, section: str) -> dict[str, Any]:
+    """The settings of a section, of the same method, where nothing is chosen."""
+    chosen = replace(config, method=MethodChoice(config.method.name))
+    plain = replace(Config(), method=complete_settings(chosen).method)
+    return dict(plain.to_dict()[section])
 
 
 def run_job(
@@ -162,28 +175,30 @@ def run_job(
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
     with in_use(work, "--work"), _kept_to_go_on(work):
-        material = prepare(job.cell, job.seed, job.split, sources, work / DRAW)
+        material = prepare_material(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
             # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
             gc.collect()
             torch.compiler.reset()
             torch.cuda.reset_peak_memory_stats()
-        trainer, log = make_trainer(job, material, work, device, watch=watch)
+        prepared, log = prepare_job(job, material, work, device), EpochLog(work / LOG)
 
         def ask() -> None:
-            trainer.request_stop()
+            prepared.trainer.request_stop()
             if say is not None:
                 say("stopping once this step is done; once more to stop at once")
 
         with one_line_errors(job.config, work / CHECKPOINT), StopSignals(ask) as asked:
             try:
-                trained = trainer.train(resume=True)
+                trained = train_job(job, material, prepared, log, watch=watch)
                 started = time.perf_counter()
-                result, arrays = _finish(job, material, trainer, trained)
+                result, arrays = _score(job, material, finish(prepared, trained))
             except InterruptedRun as stop:
                 raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
         epochs = log.first(job.config.learn.epochs)
-        steady = [epoch["seconds"] for epoch in epochs[job.config.learn.warmup + 1 :]]
+        steady = [
+            epoch["seconds"] for epoch in epochs[job.config.method.settings.get("warmup_epochs", 0) + 1 :]
+        ]
         result |= {
             "seconds": sum(epoch["seconds"] for epoch in epochs) + time.perf_counter() - started,
             "epoch_seconds": statistics.median(steady) if steady else None,
@@ -204,118 +219,109 @@ def _stopped(job: Job, how: str, number: int) -> RunStopped:
     return RunStopped(f"{job.title}: {how}; {GO_ON}", 128 + number)
 
 
-def make_trainer(
-    job: Job, material: Material, work: Path, device: torch.device, *, watch: Watch | None = None
-) -> tuple[Trainer, EpochLog]:
-    """The trainer of a job, and the log it keeps of its epochs in the work folder."""
-    draw, config = material.draw, job.config
-    kinds, log = sample_kinds(draw), EpochLog(work / LOG)
-    given = torch.as_tensor(draw.labels, device=device)
-    known = (
-        ResidentInputs(torch.as_tensor(material.known_scored()).to(device)) if job.split == "dev" else None
+def prepare_job(job: Job, material: Material, work: Path, device: torch.device) -> Prepared:
+    """What `graphclean train` would make of the job's images and labels."""
+    return prepare(
+        material.train_images().numpy(),
+        Labels(material.draw.labels, list(range(job.cell.n_classes))),
+        job.config,
+        build_method(job.config),
+        device=device,
+        checkpoint=work / CHECKPOINT,
     )
+
+
+def train_job(
+    job: Job, material: Material, prepared: Prepared, log: EpochLog, *, watch: Watch | None = None
+) -> Trained:
+    """Train, or go on, with a log of the epochs in the work folder."""
+    draw, config, trainer = material.draw, job.config, prepared.trainer
+    kinds = sample_kinds(draw)
+    known = None
+    if job.split == "dev":
+        known = ResidentInputs(torch.as_tensor(material.known_scored()).to(trainer.device))
     known_truth = draw.eval_truth[: len(draw.eval_ind)]
 
-    def after_cleaning(epoch: int, z: Tensor, cleaned: Cleaned) -> None:
-        if epoch % STRATEGIES_EVERY == 0 or epoch == config.learn.epochs:
-            found = compare_strategies(z, cleaned, given, draw.truth, job.cell.n_classes, config.graph)
+    def after_selection(epoch: int, chosen: Selection) -> None:
+        if isinstance(chosen, Cleaned) and (epoch % STRATEGIES_EVERY == 0 or epoch == config.learn.epochs):
+            found = compare_strategies(chosen, trainer.given, draw.truth, job.cell.n_classes, config.graph)
             log.add(epoch, strategies=found)
 
-    def after_epoch(report: EpochReport, cleaned: Cleaned) -> None:
+    def after_epoch(report: EpochReport, chosen: Selection) -> None:
         log.first(report.epoch - 1)
         accuracy = None
         if known is not None:
-            accuracy = float((trainer.embed(known)[1].argmax(1).cpu().numpy() == known_truth).mean())
+            predicted = trainer.embed(inputs=known).logits.argmax(1).cpu().numpy()
+            accuracy = float((predicted == known_truth).mean())
         record = log.add(
-            **asdict(report),
-            cleaning=describe_cleaning(cleaned.labels, cleaned.selected, draw),
-            degrees=mean_degrees(cleaned, kinds),
+            **report.to_dict(),
+            cleaning=describe_cleaning(chosen.labels, chosen.selected, draw),
+            degrees=mean_degrees(chosen, kinds) if isinstance(chosen, Cleaned) else None,
             strategies=log.records.get(report.epoch, {}).get("strategies"),
             accuracy=accuracy,
         )
         if watch is not None:
             watch(record)
 
-    trainer = Trainer(
-        ResidentInputs(material.train_images().to(device)),
-        torch.as_tensor(draw.labels),
-        job.cell.n_classes,
-        config.learn,
-        config.graph,
-        checkpoint=work / CHECKPOINT,
-        on_epoch=after_epoch,
-        on_clean=after_cleaning,
-    )
-    return trainer, log
+    return trainer.train(resume=True, on_epoch=after_epoch, on_selection=after_selection)
 
 
-def _finish(
-    job: Job, material: Material, trainer: Trainer, trained: Trained
-) -> tuple[dict[str, Any], Arrays]:
+def _score(job: Job, material: Material, result: TrainingResult) -> tuple[dict[str, Any], Arrays]:
     """The one scoring, after the last epoch, and the arrays that outlast the network."""
-    draw = material.draw
-    z, logits = trainer.embed(ResidentInputs(material.scored_images().to(trainer.device)))
-    cosines = prototype_similarity(z, trained.prototypes)
-    if job.config.learn.predict_by == "both":
-        logits = judge_by_both(logits, cosines)
-    similarity = _similarity(job, trained, z, logits)
-    train_similarity = _similarity(job, trained, trained.z, trained.logits)
-    closeness = measure_closeness(trained.z, trained.prototypes)
-    audit = audit_embeddings(trained.z, draw.labels, closeness=closeness)
-    believed = audit.verdicts["ood_score"].to_numpy()
-    threshold = None
-    if job.cell.ood is not None:
-        threshold = find_threshold(train_similarity, believed, OodSettings())
-    predicted = logits.argmax(1).cpu().numpy()
-    zeta = threshold.zeta if threshold is not None else None
-    scores = describe_scores(predicted, similarity, draw.eval_truth, zeta)
-    scores["control_auroc"] = _run_control(job, material, trainer, trained, similarity) if threshold else None
+    draw, trained, model = material.draw, result.trained, result.model
+    images = torch.as_tensor(material.scored_images())
+    out = embed_new(model.network, images)
+    found = model.judge(images, out)
+    believed = result.audit.verdicts["ood_score"].to_numpy()
+    threshold = model.found if job.cell.ood is not None else None
+    scores = describe_scores(
+        found.classes,
+        found.ood_score,
+        draw.eval_truth,
+        threshold.threshold if threshold is not None else None,
+    )
+    scores["control_auroc"] = _run_control(material, model, found.ood_score) if threshold else None
     mapped = np.sort(np.random.default_rng(0).permutation(len(draw.labels))[:MAPPED])
-    result = {
+    chosen = trained.selection
+    record = {
         **job.about,
         "config": job.sections,
         "draw": draw.digest(),
         "sizes": dict(zip(("train", "test", "pool"), draw.sizes, strict=True)),
         "machine": machine(),
-        "threshold": asdict(threshold) if threshold is not None else None,
+        "threshold": _describe_threshold(threshold) if threshold is not None else None,
         "scores": scores,
-        "cleaning": describe_cleaning(trained.cleaned.labels, trained.cleaned.selected, draw),
-        "verdicts": asdict(score_verdicts(audit.verdicts, draw.truth, draw.truth < 0)),
-        "notes": audit.summary.warnings,
+        "cleaning": describe_cleaning(chosen.labels, chosen.selected, draw),
+        "verdicts": asdict(score_verdicts(result.audit.verdicts, draw.truth, draw.truth < 0)),
+        "notes": result.audit.summary.warnings,
     }
     arrays: Arrays = {
-        "logits": logits.half().cpu().numpy(),
-        "cosines": cosines.half().cpu().numpy(),
-        "similarity": similarity.astype(np.float32),
+        "logits": np.log(found.probabilities.clip(1e-30)).astype(np.float16),
+        "cosines": prototype_similarity(out.z, model.prototypes).half().numpy(),
+        "similarity": (1 - found.ood_score).astype(np.float32),
         "truth": draw.eval_truth.astype(np.int16),
-        "train_similarity": train_similarity.astype(np.float32),
+        "train_similarity": (1 - result.ood_score).astype(np.float32),
         "train_ood": believed.astype(np.float16),
-        "train_label": trained.cleaned.labels.cpu().numpy().astype(np.int16),
-        "train_selected": trained.cleaned.selected.cpu().numpy(),
+        "train_label": chosen.labels.cpu().numpy().astype(np.int16),
+        "train_selected": chosen.selected.cpu().numpy(),
         "z": trained.z[torch.as_tensor(mapped, device=trained.z.device)].half().cpu().numpy(),
         "kind": sample_kinds(draw)[mapped],
         "label": draw.truth[mapped].astype(np.int16),
     }
-    return result, arrays
+    return record, arrays
 
 
-def _similarity(job: Job, trained: Trained, z: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
-    """How known samples look: s(x) of Eq. 9; to cross-entropy, which trains no z, its largest probability."""
-    if job.config.learn.method == "ce":
-        return np.asarray(logits.double().softmax(1).amax(1).cpu().numpy())
-    return measure_closeness(z, trained.prototypes)
+def _describe_threshold(found: Threshold) -> dict[str, Any]:
+    """With the paper's ζ, on 1 − score."""
+    return {"zeta": 1 - found.threshold, **asdict(found)}
 
 
-def _run_control(
-    job: Job, material: Material, trainer: Trainer, trained: Trained, similarity: np.ndarray
-) -> float:
+def _run_control(material: Material, model: NetworkModel, score: np.ndarray) -> float:
     """AUROC of known images resampled as OOD ones were against others as they are: 0.5 if none is told."""
     half = len(material.draw.eval_ind) // 2
-    resampled = torch.as_tensor(resampling_control(material.known_scored(slice(half, None))))
-    z, logits = trainer.embed(ResidentInputs(resampled.to(trainer.device)))
-    changed = _similarity(job, trained, z, logits)
-    both = np.concatenate([similarity[:half], changed])
-    return auroc(-both, np.arange(len(both)) >= half)
+    changed = model.score(resampling_control(material.known_scored(slice(half, None)))).ood_score
+    both = np.concatenate([score[:half], changed])
+    return auroc(both, np.arange(len(both)) >= half)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.special import softmax
 
-from ..data.registry import SETS
 from ..errors import InputError, suggest
-from .recorded import CONTROL_LIMIT, Record, read_records
+from .records import CONTROL_LIMIT, Record, read_records
+from .registry import SETS
 
 Form: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, MissingLabels
-from .files import (
+from .tables import (
     Names,
     Numbers,
     array_shapes,

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import InputError, parse_json
-from .opening import FORMATS
+from .images import FORMATS
+from .progress import Progress
 from .resize import SIDE, to_array
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
-Progress: TypeAlias = Callable[[str, int, int], None]
 
 CHUNK = 250
 """Images a thread takes at a time."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError, MissingLabels, parse_json
-from .files import (
+from .tables import (
     TABLES,
     Names,
     Numbers,

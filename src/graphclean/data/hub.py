@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InputError, parse_json
-from .photo_tables import Rows, choose_split
+from .parquet import Rows, choose_split
 
 PREFIX = "hf:"
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")

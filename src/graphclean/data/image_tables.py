@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, parse_json
-from .decode import LabelledImages, Progress, decode_images
-from .files import PARQUET, listed
+from .decode import LabelledImages, decode_images
+from .progress import Progress
+from .tables import PARQUET, listed
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("fine_label", "label")

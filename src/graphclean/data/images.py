@@ -1,202 +1,87 @@
-"""Photos as people have them: class folders, and what any set of photos is."""
+"""One encoded image, from a file or from bytes: opened with care, and as RGB whatever it was."""
 
 import os
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..errors import InputError
-from .opening import MISSING, Encoded, short_reason
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-UNREAD = {
-    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".svg", ".psd"),
-    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
-}
-"""Photos that are listed, but can't be read: to pass over them in silence would hide what cameras take."""
-SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
-"""Folders that hold a part of a data set, and name no class unless there are others beside them."""
-LEAVES = "leaves the folder"
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+"""All that Pillow may try, whatever a file is called: its other readers are needless risk."""
+DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
+"""The whitest value of deep grey images, by the bits that are used of it."""
+MISSING = "no such file"
 
-
-@dataclass(frozen=True)
-class ImageSet:
-    """Photos that are not yet opened, one row each, in an order that two runs agree on."""
-
-    ids: list[str]
-    labels: list[str] | None
-    """Class names, "" where a photo has none; None where labels were not asked for."""
-    problems: dict[int, str]
-    """Row -> reason, for the rows refused before opening."""
-
-    def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
-        """Row and what `open_image` takes, in order, without the rows refused and those to `skip`."""
-        raise NotImplementedError
-
-    def stamps(self) -> list[list[Any]]:
-        """For each row, what changes when its photo does; nothing where that can't be told."""
-        raise NotImplementedError
+Encoded: TypeAlias = Path | bytes
+"""An image file, or the content of one."""
 
 
-@dataclass(frozen=True)
-class ImageFiles(ImageSet):
-    """Photos that are files."""
-
-    root: Path
-    paths: list[Path | None]
-    """Absolute files; None where refused."""
-
-    def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
-        """Row and path."""
-        return ((row, path) for row, path in enumerate(self.paths) if path is not None and row not in skip)
-
-    def stamps(self) -> list[list[Any]]:
-        """Place under the root, size and times of change."""
-        return [_stamp(path, self.root) for path in self.paths]
+class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
+    """A file that gives no image; the message is a short reason."""
 
 
-def _stamp(path: Path | None, root: Path) -> list[Any]:
-    if path is None:
-        return []
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    # Files from one archive may share size and time of change; a file that takes another's name or place does
-    # not keep the time at which the system last touched it.
-    return [os.path.relpath(path, root), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+def open_image(source: Encoded, side: int | None = None) -> Image.Image:
+    """The first frame of a file, upright, as RGB on white; `UnreadableImage` whatever is wrong with it.
 
-
-def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
-    """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
-
-    Photos that lie directly in `root` are unlabelled. Names with a leading dot are skipped. Links that
-    leave `root` are rows that are never opened, and linked folders are rows that are never entered.
-    With `labelled=False` the folders mean nothing and all photos are taken.
+    Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused. Where
+    about `side` pixels a side will do, a JPEG is decoded no larger than needed.
     """
-    if not root.is_dir():
-        raise InputError(f"{root} is not a folder" if root.exists() else f"no such folder: {root}")
-    real = Path(os.path.realpath(root))
-    rows = sorted((_text(path.relative_to(real)), path, problem) for path, problem in _walk(real))
-    labels = [name.split("/", 1)[0] if "/" in name else "" for name, _, _ in rows]
-    images = ImageFiles(
-        root=real,
-        paths=[None if problem else path for _, path, problem in rows],
-        ids=[name for name, _, _ in rows],
-        labels=labels if labelled else None,
-        problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
-    )
-    parts = sorted(set(labels) - {""}, key=lambda part: (not part.lower().startswith("train"), part))
-    if (
-        labelled
-        and {part.lower() for part in parts} <= SPLITS
-        and any(name.count("/") > 1 for name in images.ids)
-    ):
-        raise InputError(
-            f"{root}: {', '.join(parts)} are parts of a data set, not classes; give one: {root / parts[0]}"
-        )
-    check_files(images, root)
-    return images
-
-
-def empty_folders(root: Path, labels: Container[str]) -> list[str]:
-    """Class folders without a photo, which are no classes then."""
-    folders = (_text(Path(entry.name)) for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
-    return sorted(name for name in folders if not name.startswith(".") and name not in labels)
-
-
-def names_photo(path: Path) -> bool:
-    """Whether this is one photo, by its name: also of a kind that is not read."""
-    return path.suffix.lower() in SUFFIXES | UNREAD and path.is_file()
-
-
-def read_image_file(path: Path, *, labelled: bool = True) -> ImageFiles:
-    """One photo, which has no label; its id is its name."""
-    if labelled:
-        raise InputError(f"{path}: one photo by itself has no label; give the folder of the class folders")
-    suffix = path.suffix.lower()
-    problems = {0: _unread(suffix)} if suffix in UNREAD else {}
-    paths = [None if problems else Path(os.path.abspath(path))]
-    return ImageFiles([path.name], None, problems, Path(os.path.abspath(path.parent)), paths)
-
-
-def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
-    """Every photo below `root`, or the reason why a photo or a folder is refused."""
-    folders = [root]
-    while folders:
-        folder = folders.pop()
-        try:
-            entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-        except OSError as error:
-            yield folder, short_reason(error)
-            continue
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.is_symlink():
-                problem = _check_link(path, root)
-                if problem is not None or path.suffix.lower() in SUFFIXES:
-                    yield path, problem
-            elif entry.is_dir():
-                folders.append(path)
-            elif path.suffix.lower() in SUFFIXES:
-                yield path, check_place(path, root)
-            elif path.suffix.lower() in UNREAD:
-                yield path, _unread(path.suffix.lower())
-
-
-def _unread(suffix: str) -> str:
-    return f"{suffix} is not read; convert it to .jpg or .png"
-
-
-def _check_link(link: Path, root: Path) -> str | None:
-    """Why a link must not be followed, if so; what it says of files other than photos is ignored."""
     try:
-        target = Path(os.path.realpath(link, strict=True))
-    except OSError:
-        return "broken link"
-    if target.is_dir():
-        return "linked folder, not entered" if target.is_relative_to(root) else LEAVES
-    return check_place(target, root) if link.suffix.lower() in SUFFIXES else None
+        if isinstance(source, Path):
+            if not source.is_file():
+                raise UnreadableImage("not a file" if source.exists() else MISSING)
+            if source.stat().st_size == 0:
+                raise UnreadableImage("empty file")
+        elif not source:
+            raise UnreadableImage("no bytes of an image")
+        with source.open("rb") if isinstance(source, Path) else BytesIO(source) as file:
+            image = Image.open(file, formats=FORMATS)
+            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+                raise Image.DecompressionBombError
+            if side is not None:
+                image.draft(None, (side, side))
+            image.load()
+            with suppress(Exception):  # broken EXIF data does not spoil the pixels
+                ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image)
+    except UnreadableImage:
+        raise
+    except Exception as error:  # Pillow raises nearly anything on broken files
+        raise UnreadableImage(short_reason(error)) from error
 
 
-def check_place(target: Path, root: Path) -> str | None:
-    """Why a resolved path must not be opened, if so."""
-    if not target.is_relative_to(root):
-        return LEAVES
-    if target.is_file():
-        return None
-    return "not a file" if target.exists() else MISSING
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """A new RGB image; what is transparent becomes white."""
+    if image.mode.startswith("I") or image.mode == "F":
+        image = Image.fromarray(_to_bytes(np.asarray(image)))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
 
 
-def check_files(images: ImageFiles, source: Path) -> None:
-    """Refuse a set without a file to open."""
-    if not any(images.paths):
-        some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
-        of_table = {
-            LEAVES: " of the table; move the table to a folder that holds all its photos",
-            MISSING: "; paths start from the folder of the table",
-        }
-        of_folder = {LEAVES: ", and links out of it are not followed; take copies, or hard links"}
-        hints = of_table if source.is_file() else of_folder
-        hint = hints.get(images.problems.get(0, ""), "")
-        raise InputError(f"no images in {source}{some}{hint}")
+def _to_bytes(grey: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Deep grey values as 0 to 255: whole numbers by the fewest usual bits that hold them, others by range.
+
+    Scanners write 12 bits into files of 16, which say nothing of it and would come out nearly black.
+    """
+    values = np.nan_to_num(grey.astype(np.float32), posinf=0, neginf=0)
+    low, high = float(values.min()), float(values.max())
+    if grey.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
+        low, high = 0, next(depth for depth in DEPTHS if high <= depth)
+    return np.asarray(np.rint((values - low) * (255 / ((high - low) or 1))), dtype=np.uint8)
 
 
-def check_classes(images: ImageSet, source: Path, least: int) -> None:
-    """Refuse labels of fewer classes than `least`."""
-    if images.labels is None:
-        return
-    labels = {label.strip() for row, label in enumerate(images.labels) if row not in images.problems}
-    classes = sorted(labels - {""})
-    if len(classes) < least:
-        have = f"one class ({classes[0]})" if classes else "no classes"
-        folder = isinstance(images, ImageFiles) and source.is_dir()
-        many, each = ("two are", "each ") if least == 2 else ("one is", "")
-        hint = f", {each}as a folder of photos" if folder else ""
-        raise InputError(f"{have} in {source}; at least {many} needed{hint}")
-
-
-def _text(path: Path) -> str:
-    """A path with forward slashes, as text that can be written: stray bytes in names are escaped."""
-    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+def short_reason(error: Exception) -> str:
+    """An error in a few words."""
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return "too many pixels"
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return "truncated" if "truncated" in str(error).lower() else "damaged"

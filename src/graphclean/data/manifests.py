@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, MissingLabels
-from .files import PARQUET, listed, separator, usual_column
-from .images import SUFFIXES, ImageFiles, check_files, check_place
-from .opening import MISSING
+from .image_folder import SUFFIXES, ImageFiles, check_files, check_place
+from .images import MISSING
+from .tables import PARQUET, listed, separator, usual_column
 
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import torch
 
-from ..backbones import PREFIX
 from ..errors import InputError, suggest
+from .backbones import PREFIX
 from .efficientnet import EfficientNetLite0
-from .images import Batch, Embedder, embed_batches, read_batches
-from .timm_models import TimmEmbedder
+from .photos import Batch, Embedder, embed_batches, read_batches
+from .timm import TimmEmbedder
 
 __all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "load_embedder", "read_batches"]
 

@@ -1,6 +1,6 @@
 """Eq. 1-4 of the paper as functions on tensors, the same on CPU and CUDA."""
 
-from .cleaner import Cleaned, GraphCleaner, GraphSettings
+from .cleaner import Cleaned, GraphCleaner
 from .components import connected_components
 from .csr import Graph, as_csr, to_scipy
 from .knn import Neighbours, knn_graph, nearest_neighbours
@@ -17,7 +17,6 @@ __all__ = [
     "Cleaned",
     "Graph",
     "GraphCleaner",
-    "GraphSettings",
     "Neighbours",
     "as_csr",
     "confident_edges",

@@ -1,87 +1,23 @@
 """One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..errors import check_choice
+from ..config import GraphSettings
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
-from .mistakes import find_shared_mistakes
-from .propagation import (
-    TOLERANCE,
-    Evidence,
-    Symmetrise,
-    gather_evidence,
-    normalise_graph,
-    weight_graph,
-)
+from .noise_model import find_shared_mistakes
+from .propagation import gather_evidence, normalise_graph, weight_graph
 from .selection import (
-    Accept,
     Confident,
-    LccEdges,
     confident_edges,
     judge_confidence,
     select_components,
 )
-
-CHOICES = {"symmetrise": Symmetrise, "evidence": Evidence, "accept": Accept, "lcc_edges": LccEdges}
-
-
-@dataclass(frozen=True)
-class GraphSettings:
-    """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
-
-    k: int = 30
-    """Neighbours a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
-    gamma: float = 3.0
-    """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
-    symmetrise: Symmetrise = "sum"
-    """`sum`: mutual edges count twice (release); `max`: an undirected graph (paper)."""
-    alpha: float = 0.5
-    """Share of the neighbours in Eq. 2, against a sample's own label."""
-    class_balance: bool = True
-    """Divide each class's labels by their sum before they spread (release)."""
-    evidence: Evidence = "all"
-    """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
-    unmix: bool = False
-    """Where neighbours share mistakes, as when many trucks are called cars, judge by labels without them."""
-    accept: Accept = "uniform"
-    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`."""
-    eta: float = 0.8
-    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
-    lcc_edges: LccEdges = "mutual"
-    """Edges that connect a component: `mutual` neighbours (release), or `any` (paper)."""
-    ensemble: float = 0.6
-    """Weight of the past in the temporal ensemble of logits."""
-    correct: bool = True
-    """Noise correction (Eq. 2); without it Y itself is judged, and no label spreads."""
-    confidence: bool = True
-    """Confidence selection (Eq. 3); without it every node is confident, under the label it would have."""
-    geometry: bool = True
-    """Geometry selection (Eq. 4); without it all that is confident is selected."""
-    tolerance: float = TOLERANCE
-    """Relative error allowed in the solution of Eq. 2."""
-
-    def __post_init__(self) -> None:
-        for name, kind in CHOICES.items():
-            check_choice(name, getattr(self, name), kind)
-        if not isinstance(self.k, SupportsIndex) or self.k < 1:
-            raise ValueError("k must be a whole number of at least 1")
-        if not 0 <= self.eta <= 1:
-            raise ValueError("eta must be from 0 to 1")
-        if not self.gamma > 0:
-            raise ValueError("gamma must be above 0")
-        if self.unmix and not self.correct:
-            raise ValueError("unmix needs correct: without it no label spreads")
-        if not 0 < self.tolerance < 1:
-            raise ValueError("tolerance must be between 0 and 1")
-        for name in ("alpha", "ensemble"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1")
 
 
 @dataclass(frozen=True)
@@ -98,6 +34,8 @@ class Cleaned:
     """Passed Eq. 3."""
     degrees: Tensor
     """Edges to other confident nodes, counted in both directions; 0 for nodes that are not confident."""
+    graph: Tensor | None = None
+    """The k-NN graph it was decided on, as CSR, where it was built."""
 
 
 class GraphCleaner:
@@ -181,7 +119,7 @@ class GraphCleaner:
             selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
         self.labels, self.selected = labels.clone(), selected.clone()
         self.epoch += 1
-        return Cleaned(selected, labels, soft, confident, degrees)
+        return Cleaned(selected, labels, soft, confident, degrees, neighbours)
 
     def _judge(self, neighbours: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
         """Soft labels, and Eq. 3 on them: Ỹ of Eq. 2, or with shared mistakes what the given labels tell."""

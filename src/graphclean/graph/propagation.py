@@ -1,16 +1,13 @@
 """Eq. 1 and 2 of the paper: edge weights, and label propagation for all classes together."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ..config.settings import Evidence, Symmetrise
 from ..errors import check_choice
 from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
-
-Symmetrise = Literal["max", "sum"]
-Evidence = Literal["all", "leave-own-out"]
 
 TOLERANCE = 1e-6
 """Default bound on the relative error of a propagated column, in the 2-norm."""

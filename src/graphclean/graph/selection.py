@@ -1,16 +1,14 @@
 """Eq. 3 and 4 of the paper: confident nodes, then each class's largest connected component among them."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..config.settings import Accept, LccEdges
 from ..errors import check_choice
 from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
-
-LccEdges = Literal["any", "mutual"]
-Accept = Literal["uniform", "argmax"]
 
 
 class Confident(NamedTuple):

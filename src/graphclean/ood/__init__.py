@@ -1,13 +1,11 @@
 """Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
 
-from .humps import lie_apart, ood_by_humps
+from .bimodality import lie_apart, ood_by_humps
 from .prototypes import class_prototypes, judge_by_both, measure_closeness, prototype_similarity
-from .settings import OodSettings
-from .thresholds import LEAST, Threshold, find_threshold
+from .threshold import LEAST, Threshold, find_threshold
 
 __all__ = [
     "LEAST",
-    "OodSettings",
     "Threshold",
     "class_prototypes",
     "find_threshold",

@@ -1,37 +1,34 @@
 """From a run folder to the page."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..decisions import read_decided
-from ..errors import InputError
-from ..pictures import Pictures, find_pictures
-from ..runfolder import (
+from .._files import has_file, read_tensors, replaced
+from ..cleaning.knn_model import PROTOTYPES
+from ..data.progress import Progress
+from ..data.verdict import Verdict
+from ..errors import InputError, occupied
+from ..runs.decisions import read_decided
+from ..runs.folder import (
     POINTS,
-    PROTOTYPES,
     REPORT,
-    VERDICT_NAMES,
-    has_file,
     read_config,
     read_env,
     read_metrics,
     read_scores,
     read_summary,
-    read_tensors,
     read_verdicts,
-    replaced,
     require_finished,
 )
-from ..shapes import Border
-from .border import try_borders
-from .mapping import draw_map, read_points
+from ..training.model import Border
+from .escape import count_bytes, to_json
+from .map import draw_map, read_points
 from .page import render_page
-from .safe import count_bytes, to_json
 from .samples import (
     FLAGGED,
     Ints,
@@ -43,15 +40,15 @@ from .samples import (
     rank,
     read_samples,
 )
-from .words import MEANING, describe_things, sum_up, train_again
+from .text import describe_things, sum_up, train_again
+from .thresholds import try_borders
+from .thumbnails import Pictures, find_pictures
 
 MOST_BYTES = 23_000_000
 """Of the table and the pictures, so that the whole page stays under 25 MB."""
 MOST_PICTURES = 3000
 SIDE = 144
 """Pixels a side of a picture, at most."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def write_report(
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{target}: the report is an .html file")
     if out is not None and out.exists() and not overwrite:
-        raise InputError(f"{out}: the file exists; use --overwrite to replace it, or another --out")
+        raise occupied(out, "the file exists")
     page = build_page(run, data=data, progress=progress)
     with replaced(target) as draft:
         draft.write_bytes(page.content)
@@ -109,11 +106,11 @@ def build_page(
     config = read_config(run)
     require_finished(run)
     summary, source = read_summary(run), dict(config.get("source", {}))
-    similarity, mapped, z = read_points(run)
+    detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
     if len(verdicts) == 0:
         raise InputError(f"{run}: there is not one verdict in it")
-    samples = read_samples(verdicts, summary.get("classes", []), similarity)
+    samples = read_samples(verdicts, summary.get("classes", []), detector_score)
     things = describe_things(str(source.get("kind")), 2)
     tell("drawing the map", 0, 1)
     plan = draw_map(mapped, z, samples)
@@ -122,7 +119,7 @@ def build_page(
     rows = choose_rows(samples, order)
     place = {int(row): number for number, row in enumerate(rows)}
     table = to_json(as_columns(samples, rows))
-    unreadable = samples.where("unreadable")
+    unreadable = samples.where(Verdict.UNREADABLE)
     shown: dict[int, str] = {}
     gone = 0
     if pictures is not None:
@@ -130,7 +127,9 @@ def build_page(
         gone = int((~unreadable[lost]).sum())
     notes = []
     if not has_file(run / POINTS):
-        notes.append("The run was made by an earlier version, so there is neither a map nor a choice of ζ.")
+        notes.append(
+            "The run was made by an earlier version, so there is neither a map nor a choice of threshold."
+        )
     if why is not None and source.get("kind") != "features":
         notes.append(f"Pictures are not shown. {why}")
     if len(rows) < len(samples):
@@ -157,15 +156,15 @@ def build_page(
         "run": str(run),
         "things": things,
         "classes": samples.classes,
-        "verdicts": VERDICT_NAMES,
-        "meaning": MEANING,
-        "counts": {name: int(samples.where(name).sum()) for name in VERDICT_NAMES},
+        "verdicts": list(Verdict),
+        "meaning": {name: name.meaning.capitalize() for name in Verdict},
+        "counts": {name: int(samples.where(name).sum()) for name in Verdict},
         "right": summary.get("expected_right", {}),
         "total": len(samples),
         "map": plan,
         "pairs": count_pairs(samples),
         "by_class": count_classes(samples),
-        "border": try_borders(samples, float(detector["zeta"])) if detector else None,
+        "border": try_borders(samples, float(detector["threshold"])) if detector else None,
         "trained": config.get("kind") == "train",
         "again": train_again(run, config),
         "curves": read_metrics(run),
@@ -194,7 +193,7 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
 
 
 def _read_detector(run: Path) -> dict[str, Any] | None:
-    """ζ of a run of `clean`, which stands beside its prototypes; None where there are none."""
+    """The threshold of a run of `clean`, next to its prototypes; None where there are none."""
     return read_tensors(run / PROTOTYPES, Border)[1] if has_file(run / PROTOTYPES) else None
 
 

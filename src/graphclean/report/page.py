@@ -7,9 +7,9 @@ from typing import Any
 
 import jinja2
 
-from ..plotting import BLUE, CLASSES, ON_DARK, VERDICTS
-from .safe import to_json
-from .words import Words
+from .escape import to_json
+from .text import Words
+from .theme import BLUE, CLASSES, ON_DARK, VERDICTS
 
 SCRIPTS = (
     *("dom", "data", "marks", "detail", "gallery", "table"),

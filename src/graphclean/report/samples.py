@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..runfolder import VERDICT_NAMES
-from .safe import count_bytes, to_json
+from ..data.verdict import Verdict
+from .escape import count_bytes, to_json
 
-FLAGGED = ("relabel", "ood", "uncertain")
+FLAGGED = (Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 MOST_ROWS = 100_000
 MOST_BYTES = 13_000_000
 """Of the table in the page; rows with very long names are fewer."""
@@ -33,21 +33,21 @@ class Samples:
     """−1 where there is none."""
     proposed: Ints
     verdict: Ints
-    """Places in VERDICT_NAMES."""
+    """Places in `Verdict`."""
     quality: Floats
     ood: Floats
     selected: npt.NDArray[np.bool_]
     near: list[list[int]]
     """Rows of the neighbours that were named."""
-    similarity: Floats | None
-    """s(x) of Eq. 9; NaN where a sample has none."""
+    detector_score: Floats | None
+    """Larger is more OOD; NaN where a sample has none."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def where(self, *verdicts: str) -> npt.NDArray[np.bool_]:
         """Which samples have one of these verdicts."""
-        return np.isin(self.verdict, [VERDICT_NAMES.index(name) for name in verdicts])
+        return np.isin(self.verdict, [list(Verdict).index(Verdict(name)) for name in verdicts])
 
     @property
     def sureness(self) -> Floats:
@@ -56,37 +56,37 @@ class Samples:
         NaN where there are no scores.
         """
         keep = self.quality * (1 - self.ood)
-        sure = np.where(self.where("relabel"), 1 - self.ood - keep, keep)
-        sure = np.where(self.where("uncertain"), 1 - keep, sure)
-        sure = np.where(self.where("ood"), self.ood, sure)
-        return np.where(self.where("unlabelled"), 1 - self.ood, sure).clip(0, 1)
+        sure = np.where(self.where(Verdict.RELABEL), 1 - self.ood - keep, keep)
+        sure = np.where(self.where(Verdict.UNCERTAIN), 1 - keep, sure)
+        sure = np.where(self.where(Verdict.OOD), self.ood, sure)
+        return np.where(self.where(Verdict.UNLABELED), 1 - self.ood, sure).clip(0, 1)
 
 
-def read_samples(verdicts: pd.DataFrame, classes: list[Any], similarity: Floats | None) -> Samples:
-    """From a run's verdicts; `similarity` is of those that could be read."""
+def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Floats | None) -> Samples:
+    """From a run's verdicts; `detector_score` is of those that could be read."""
     ids = [str(name) for name in verdicts["id"]]
     names = [str(name) for name in classes]
     for column in ("given_label", "proposed_label"):
         there = verdicts[column].dropna().map(str).unique()
         names += sorted(set(there) - set(names))
     code = {name: place for place, name in enumerate(names)}
-    order = {name: place for place, name in enumerate(VERDICT_NAMES)}
+    order = {name: place for place, name in enumerate(Verdict)}
     wide = None
-    readable = (verdicts["verdict"] != "unreadable").to_numpy()
-    if similarity is not None and int(readable.sum()) == len(similarity):
+    readable = (verdicts["verdict"] != Verdict.UNREADABLE).to_numpy()
+    if detector_score is not None and int(readable.sum()) == len(detector_score):
         wide = np.full(len(verdicts), np.nan)
-        wide[readable] = similarity
+        wide[readable] = detector_score
     return Samples(
         ids=ids,
         classes=names,
         given=_codes(verdicts["given_label"], code),
         proposed=_codes(verdicts["proposed_label"], code),
-        verdict=np.array([order[str(name)] for name in verdicts["verdict"]], dtype=np.int64),
+        verdict=np.array([order[Verdict(name)] for name in verdicts["verdict"]], dtype=np.int64),
         quality=verdicts["label_quality"].to_numpy(dtype=np.float64, na_value=np.nan),
         ood=verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan),
         selected=verdicts["selected"].to_numpy(dtype=bool),
         near=_find_rows(ids, verdicts["neighbours"].tolist()),
-        similarity=wide,
+        detector_score=wide,
     )
 
 
@@ -139,8 +139,8 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
     }
     if len(rows) < len(samples):
         columns["row"] = rows.tolist()
-    if samples.similarity is not None:
-        columns["similarity"] = _thousandths(samples.similarity[rows])
+    if samples.detector_score is not None:
+        columns["detector_score"] = _thousandths(samples.detector_score[rows])
     return columns
 
 
@@ -150,7 +150,7 @@ def _thousandths(values: Floats) -> list[int | None]:
 
 def count_pairs(samples: Samples) -> list[list[int]]:
     """(given, proposed, samples) of what is kept or relabelled."""
-    rows = samples.where("keep", "relabel") & (samples.given >= 0)
+    rows = samples.where(Verdict.KEEP, Verdict.RELABEL) & (samples.given >= 0)
     pairs, counts = np.unique(
         np.column_stack([samples.given[rows], samples.proposed[rows]]), axis=0, return_counts=True
     )
@@ -158,8 +158,8 @@ def count_pairs(samples: Samples) -> list[list[int]]:
 
 
 def count_classes(samples: Samples) -> list[list[int]]:
-    """Of each class by its given label: samples by verdict, in the order of VERDICT_NAMES."""
-    table = np.zeros((len(samples.classes), len(VERDICT_NAMES)), dtype=np.int64)
+    """Of each class by its given label: samples by verdict, in the order of `Verdict`."""
+    table = np.zeros((len(samples.classes), len(Verdict)), dtype=np.int64)
     labelled = samples.given >= 0
     np.add.at(table, (samples.given[labelled], samples.verdict[labelled]), 1)
     return [[int(count) for count in row] for row in table]

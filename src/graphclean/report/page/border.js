@@ -1,4 +1,4 @@
-// What another ζ would do.
+// What another threshold would do.
 
 function startBorder(root) {
   const border = facts.border;
@@ -24,30 +24,30 @@ function startBorder(root) {
   }
   // Down both rows, but not through what is written over them.
   const down = (value) => [0, band + gap].map((top) => `M${x(value)} ${top + 16}V${top + band}`).join("");
-  const was = draw("path", { class: "line-was", d: down(border.zeta) });
+  const was = draw("path", { class: "line-was", d: down(border.threshold) });
   const line = draw("path", { class: "line-at" });
-  picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `unlike any class, s = ${low.toFixed(2).replace("-", "−")}`),
-    draw("text", { x: width, y: height + 22, "text-anchor": "end" }, `like a class, s = ${high.toFixed(2)}`));
+  picture.append(was, line, draw("text", { x: 0, y: height + 22 }, `like a class, detector's score ${low.toFixed(2).replace("-", "−")}`),
+    draw("text", { x: width, y: height + 22, "text-anchor": "end" }, `unlike any class, ${high.toFixed(2)}`));
   const number = make("span", { class: "big-number" });
   const said = make("span", { class: "said" });
   const [good, strange] = [make("b"), make("b")];
-  const slider = make("input", { type: "range", min: 0, max: border.borders.length - 1, step: 1, "aria-label": "Another ζ", on: { input: () => show(Number(slider.value)) } });
-  const back = make("button", { type: "button", class: "button", on: { click: () => show(border.chosen) } }, `Back to ${border.zeta.toFixed(3)}`);
+  const slider = make("input", { type: "range", min: 0, max: border.borders.length - 1, step: 1, "aria-label": "Another threshold", on: { input: () => show(Number(slider.value)) } });
+  const back = make("button", { type: "button", class: "button", on: { click: () => show(border.chosen) } }, `Back to ${border.threshold.toFixed(3)}`);
   const how = make("pre");
 
   function show(place) {
-    const zeta = border.borders[place];
+    const threshold = border.borders[place];
     slider.value = String(place);
-    slider.setAttribute("aria-valuetext", `ζ ${zeta.toFixed(3)}, ${count(border.rejected[place])} rejected`);
-    number.textContent = `ζ = ${zeta.toFixed(3).replace("-", "−")}`;
+    slider.setAttribute("aria-valuetext", `threshold ${threshold.toFixed(3)}, ${count(border.rejected[place])} rejected`);
+    number.textContent = `threshold ${threshold.toFixed(3).replace("-", "−")}`;
     said.textContent = `${count(border.rejected[place])} of the ${count(border.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
     good.textContent = percent(border.known[place]);
     strange.textContent = percent(border.caught[place] / border.strange);
-    line.setAttribute("d", down(zeta));
-    for (const [bar, middle] of bars) bar.classList.toggle("below", middle < zeta);
+    line.setAttribute("d", down(threshold));
+    for (const [bar, middle] of bars) bar.classList.toggle("rejected", middle > threshold);
     back.hidden = place === border.chosen;
     how.hidden = back.hidden || !facts.again;
-    how.textContent = `${facts.again} --set ood.zeta=${zeta.toFixed(3)}`;
+    how.textContent = `${facts.again} --set ood.threshold=${threshold.toFixed(3)}`;
   }
   root.append(make("div", { class: "border" },
     make("div", {}, picture, slider),

@@ -42,7 +42,7 @@ const detail = (() => {
     say(name === "ood" ? "Nearest class" : "Looks like", label(proposed(row)));
     if (rows.quality[row] !== null) say("Label quality", score(rows.quality[row], 3));
     if (rows.ood[row] !== null) say("OOD score", score(rows.ood[row], 3));
-    if (rows.similarity && rows.similarity[row] !== null) say("Likeness s to what is known", score(rows.similarity[row], 3));
+    if (rows.detector_score && rows.detector_score[row] !== null) say("Detector's score", score(rows.detector_score[row], 3));
     say("In the clean set", rows.selected[row] ? "yes" : "no");
     say("Nearest neighbours", support(row));
     const step = (by, text, key) =>

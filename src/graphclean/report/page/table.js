@@ -14,7 +14,7 @@ function startTable(root) {
     { name: "proposed", title: "Looks like", compare: by(rows.proposed) },
     { name: "quality", title: "Label quality", compare: by(rows.quality), kind: "bar-cell" },
     { name: "ood", title: "OOD score", compare: by(rows.ood), kind: "bar-cell" },
-    { name: "similarity", title: "Likeness", compare: by(rows.similarity), kind: "number", show: Boolean(rows.similarity) },
+    { name: "detector_score", title: "Detector", compare: by(rows.detector_score), kind: "number", show: Boolean(rows.detector_score) },
   ].filter((column) => column.show !== false);
   const state = { text: "", verdicts: new Set(), label: "", sort: null, down: false };
   let order = [];
@@ -163,7 +163,7 @@ function startTable(root) {
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.similarity ? "" : " no-similarity"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
+  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.detector_score ? "" : " no-detector-score"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total

@@ -1,0 +1,131 @@
+"""What is written down of a run: every epoch as it goes by, and the scores at the end."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .._files import plain, replaced
+from ..config import GraphSettings
+from ..errors import InputError, parse_json
+from ..graph import (
+    Cleaned,
+    confident_edges,
+    judge_confidence,
+    select_components,
+)
+from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
+from .noise import Draw, Labels
+
+KINDS = ("clean", "wrong", "ood")
+"""A training sample's label is right, or wrong, or it has no true class."""
+FIXED_ZETAS = (0.5, 0.7)
+"""Those that the paper reports beside its best one."""
+
+
+class EpochLog:
+    """Records by epoch, in a file that outlives an interruption: a line an entry, later ones on top."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: dict[int, dict[str, Any]] = {}
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                self._merge(parse_json(line))
+            except (ValueError, KeyError, TypeError) as error:
+                if number < len(lines):
+                    raise InputError(
+                        f"{path}: line {number} is damaged; remove {path.parent} to start anew"
+                    ) from error
+        # Whole lines only from here on: a crash may have cut the last one.
+        with replaced(path) as draft:
+            draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
+
+    def add(self, epoch: int, **values: Any) -> dict[str, Any]:
+        """Write values of an epoch down, over earlier ones of the same name; returns all there are of it."""
+        entry = plain({"epoch": epoch, **values})
+        self._merge(entry)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return self.records[epoch]
+
+    def _merge(self, entry: dict[str, Any]) -> None:
+        self.records.setdefault(int(entry["epoch"]), {}).update(entry)
+
+    def first(self, count: int) -> list[dict[str, Any]]:
+        """The records of epochs 1 to `count`, all of which must have ended."""
+        found = [self.records.get(epoch, {}) for epoch in range(1, count + 1)]
+        missing = [epoch for epoch, record in enumerate(found, 1) if "seconds" not in record]
+        if missing:
+            raise InputError(
+                f"{self.path}: epoch {missing[0]} is missing; remove {self.path.parent} to start anew"
+            )
+        return found
+
+
+def sample_kinds(draw: Draw) -> npt.NDArray[np.str_]:
+    """The kind of every training sample."""
+    kinds = np.where(draw.truth < 0, "ood", np.where(draw.labels == draw.truth, "clean", "wrong"))
+    return kinds.astype("<U5")
+
+
+def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> dict[str, Any]:
+    """Selected set and pseudo-labels against the truth, beside how many given labels were right."""
+    known = draw.truth >= 0
+    found = asdict(score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth))
+    return {**found, "given_right": float((draw.labels == draw.truth)[known].mean())}
+
+
+def mean_degrees(cleaned: Cleaned, kinds: npt.NDArray[np.str_]) -> dict[str, float | None]:
+    """Mean degree of the confident nodes of each kind; None where there are none."""
+    degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
+    chosen = {kind: degrees[confident & (kinds == kind)] for kind in KINDS}
+    return {kind: float(found.mean()) if len(found) else None for kind, found in chosen.items()}
+
+
+def compare_strategies(
+    cleaned: Cleaned, given: Tensor, truth: Labels, n_classes: int, graph: GraphSettings
+) -> dict[str, dict[str, Any]]:
+    """What confidence alone, geometry alone and both would select of the same soft labels and graph."""
+    neighbors = cleaned.graph
+    assert neighbors is not None
+    labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta, accept=graph.accept)
+
+    def by_geometry(nodes: Tensor) -> Tensor:
+        edges = confident_edges(neighbors, nodes)
+        return select_components(*edges, labels, nodes, n_classes, graph.lcc_edges)
+
+    chosen = {
+        "confidence": confident,
+        "geometry": by_geometry(torch.ones_like(confident)),
+        "both": by_geometry(confident),
+    }
+    found = {}
+    for name, selected in chosen.items():
+        scores = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), truth)
+        found[name] = {"selected": scores.selected, "noise_rate": scores.noise_rate}
+    return found
+
+
+def describe_scores(
+    predicted: Labels, score: npt.NDArray[np.float64], truth: Labels, threshold: float | None
+) -> dict[str, float | None]:
+    """The scores of a result; without a threshold (a cell without OOD) accuracy alone."""
+    names = ("auroc", "fpr95", "f_auto", "f_best", "zeta_best", *(f"f_{fixed}" for fixed in FIXED_ZETAS))
+    if threshold is None:
+        return {"accuracy": float((predicted == truth).mean()), **dict.fromkeys(names)}
+    right, is_ood = predicted == truth, truth < 0
+    found = score_open_set(predicted, score, truth, threshold)
+    best = best_threshold(score, right, is_ood)
+    at = [open_set_f(right, score <= 1 - fixed, is_ood) for fixed in FIXED_ZETAS]
+    values = (found.auroc, found.fpr95, found.f, best.f, 1 - best.threshold, *at)
+    return {"accuracy": found.accuracy, **dict(zip(names, values, strict=True))}

@@ -1,0 +1,117 @@
+"""The data of a run: its named sets, what was drawn of them, and the images in that order."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.decode import LabelledImages, Pixels
+from ..data.progress import Progress
+from ..errors import InputError
+from .cells import Cell
+from .datasets import count_images, find_pool, find_split, load_pool, load_split
+from .noise import (
+    Draw,
+    Split,
+    check_draw,
+    check_pool,
+    load_draw,
+    make_draw,
+    save_draw,
+)
+from .registry import get_set
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sets that a cell is drawn from."""
+
+    train: LabelledImages
+    test: LabelledImages | None
+    """None for the development split, which never sees it."""
+    pool: LabelledImages | None
+    """None for a cell without OOD."""
+
+
+def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> list[str]:
+    """Refuse at once, rather than after hours of other cells, what lacks its data; name what is not whole."""
+    parts = ("train",) if split == "dev" else ("train", "test")
+    partial = []
+    for cell in dict.fromkeys(cells):
+        base = get_set(cell.base)
+        for part in parts:
+            found = find_split(cell.base, part, root)
+            count = count_images(base, found)[part]
+            if count != base.splits[part]:
+                has = f"{count:,} {part} images, and {base.name} has {base.splits[part]:,}"
+                partial.append(f"{found.path}: {has}; a result on them is not one of the cell")
+        if cell.ood is not None:
+            found, pool = find_pool(cell.ood, root)
+            check_pool(cell.protocol(0, split), count_images(get_set(cell.ood), found)[pool])
+    return list(dict.fromkeys(partial))
+
+
+def load_sources(
+    cell: Cell, split: Split, root: Path | None = None, progress: Progress | None = None
+) -> Sources:
+    """The images and labels that a cell needs."""
+    return Sources(
+        load_split(cell.base, "train", root, progress=progress),
+        load_split(cell.base, "test", root, progress=progress) if split == "test" else None,
+        load_pool(cell.ood, root, progress=progress) if cell.ood is not None else None,
+    )
+
+
+@dataclass(frozen=True)
+class Material:
+    """What one run trains on and is scored on; images are indexed only when they are asked for."""
+
+    sources: Sources
+    draw: Draw
+
+    def train_images(self) -> Tensor:
+        """In the order of the draw's labels: known ones, then OOD."""
+        return self._images(self.sources.train, self.draw.train_ind, self.draw.train_ood)
+
+    def scored_images(self) -> Tensor:
+        """In the order of the draw's scored truth: known ones, then OOD."""
+        return self._images(self._scored_base, self.draw.eval_ind, self.draw.eval_ood)
+
+    def known_scored(self, part: slice = slice(None)) -> Pixels:
+        """The known ones among the scored, or some of them."""
+        return np.asarray(self._scored_base.images[self.draw.eval_ind[part]])
+
+    @property
+    def _scored_base(self) -> LabelledImages:
+        return self.sources.train if self.sources.test is None else self.sources.test
+
+    def _images(self, base: LabelledImages, known: np.ndarray, ood: np.ndarray) -> Tensor:
+        parts = [base.images[known]]
+        if self.sources.pool is not None:
+            parts.append(self.sources.pool.images[ood])
+        return torch.as_tensor(np.concatenate(parts))
+
+
+def prepare_material(cell: Cell, seed: int, split: Split, sources: Sources, saved: Path) -> Material:
+    """The draw of one seed: made and saved, or, for a run that goes on, read back and checked."""
+    test = sources.test.labels if sources.test is not None else None
+    pool = len(sources.pool.images) if sources.pool is not None else 0
+    protocol = cell.protocol(seed, split)
+    if saved.exists():
+        try:
+            draw = load_draw(saved)
+        except InputError as error:
+            raise InputError(f"{error}: remove {saved.parent} to start anew") from error
+        if draw.protocol != protocol:
+            raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start anew")
+        try:
+            check_draw(draw, sources.train.labels, pool, test)
+        except InputError as error:
+            raise InputError(f"{saved}: {error}; remove {saved.parent} to start anew") from error
+        return Material(sources, draw)
+    draw = make_draw(protocol, sources.train.labels, pool, test)
+    save_draw(draw, saved)
+    return Material(sources, draw)

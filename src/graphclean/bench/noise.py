@@ -1,0 +1,253 @@
+"""The paper's noise protocols: which labels are made wrong, and which images of no class are mixed in."""
+
+import hashlib
+import json
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data.tables import READING
+from ..errors import InputError, parse_json
+
+Labels: TypeAlias = npt.NDArray[np.int64]
+Kind: TypeAlias = Literal["sym", "asym"]
+Split: TypeAlias = Literal["test", "dev"]
+
+OOD = -1
+"""The truth of an image that belongs to no class."""
+
+CIFAR10_CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+ASYM = {"truck": "automobile", "bird": "airplane", "deer": "horse", "cat": "dog", "dog": "cat"}
+"""What asymmetric noise takes each class of CIFAR-10 for; the others keep their label."""
+
+DEV_SHARE = 0.1
+"""Share of the training set that the development split holds out: 5,000 of 50,000."""
+FORMAT = 1
+"""Of a saved draw; rises when an older version could no longer read it."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One cell of the paper, one seed of it, and whether it is scored on the test or the development set."""
+
+    noise: Kind = "sym"
+    rate: float = 0.5
+    """Share of the in-distribution samples that are drawn for a new label (which may be the true one)."""
+    n_ood: int = 20_000
+    """Images of no class among the training set; the development split takes its own from these."""
+    n_eval_ood: int = 10_000
+    """Other images of the same source among the test set."""
+    n_classes: int = 10
+    seed: int = 0
+    split: Split = "test"
+
+    def __post_init__(self) -> None:
+        """Refuse what no draw can be made of."""
+        for name, value, known in (("noise", self.noise, Kind), ("split", self.split, Split)):
+            if value not in get_args(known):
+                raise InputError(f"{name} is {value!r}; it can be {' or '.join(get_args(known))}")
+        if not 0 <= self.rate <= 1:
+            raise InputError(f"the noise rate is {self.rate}; it must lie between 0 and 1")
+        if self.n_classes < 2:
+            raise InputError(f"there are {self.n_classes} classes; noise needs at least two")
+        for name in ("n_ood", "n_eval_ood", "seed"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it can't be negative")
+        if self.noise == "asym" and self.n_classes != len(CIFAR10_CLASSES):
+            raise InputError(f"asym noise is defined for CIFAR-10 alone, not for {self.n_classes} classes")
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What a protocol drew: indices into the base set and the OOD pool, labels, and the truth.
+
+    Training samples are the in-distribution ones first, then the OOD ones; so are the scored ones.
+    """
+
+    protocol: Protocol
+    sizes: tuple[int, int, int]
+    """Of the base training set, the base test set (0 in a development draw) and the OOD pool."""
+    train_ind: Labels
+    """Indices into the base training set."""
+    train_ood: Labels
+    """Indices into the pool."""
+    labels: Labels
+    """The labels to train on."""
+    truth: Labels
+    """Their true classes, -1 for OOD."""
+    eval_ind: Labels
+    """Indices into the base test set; into the base training set in a development draw."""
+    eval_ood: Labels
+    """Indices into the pool."""
+    eval_truth: Labels
+    """True classes of the scored samples, -1 for OOD."""
+
+    def digest(self) -> str:
+        """SHA-256 of all that was drawn: equal for equal draws, on every machine."""
+        found = hashlib.sha256(_describe(self).encode())
+        for name in ARRAYS:
+            found.update(np.ascontiguousarray(getattr(self, name), dtype="<i8").tobytes())
+        return found.hexdigest()
+
+
+ARRAYS = tuple(field.name for field in fields(Draw) if field.name not in ("protocol", "sizes"))
+
+
+def symmetric(labels: Labels, rate: float, n_classes: int, rng: np.random.Generator) -> Labels:
+    """A random `rate` of the labels drawn anew from all classes, the true one among them."""
+    noisy = labels.copy()
+    chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
+    noisy[chosen] = rng.integers(0, n_classes, len(chosen))
+    return noisy
+
+
+def asymmetric(labels: Labels, rate: float, rng: np.random.Generator) -> Labels:
+    """A random `rate` of CIFAR-10's labels put through `ASYM`, by which five classes keep theirs."""
+    table = np.arange(len(CIFAR10_CLASSES))
+    for true, taken in ASYM.items():
+        table[CIFAR10_CLASSES.index(true)] = CIFAR10_CLASSES.index(taken)
+    noisy = labels.copy()
+    chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
+    noisy[chosen] = table[noisy[chosen]]
+    return noisy
+
+
+def check_pool(protocol: Protocol, pool_size: int) -> None:
+    """Refuse a source of OOD that is too small."""
+    need = protocol.n_ood + protocol.n_eval_ood
+    if pool_size < need:
+        raise InputError(f"the OOD source holds {pool_size:,} images, and {need:,} are needed")
+
+
+def make_draw(
+    protocol: Protocol,
+    train_labels: npt.ArrayLike,
+    pool_size: int,
+    test_labels: npt.ArrayLike | None = None,
+) -> Draw:
+    """The draw of a protocol: always the same for the same protocol, labels and pool size.
+
+    `test_labels` are those of the base test set, which a development draw never sees. Its OOD images are
+    taken from those that the test draw of the same protocol trains on, so it never sees the scored ones.
+    """
+    truth = _check_labels(train_labels, protocol.n_classes, "training")
+    check_pool(protocol, pool_size)
+    if (test_labels is None) != (protocol.split == "dev"):
+        raise InputError(f"a draw of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
+    # The order of these calls is what a recorded run rests on.
+    rng = np.random.default_rng(protocol.seed)
+    labels = _spoil(truth, protocol, rng)
+    order = rng.permutation(pool_size)
+    train_ood, eval_ood = order[: protocol.n_ood], order[protocol.n_ood :][: protocol.n_eval_ood]
+    ood_labels = rng.integers(0, protocol.n_classes, protocol.n_ood)
+    train_ind = np.arange(len(truth))
+    if test_labels is not None:
+        eval_labels = _check_labels(test_labels, protocol.n_classes, "test")
+        eval_ind = np.arange(len(eval_labels))
+    else:
+        mixed = rng.permutation(len(truth))
+        held = round(DEV_SHARE * len(truth))
+        eval_ind, train_ind = np.sort(mixed[:held]), np.sort(mixed[held:])
+        eval_labels, truth = truth[eval_ind], truth[train_ind]
+        labels = _spoil(truth, protocol, rng)
+        half, quarter = protocol.n_ood // 2, protocol.n_ood // 4
+        train_ood, eval_ood = train_ood[:half], train_ood[half : half + quarter]
+        ood_labels = rng.integers(0, protocol.n_classes, half)
+    return Draw(
+        protocol=protocol,
+        sizes=(np.size(train_labels), 0 if test_labels is None else len(eval_labels), pool_size),
+        train_ind=train_ind,
+        train_ood=train_ood,
+        labels=np.concatenate([labels, ood_labels]),
+        truth=np.concatenate([truth, np.full(len(train_ood), OOD)]),
+        eval_ind=eval_ind,
+        eval_ood=eval_ood,
+        eval_truth=np.concatenate([eval_labels, np.full(len(eval_ood), OOD)]),
+    )
+
+
+_TEST_LABELS = {"test": " the test set's labels", "dev": "out the test set's labels"}
+
+
+def _spoil(truth: Labels, protocol: Protocol, rng: np.random.Generator) -> Labels:
+    if protocol.noise == "asym":
+        return asymmetric(truth, protocol.rate, rng)
+    return symmetric(truth, protocol.rate, protocol.n_classes, rng)
+
+
+def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> Labels:
+    """Whole numbers from 0 to K - 1, one a sample."""
+    labels = np.asarray(given)
+    if labels.ndim != 1 or labels.dtype.kind not in "ui" or len(labels) == 0:
+        raise InputError(f"the {which} labels must be one whole number a sample")
+    if labels.min() < 0 or labels.max() >= n_classes:
+        found = f"{labels.min()} to {labels.max()}"
+        raise InputError(f"the {which} labels go from {found}, and there are {n_classes} classes")
+    return labels.astype(np.int64)
+
+
+def save_draw(draw: Draw, path: Path) -> None:
+    """Write a draw as one .npz, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    arrays = {name: getattr(draw, name) for name in ARRAYS}
+    try:
+        with draft.open("wb") as file:
+            np.savez_compressed(
+                file, about=np.array(_describe(draw)), digest=np.array(draw.digest()), **arrays
+            )
+        os.replace(draft, path)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def load_draw(path: Path) -> Draw:
+    """What `save_draw` wrote; anything else, or a file that was changed since, is refused."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            about: dict[str, Any] = parse_json(str(file["about"]))
+            if about["format"] > FORMAT:
+                raise InputError(f"{path}: written by a newer graphclean; upgrade to read it")
+            protocol, sizes = Protocol(**about["protocol"]), about["sizes"]
+            arrays = {name: file[name] for name in ARRAYS}
+            draw = Draw(protocol=protocol, sizes=(sizes[0], sizes[1], sizes[2]), **arrays)
+            whole = str(file["digest"]) == draw.digest()
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"no such file: {path}") from error
+    except READING as error:
+        raise InputError(f"{path}: damaged, or not a draw; make it again from its seed") from error
+    if not whole:
+        raise InputError(f"{path}: damaged: what it holds is not what was saved; make it again from its seed")
+    return draw
+
+
+def check_draw(
+    draw: Draw, train_labels: npt.ArrayLike, pool_size: int, test_labels: npt.ArrayLike | None = None
+) -> None:
+    """Refuse a draw made for other data: other sizes, or other labels in the places it names."""
+    train = np.asarray(train_labels)
+    scored = train if draw.protocol.split == "dev" else np.asarray(test_labels)
+    sizes = (train.size, 0 if draw.protocol.split == "dev" else scored.size, pool_size)
+    if sizes != draw.sizes:
+        made, have = (", ".join(f"{size:,}" for size in counts) for counts in (draw.sizes, sizes))
+        raise InputError(f"the draw was made for sets of {made} (training, test, OOD), and these hold {have}")
+    same = np.array_equal(train[draw.train_ind], draw.truth[: len(draw.train_ind)])
+    if not same or not np.array_equal(scored[draw.eval_ind], draw.eval_truth[: len(draw.eval_ind)]):
+        raise InputError("the draw was made for a set in another order: its true labels are not these")
+
+
+def _describe(draw: Draw) -> str:
+    about = {"format": FORMAT, "protocol": asdict(draw.protocol), "sizes": list(draw.sizes)}
+    return json.dumps(about, sort_keys=True)

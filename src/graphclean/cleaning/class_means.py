@@ -1,0 +1,235 @@
+"""A panel that judges new embeddings: their neighbours, and class centres among whitened features.
+
+Neighbours follow classes of any shape, but ten of them are few. A centre speaks for all of its class, but for
+one round cloud alone. How far either is to be heard is found on the training samples, each judged with its
+own part left out, and by nothing but how likely that makes the labels given.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..graph import Neighbours
+from ..graph.noise_model import FIT_SAMPLES
+from ..ood import prototype_similarity
+from .evidence import Copies
+from .inputs import Codes
+from .knn_model import FLOOR, logit, neighbour_shares
+from .label_model import Array, LabelModel, Posterior
+
+SHRINKAGE = 0.6
+"""Of the covariance towards a multiple of 1: a thousand samples say little of a million entries."""
+DIRECTIONS = 256
+"""Leading directions that are whitened one by one; the others all alike."""
+START = np.log([20.0, 0.5])
+"""Logarithms of the weights of cosines and log shares before any data."""
+PRIOR_WEIGHT = 1.0
+"""Of the squared distance from START against the log-likelihood, so that weights stay finite."""
+OOD_START = np.array([-1.5, 0.5, 1.5])
+"""Of the chance of OOD: intercept, weights of the neighbours' logit and of a deviation from the centres."""
+OOD_PRIOR_WEIGHT = 10.0
+"""Of the squared distance from OOD_START, the intercept's left out: it must hold where nothing is OOD."""
+CHUNK = 4096
+"""Samples at a time."""
+LEAST_LENGTH = 1e-5
+"""Squared share of a centre that must be left without a sample, or there is no centre left."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """Makes all directions matter alike, however much the features vary along each; then rows to length 1."""
+
+    mean: Tensor
+    directions: Tensor
+    """Orthonormal columns."""
+    damping: Tensor
+    """How much of each direction is taken away."""
+
+    @classmethod
+    def fit(cls, unit: Tensor) -> "Whitening":
+        """Learn from standardised unit rows: their covariance, shrunk, to the power of −½."""
+        mean = unit.mean(0)
+        centred = (unit - mean).double().numpy()
+        n, width = centred.shape
+        total = float((centred**2).sum()) / n
+        count = min(DIRECTIONS, n - 1, width)
+        tall = n >= width
+        gram = (centred.T @ centred if tall else centred @ centred.T) / n
+        values, vectors = eigh(gram, subset_by_index=[len(gram) - count, len(gram) - 1])
+        live = values > 1e-10 * total
+        values, vectors = values[live], vectors[:, live]
+        if not tall:
+            vectors = centred.T @ vectors / np.sqrt(n * values)
+        average = total / width
+        rest = max(total - values.sum(), 0) / (width - len(values)) if len(values) < width else 0.0
+        kept, flat = (SHRINKAGE * average + (1 - SHRINKAGE) * spread for spread in (values, rest))
+        damping = 1 - np.sqrt(flat / kept)
+        # In the order of memory that a saved one has, so that it says the same to the bit.
+        parts = (np.ascontiguousarray(part, dtype=np.float32) for part in (vectors, damping))
+        return cls(mean, *map(torch.as_tensor, parts))
+
+    def __call__(self, unit: Tensor) -> Tensor:
+        """Whitened unit rows."""
+        centred = unit - self.mean
+        whitened: Tensor = centred - (centred @ self.directions * self.damping) @ self.directions.T
+        return normalize(whitened, dim=1)
+
+
+class Weights(NamedTuple):
+    """How far each is heard: of the class first, then of being OOD."""
+
+    centres: float
+    neighbours: float
+    ood_intercept: float
+    ood_neighbours: float
+    ood_centres: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What judges, on standardised unit embeddings."""
+
+    nodes: Tensor
+    """The distinct training samples."""
+    posterior: Tensor
+    """P(class) for each class, then P(OOD), of the nodes."""
+    whitening: Whitening
+    centres: Tensor
+    """Of each class: the unit mean of the whitened nodes, weighted with their P(class)."""
+    weights: Weights
+
+    def weigh(self, unit: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(class | known) and P(OOD), with the shares that neighbours give to every class and to OOD."""
+        w = self.weights
+        cosine = prototype_similarity(self.whitening(unit), self.centres).to(shares.dtype)
+        known = (w.centres * cosine + w.neighbours * shares[:, :-1].clamp(min=FLOOR).log()).log_softmax(1)
+        share = shares[:, -1].clamp(FLOOR, 1 - FLOOR)
+        odds = w.ood_neighbours * (share / (1 - share)).log() - w.ood_centres * cosine.amax(1)
+        return known, torch.sigmoid(w.ood_intercept + odds)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All but the weights, by name."""
+        w = self.whitening
+        whitening = {"mean": w.mean, "directions": w.directions, "damping": w.damping}
+        return {"nodes": self.nodes, "posterior": self.posterior, "centres": self.centres, **whitening}
+
+    @classmethod
+    def restore(cls, tensors: dict[str, Tensor], weights: Any) -> "Panel":
+        """From `tensors` and the weights in their order; KeyError or TypeError where they are no panel's."""
+        whitening = Whitening(tensors["mean"], tensors["directions"], tensors["damping"])
+        nodes, posterior, centres = (tensors[name] for name in ("nodes", "posterior", "centres"))
+        return cls(nodes, posterior, whitening, centres, Weights(*map(float, weights)))
+
+
+class FittedPanel(NamedTuple):
+    """A panel, and what it says of the training samples, each judged without its own part."""
+
+    panel: Panel
+    prior: Posterior
+    """Of every sample, before its given label is looked at."""
+
+
+def fit_panel(
+    nodes: Tensor,
+    near: Neighbours,
+    copies: Copies,
+    posterior: Posterior,
+    labels: Codes,
+    model: LabelModel,
+    whitening: Whitening,
+) -> FittedPanel:
+    """A panel from what the samples are believed to be, their labels (−1: unlabelled) and a model of these.
+
+    `near` holds the nodes nearest to each of the `nodes`.
+    """
+    believed = torch.as_tensor(copies.average(np.column_stack(posterior)), dtype=torch.float32)
+    whitened = whitening(nodes)
+    pull = believed[:, :-1].T @ whitened
+    cosine = _leave_own_out(whitened, believed[:, :-1], pull)[copies.node]
+    shares = neighbour_shares(near, believed)[copies.node]
+    log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
+    some = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), FIT_SAMPLES)).round().astype(np.int64))
+    known = 1 - posterior.ood[some]
+    by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition)
+    by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])
+    panel = Panel(nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood))
+    ood = expit(by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1))
+    classes = softmax(by_class[0] * cosine + by_class[1] * log_shares, axis=1)
+    return FittedPanel(panel, Posterior((1 - ood)[:, None] * classes, ood))
+
+
+def consult_panel(
+    nodes: Tensor, near: Neighbours, copies: Copies, posterior: Posterior, labels: Codes, model: LabelModel
+) -> tuple[Posterior, FittedPanel]:
+    """Beliefs half-way from the neighbours' to those of a panel, and the panel that comes of them.
+
+    Once only: beliefs that are fed back again and again grow around their own mistakes.
+    """
+    whitening = Whitening.fit(nodes)
+    first = fit_panel(nodes, near, copies, posterior, labels, model, whitening)
+    second = model.update(first.prior, labels)
+    both = Posterior((posterior.classes + second.classes) / 2, (posterior.ood + second.ood) / 2)
+    return both, fit_panel(nodes, near, copies, both, labels, model, whitening)
+
+
+def _leave_own_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
+    """Cosines with the centres as they would be without each sample; 0 where nothing is left of one."""
+    whole = (pull.double() ** 2).sum(1)
+    parts = []
+    for unit, mine in zip(torch.split(whitened, CHUNK), torch.split(own.double(), CHUNK), strict=True):
+        dot = (unit @ pull.T).double()
+        left = whole - 2 * mine * dot + mine**2
+        alive = left > LEAST_LENGTH * whole
+        parts.append(torch.where(alive, (dot - mine) / torch.where(alive, left, 1).sqrt(), 0))
+    return np.asarray(torch.cat(parts).numpy())
+
+
+def _fit_classes(
+    cosine: Array, log_shares: Array, known: Array, labels: Codes, transition: Array
+) -> tuple[float, float]:
+    """The weights under which the given labels are likeliest, a sample counting as far as it is known."""
+    some = labels >= 0
+    evidence = np.stack([cosine[some], log_shares[some]])
+    to_given, known = transition.T[labels[some]], known[some]
+    size = max(len(known), 1)
+
+    def loss(theta: Array) -> tuple[float, Array]:
+        weights = np.exp(theta)
+        q = softmax(np.tensordot(weights, evidence, 1), axis=1)
+        joint = q * to_given
+        likely = joint.sum(1, keepdims=True)
+        slope = known[:, None] * (joint / likely - q)
+        gradient = -weights * np.tensordot(evidence, slope, 2)
+        away = theta - START
+        value = PRIOR_WEIGHT * away @ away - known @ np.log(likely[:, 0])
+        return float(value) / size, (gradient + 2 * PRIOR_WEIGHT * away) / size
+
+    centres, neighbours = np.exp(minimize(loss, START, jac=True, method="L-BFGS-B").x)
+    return float(centres), float(neighbours)
+
+
+def _fit_ood(closeness: Array, share: Array, believed: Array) -> tuple[float, float, float]:
+    """Intercept and weights of the chance of OOD, fitted to what is believed; weights are never negative."""
+    centre, spread = float(closeness.mean()), float(closeness.std())
+    spread = spread if spread > 1e-9 else 1.0
+    design = np.column_stack([np.ones_like(share), logit(share), (centre - closeness) / spread])
+    counted = np.array([0.0, 1.0, 1.0])
+
+    def loss(theta: Array) -> tuple[float, Array]:
+        odds = design @ theta
+        away = counted * (theta - OOD_START)
+        value = (np.logaddexp(0, odds) - believed * odds).sum() + OOD_PRIOR_WEIGHT * away @ away
+        gradient = design.T @ (expit(odds) - believed) + 2 * OOD_PRIOR_WEIGHT * away
+        return float(value) / len(share), gradient / len(share)
+
+    signs = [(None, None), (0, None), (0, None)]
+    intercept, by_share, by_distance = minimize(loss, OOD_START, jac=True, bounds=signs, method="L-BFGS-B").x
+    slope = by_distance / spread
+    return float(intercept + slope * centre), float(by_share), float(slope)

@@ -1,0 +1,185 @@
+"""Embeddings and labels as people have them, checked and brought into one form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy import sparse
+
+from ..errors import InputError
+from ..ood.model import class_names
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Codes: TypeAlias = npt.NDArray[np.int64]
+MISSING = ("", "nan")
+"""How a number that is not there is written."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as class numbers, −1 where there is none, and the classes they stand for."""
+
+    codes: Codes
+    classes: list[int] | list[str]
+
+    def names(self, codes: Codes) -> pd.Series:
+        """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""
+        return class_names(self.classes, codes)
+
+
+def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -> Floats:
+    """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three.
+
+    Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use.
+    """
+    if sparse.issparse(z):
+        raise InputError(f"{what} are a sparse matrix; make them dense, as with scikit-learn's TruncatedSVD")
+    try:
+        array = np.asarray(_from_pandas(_from_torch(z)))
+    except ValueError as error:
+        raise InputError(f"{what} must be a table of numbers, with rows of one length") from error
+    if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise InputError(f"{what} must be numbers, not {array.dtype}")
+    if np.iscomplexobj(array):
+        raise InputError(f"{what} must be real numbers, not {array.dtype}")
+    if array.ndim != 2:
+        raise InputError(f"{what} must be a table of rows and columns, not an array of shape {array.shape}")
+    if 0 in array.shape:
+        raise InputError(f"{what} are empty: {array.shape[0]} rows × {array.shape[1]} columns")
+    if array.shape[1] < 2:
+        raise InputError(f"{what} have one column; directions are compared, so at least two are needed")
+    # The range of float32 is what counts from here on: 1e39 is as unusable as inf.
+    with np.errstate(over="ignore"):
+        floats = array.astype(np.float32)
+    unusable = ~np.isfinite(floats).all(axis=1)
+    if unusable.any():
+        _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values")
+        _refuse_rows(unusable, f"{what} have values beyond the range of float32, which ends at 3.4e38,")
+    if not zeros:
+        _refuse_rows(~floats.any(1), f"{what} are all zero")
+    return floats
+
+
+def _refuse_rows(bad: Any, problem: str) -> None:
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        some = ", ".join(str(row) for row in rows[:3]) + (", …" if len(rows) > 3 else "")
+        count = f"{len(rows)} row{'s' if len(rows) > 1 else ''}"
+        raise InputError(f"{problem} in {count} of {len(bad)} (counted from 0: {some}); drop or mend them")
+
+
+def encode_labels(labels: Any, n: int | None = None) -> Labels:
+    """Number the classes; negative, empty and missing labels become −1 (unlabelled).
+
+    Whole numbers, also written as text or as floats, are classes by number and stay numbers; everything
+    else is a class by name. Text is taken as written: "nan" is missing among numbers, and a name among names.
+    `Labels` stay as they are.
+    """
+    if isinstance(labels, Labels):
+        if n is not None and len(labels.codes) != n:
+            raise InputError(f"there are {len(labels.codes)} labels for {n} samples; each needs one")
+        return labels
+    series = labels if isinstance(labels, pd.Series) else pd.Series(_flat(labels), dtype=None)
+    if n is not None and len(series) != n:
+        raise InputError(f"there are {len(series)} labels for {n} samples; each needs one")
+    missing = series.isna().to_numpy()
+    kind = series.dtype
+    if pd.api.types.is_float_dtype(kind):
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        odd = ~missing & (values != np.round(values))
+        if odd.any() or np.isinf(values).any():
+            example = values[odd | np.isinf(values)][0]
+            raise InputError(f"labels must be names or whole numbers, not {example:g}")
+        return _by_number([-1 if gone else int(v) for v, gone in zip(values, missing, strict=True)])
+    if pd.api.types.is_integer_dtype(kind):
+        return _by_number([-1 if gone else int(v) for v, gone in zip(series, missing, strict=True)])
+    texts = ["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)]
+    numbers = _whole_numbers(texts)
+    if numbers is not None:
+        return _by_number(numbers)
+    names = sorted(set(texts) - {""})
+    index = {name: code for code, name in enumerate(names)}
+    return Labels(np.array([index.get(text, -1) for text in texts], dtype=np.int64), names)
+
+
+def encode_classes(labels: Any, n: int) -> Labels:
+    """`encode_labels` for `n` samples, of at least two classes."""
+    encoded = encode_labels(labels, n)
+    if len(encoded.classes) < 2:
+        named = f"one class ({encoded.classes[0]})" if encoded.classes else "no class"
+        raise InputError(f"the labels name {named}; at least two are needed")
+    return encoded
+
+
+def _by_number(values: Sequence[int]) -> Labels:
+    """Classes by number, which may be of any size; below 0 is unlabelled."""
+    classes = sorted({value for value in values if value >= 0})
+    index = {value: code for code, value in enumerate(classes)}
+    codes = np.array([index.get(value, -1) for value in values], dtype=np.int64)
+    if classes and classes[-1] > np.iinfo(np.int64).max:
+        return Labels(codes, [str(value) for value in classes])
+    return Labels(codes, classes)
+
+
+def lay_beside(table: pd.DataFrame, *given: Any) -> None:
+    """Put a table, one row a sample, under the first index of pandas among what was given."""
+    for part in given:
+        if isinstance(part, pd.DataFrame | pd.Series):
+            table.index = part.index
+            return
+
+
+def _text(value: Any) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.strip()
+
+
+def _from_torch(values: Any) -> Any:
+    """A tensor of any device and type as an array; anything else as it is."""
+    if not isinstance(values, torch.Tensor):
+        return values
+    values = values.detach().cpu()
+    return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
+
+
+def _from_pandas(values: Any) -> Any:
+    """A table of pandas' own kinds of numbers, NaN where one is missing; anything else as it is."""
+    if not isinstance(values, pd.DataFrame) or all(isinstance(kind, np.dtype) for kind in values.dtypes):
+        return values
+    if not all(pd.api.types.is_numeric_dtype(kind) for kind in values.dtypes):
+        return values
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _flat(labels: Any) -> Any:
+    labels = _from_torch(labels)
+    array = labels if isinstance(labels, list | tuple) else np.asarray(labels)
+    if isinstance(array, np.ndarray) and array.ndim != 1:
+        raise InputError(f"labels must be one a row, not an array of shape {array.shape}")
+    if not isinstance(array, np.ndarray) and any(
+        isinstance(label, list | tuple | np.ndarray) for label in array
+    ):
+        raise InputError("labels must be one a row, not lists of them")
+    return array
+
+
+def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
+    """The texts as numbers if each is written as a whole number is (7, −1, 7.0), else None.
+
+    −1 for what is empty, or the NaN of a column of numbers.
+    """
+    values = []
+    for text in texts:
+        digits = text.removeprefix("-")
+        digits = digits.split(".")[0] if digits.rstrip("0").endswith(".") else digits
+        if text.lower() in MISSING:
+            values.append(-1)
+        elif digits.isascii() and digits.isdigit() and (digits[0] != "0" or len(digits) == 1):
+            values.append(-int(digits) if text.startswith("-") else int(digits))
+        else:
+            return None
+    return values if any(text.lower() not in MISSING for text in texts) else None

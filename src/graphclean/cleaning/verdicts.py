@@ -1,0 +1,215 @@
+"""From a posterior to the verdict table, and to the few numbers that sum it up."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..data.verdict import Verdict
+from .inputs import Codes, Labels, encode_labels
+from .label_model import Array, Posterior
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict for every sample, as arrays."""
+
+    verdict: npt.NDArray[np.str_]
+    proposed: Codes
+    quality: Array
+    """P(given label | in distribution); NaN where unlabelled."""
+    ood: Array
+
+
+def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
+    """Judge the given label first, then what to do about it.
+
+    `keep` when P(keep) reaches `certainty`; when P(keep) is at most 1 − `certainty` the label is wrong, and
+    the likelier of `relabel` and `ood` is the verdict. So a label that is surely wrong is not hidden under
+    `uncertain` because the sample might be relabelled or of no class. `uncertain` in between, and where no
+    other class is likelier than the given one: wrong, perhaps, but nobody can say what it should be.
+    An unlabelled sample has no label to judge: it is `ood`, or `unlabelled` with a proposal.
+    """
+    rows = np.arange(len(given))
+    labelled = given >= 0
+    proposed = posterior.classes.argmax(1)
+    keep = np.where(labelled, posterior.classes[rows, np.maximum(given, 0)], 0)
+    known = posterior.classes.sum(1)
+    verdict = np.where(known - keep >= posterior.ood, Verdict.RELABEL, Verdict.OOD).astype("U10")
+    verdict[(verdict == Verdict.RELABEL) & (proposed == given)] = Verdict.UNCERTAIN
+    verdict[keep > 1 - certainty] = Verdict.UNCERTAIN
+    verdict[keep >= certainty] = Verdict.KEEP
+    verdict[~labelled] = np.where(posterior.ood[~labelled] >= certainty, Verdict.OOD, Verdict.UNLABELED)
+    proposed = np.where(verdict == Verdict.KEEP, given, proposed)
+    quality = np.where(labelled, keep / np.maximum(known, 1e-12), np.nan)
+    return Decision(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
+
+
+def proposal_strength(decision: Decision, posterior: Posterior) -> float:
+    """How sure the proposals of `relabel` verdicts are on average, given that a known class is right."""
+    moved = np.flatnonzero(decision.verdict == Verdict.RELABEL)
+    if len(moved) == 0:
+        return 1.0
+    known = posterior.classes[moved]
+    return float((known[np.arange(len(moved)), decision.proposed[moved]] / known.sum(1)).mean())
+
+
+def withhold_relabels(decision: Decision, given: Codes) -> Decision:
+    """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
+    unsure = np.isin(decision.verdict, (Verdict.RELABEL, Verdict.UNCERTAIN))
+    verdict = np.where(unsure, Verdict.UNCERTAIN, decision.verdict)
+    return replace(decision, verdict=verdict, proposed=np.where(unsure, given, decision.proposed))
+
+
+def undecided(given: Codes) -> Decision:
+    """No verdicts: the features say nothing, so every label stays as it is and no score is made up."""
+    nothing = np.full(len(given), np.nan)
+    verdict = np.where(given >= 0, Verdict.UNCERTAIN, Verdict.UNLABELED).astype("U10")
+    return Decision(verdict, given, nothing, nothing)
+
+
+def verdict_table(
+    decision: Decision,
+    labels: Labels,
+    ids: Sequence[str],
+    selected: npt.NDArray[np.bool_],
+    neighbours: Codes,
+) -> pd.DataFrame:
+    """One row a sample, in input order. `neighbours` holds row numbers, −1 for none."""
+    names = np.asarray(ids, dtype=object)
+    return pd.DataFrame(
+        {
+            "id": pd.Series(names, dtype=str),
+            "given_label": labels.names(labels.codes),
+            "proposed_label": labels.names(decision.proposed),
+            "verdict": pd.Series(decision.verdict.astype(object), dtype=str),
+            "label_quality": decision.quality,
+            "ood_score": decision.ood,
+            "selected": selected,
+            "neighbours": [[str(names[j]) for j in row if j >= 0] for row in neighbours],
+        }
+    )
+
+
+def with_unreadable(
+    table: pd.DataFrame, ids: Sequence[str], rows: Codes, given: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """A table of the samples `rows`, widened to all `ids`; the others get `unreadable` and no scores."""
+    if len(rows) == len(ids):
+        return table
+    wide = table.set_index(np.asarray(rows)).reindex(range(len(ids)))
+    missing = wide["verdict"].isna()
+    wide["id"] = pd.Series(list(ids), dtype=str)
+    wide["verdict"] = wide["verdict"].fillna(Verdict.UNREADABLE)
+    if given is not None:
+        labels = encode_labels(list(given))
+        wide["given_label"] = labels.names(labels.codes)
+        if not pd.api.types.is_integer_dtype(wide["given_label"].dtype):
+            # A photo that can't be read may carry the only label that is not a number.
+            wide["proposed_label"] = wide["proposed_label"].astype(object).map(str, na_action="ignore")
+        wide["selected"] = wide["selected"].astype(object).where(~missing, False).astype(bool)
+        wide["neighbours"] = [
+            [] if gone else near for gone, near in zip(missing, wide["neighbours"], strict=True)
+        ]
+    return wide
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an audit found, in numbers."""
+
+    samples: int
+    features: int | None
+    """Columns of the embeddings; None where a graph stood for them."""
+    classes: list[Any]
+    verdicts: dict[str, int]
+    """Samples by verdict."""
+    k: int
+    """Neighbours a sample in the graph that was used."""
+    k_tried: dict[int, float]
+    """Mean log-likelihood of the given labels under each k that was tried; the largest won."""
+    signal: float
+    """Agreement of neighbours with the given labels beyond chance, in standard errors."""
+    noise_rate: float | None
+    """Estimated share of wrong labels among the samples of known classes; None where nothing was decided."""
+    ood_rate: float | None
+    """Estimated share of samples of no known class."""
+    expected_right: dict[str, float]
+    """By verdict, the share that is right by the model's own estimate."""
+    confused: list[dict[str, Any]]
+    """Given -> proposed among `relabel` verdicts, most frequent first."""
+    selected: int
+    """Samples in the selected clean set."""
+    rejects: dict[str, float]
+    """Shares of `known` and of `ood` inputs that the predictor rejects, by the model's own estimate."""
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return asdict(self)
+
+
+def summarise(
+    decision: Decision,
+    posterior: Posterior | None,
+    labels: Labels,
+    features: int | None,
+    k: int,
+    k_tried: dict[int, float],
+    signal: float,
+    selected: npt.NDArray[np.bool_],
+    rejects: dict[str, float],
+    notes: list[str],
+) -> Summary:
+    """Sum up a decision; without a posterior nothing is estimated."""
+    noise_rate = ood_rate = None
+    if posterior is not None:
+        labelled = labels.codes >= 0
+        known = posterior.classes[labelled]
+        kept = known[np.arange(len(known)), labels.codes[labelled]].sum()
+        noise_rate, ood_rate = float(1 - kept / known.sum()), float(posterior.ood.mean())
+    return Summary(
+        samples=len(labels.codes),
+        features=features,
+        classes=list(labels.classes),
+        verdicts={
+            name: int((decision.verdict == name).sum()) for name in Verdict if name != Verdict.UNREADABLE
+        },
+        k=k,
+        k_tried=k_tried,
+        signal=signal,
+        noise_rate=noise_rate,
+        ood_rate=ood_rate,
+        expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
+        confused=_confused_pairs(decision, labels),
+        selected=int(selected.sum()),
+        rejects=rejects,
+        warnings=notes,
+    )
+
+
+def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
+    """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
+    rows = np.arange(len(given))
+    right = {
+        Verdict.KEEP: posterior.classes[rows, np.maximum(given, 0)],
+        Verdict.RELABEL: posterior.classes[rows, np.maximum(decision.proposed, 0)],
+        Verdict.OOD: posterior.ood,
+    }
+    chosen = {name: decision.verdict == name for name in right}
+    return {name: float(right[name][rows].mean()) for name, rows in chosen.items() if rows.any()}
+
+
+def _confused_pairs(decision: Decision, labels: Labels) -> list[dict[str, Any]]:
+    """Given -> proposed pairs among `relabel` verdicts with their counts, most frequent first."""
+    moved = decision.verdict == Verdict.RELABEL
+    pairs = Counter(zip(labels.codes[moved].tolist(), decision.proposed[moved].tolist(), strict=True))
+    ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {"given": labels.classes[given], "proposed": labels.classes[proposed], "count": count}
+        for (given, proposed), count in ranked
+    ]

@@ -1,0 +1,1 @@
+"""The command line: option names, screens and progress bars."""

@@ -1,0 +1,297 @@
+"""`graphclean bench …`: the paper's cells: run them, list what is done, and show tables and figures."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..bench.ablations import WITHOUT
+from ..config.presets import DeviceName
+from ..errors import InputError, InUseError, RunStopped, suggest
+from .loading import loading
+from .options import Commands, DataRoot, Quiet, flag
+from .progress import StageProgress
+
+if TYPE_CHECKING:
+    from ..bench.runner import Job
+
+app = typer.Typer(
+    cls=Commands, help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True
+)
+
+SHOWN_EVERY = 10
+"""Epochs between two lines on the screen; the first two and the last are always shown."""
+
+
+class SplitName(StrEnum):
+    """What a run is scored on."""
+
+    test = "test"
+    dev = "dev"
+
+
+Results = Annotated[Path, typer.Option("--results", help="Folder of results.")]
+
+
+@app.command()
+def run(
+    cells: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CELL…", help="E.g. cifar10/tinyimagenet/20k or cifar10/sym50; `bench cells` shows all."
+        ),
+    ],
+    seeds: Annotated[
+        list[str] | None, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2 (default: 0).")
+    ] = None,
+    split: Annotated[
+        SplitName, typer.Option(help="dev: train on a part and score on the rest, to choose settings.")
+    ] = SplitName.test,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. graph.eta=0.7."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(WITHOUT)}.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Another preset than the cell's own.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
+    device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
+    results: Results = Path("results"),
+    flat: Annotated[bool, flag("--flat", "Write files straight into --results.")] = False,
+    work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
+    keep: Annotated[bool, flag("--keep", "Keep a run's work folder when it is done.")] = False,
+    root: DataRoot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
+    with loading():
+        from ..bench.cells import Cell, get_cell, make_method
+        from ..bench.inputs import check_sources, load_sources
+        from ..bench.results import result_path
+        from ..bench.runner import GO_ON, Job, find_done, find_twin, run_job
+        from ..data.decode import may_write
+        from ..runs.device import choose_device
+
+    names, numbers = _split_seeds(cells, seeds or [])
+    chosen = [get_cell(cell) for cell in names]
+    methods = {
+        cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
+        for cell in chosen
+    }
+    where = choose_device(device.value)
+    if not may_write(results) or not may_write(work):
+        raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
+    jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]
+    to_run = [job.cell for job in jobs if find_done(job, results) is None]
+    for partial in check_sources(to_run, split.value, root):
+        _say(f"warning: {partial}", quiet)
+    for job in {job.cell: job for job in jobs}.values() if name is None else ():
+        twin = find_twin(job, results)
+        if twin is not None:
+            told = f"{job.method.name} has the settings of {twin}, which is recorded"
+            _say(f"warning: {told}; --name {twin} adds seeds to it", quiet)
+    loaded: Cell | None = None
+    elsewhere: list[InUseError] = []
+    for job in jobs:
+        done = find_done(job, results)  # now, since another process may have been quicker
+        if done is not None:
+            _say(f"{job.title}: already in {done}", quiet)
+            continue
+        path = result_path(results, job.cell.name, job.split, job.method.name, job.seed, flat=flat)
+        try:
+            if loaded != job.cell:
+                with StageProgress(quiet=quiet) as progress:
+                    sources = load_sources(job.cell, job.split, root, progress)
+                loaded = job.cell
+            _say(f"{job.title} on {where.type}", quiet)
+            folder = job.work_folder(work)
+            watch = None if quiet else _follow(job)
+            result = run_job(
+                job, sources, folder, path, where, keep=keep, watch=watch, say=lambda text: _say(text, quiet)
+            )
+        except KeyboardInterrupt:
+            raise RunStopped(f"interrupted; {GO_ON}", 130) from None
+        except InUseError as error:
+            _say(f"{job.title}: left to another process", quiet)
+            elsewhere.append(error)
+            continue
+        if not quiet:
+            _show_result(result, path)
+    if elsewhere:
+        raise elsewhere[0]
+
+
+@app.command("cells")
+def list_cells() -> None:
+    """Show the paper's cells: their noise, and the preset that is run on them."""
+    with loading():
+        from ..bench.cells import CELLS
+
+    rows = [("cell", "noise", "OOD in training", "preset")]
+    for cell in CELLS.values():
+        ood = f"{cell.n_ood:,} of {cell.ood}" if cell.ood is not None else "none"
+        rows.append((cell.name, f"{cell.noise} {100 * cell.rate:.0f} %", ood, cell.preset))
+    _print_rows(rows)
+
+
+@app.command("list")
+def list_done(results: Results = Path("results")) -> None:
+    """Show what is done, a line a result."""
+    with loading():
+        from ..bench.records import read_record
+        from ..bench.results import list_results
+
+    rows = [("cell", "split", "method", "seed", "accuracy", "AUROC", "F", "epochs")]
+    problems = []
+    for path in list_results(results):
+        try:
+            record = read_record(path, results)
+            scores = {key: record.number("scores", key) for key in ("accuracy", "auroc", "f_auto")}
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        rows.append(
+            (
+                record.cell,
+                record.split,
+                record.method,
+                str(record.seed),
+                _percent(scores["accuracy"]),
+                _percent(scores["auroc"]),
+                _decimals(scores["f_auto"]),
+                str(len(record.epochs)),
+            )
+        )
+    if len(rows) == 1:
+        typer.echo(f"No results in {results}.")
+    else:
+        _print_rows(rows)
+    if problems:
+        raise InputError("; ".join(problems))
+
+
+@app.command()
+def table(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which table (default: show their names).")
+    ] = None,
+    latex: Annotated[bool, flag("--latex", "LaTeX instead of Markdown.")] = False,
+    results: Results = Path("results"),
+) -> None:
+    """Print one of the paper's tables with our results beside it."""
+    with loading():
+        from ..bench.tables import render_table, table_names
+
+    if name is None:
+        typer.echo("\n".join(table_names()))
+        return
+    _check_name("table", name, table_names())
+    typer.echo(render_table(name, results, "latex" if latex else "markdown"))
+
+
+@app.command()
+def figure(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which figure (default: show their names).")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
+    method: Annotated[
+        str | None, typer.Option(help="Of this method alone, as `bench list` names it (default: of all).")
+    ] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="Of this cell alone, e.g. cifar10/sym50 (default: of all).")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Draw one of the paper's figures from recorded runs, as SVG and PNG."""
+    with loading():
+        from ..bench.figures import draw_figure, figure_names
+
+    if name is None:
+        typer.echo("\n".join(figure_names()))
+        return
+    _check_name("figure", name, figure_names())
+    for path in draw_figure(name, results, out, method, cell):
+        typer.echo(str(path))
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Columns; whole lines however wide the terminal is: names are long, and meant for grep."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        texts = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(texts).rstrip())
+
+
+def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise InputError(f"no {kind} is called {name}; {suggest(name, known)}")
+
+
+def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str], list[int]]:
+    """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
+    from ..bench.cells import parse_seed
+
+    words = [word for text in seeds or ["0"] for word in re.split(r"[\s,]+", text.strip(" ,"))]
+    more = [cell for cell in cells if cell.isdecimal()]
+    names = [cell for cell in cells if not cell.isdecimal()]
+    numbers = [parse_seed(word) for word in [*words, *more]]
+    if not names:
+        raise InputError("no cell is named; `graphclean bench cells` shows them")
+    if more and not seeds:
+        raise InputError(f"{more[0]} is no cell; a seed is named with --seeds {more[0]}")
+    return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
+
+
+def _follow(job: "Job") -> Any:
+    """A line now and then."""
+    last = job.config.learn.epochs
+
+    def show(record: dict[str, Any]) -> None:
+        epoch = record["epoch"]
+        if epoch > 2 and epoch % SHOWN_EVERY and epoch != last:
+            return
+        losses = "  ".join(f"{term} {value:.3f}" for term, value in record["losses"].items())
+        cleaning = record["cleaning"]
+        known = "" if record["accuracy"] is None else f"  accuracy {_percent(record['accuracy'])}"
+        typer.echo(
+            f"  epoch {epoch}/{last}  {record['seconds']:.1f} s  {losses}  selected {cleaning['selected']:,} "
+            f"({_percent(cleaning['noise_rate'])} noise)  labels right {_percent(cleaning['labels_right'])}"
+            f"{known}",
+            err=True,
+        )
+
+    return show
+
+
+def _show_result(result: dict[str, Any], path: Path) -> None:
+    from ..bench.records import CONTROL_LIMIT
+
+    scores = result["scores"]
+    line = f"accuracy {_percent(scores['accuracy'])}"
+    if scores["auroc"] is not None:
+        line += f", AUROC {_percent(scores['auroc'])}, F {_decimals(scores['f_auto'])}"
+    typer.echo(f"{line}, {result['seconds']:,.0f} s: {path}")
+    control = scores["control_auroc"]
+    if control is not None and control > CONTROL_LIMIT:
+        typer.echo(
+            f"control: known images resampled as the OOD ones were are told from others with an AUROC of "
+            f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
+        )
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        typer.echo(text, err=True)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def _decimals(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

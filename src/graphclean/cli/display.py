@@ -1,0 +1,359 @@
+"""What a person sees on the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import markup
+from rich.console import Console
+from rich.table import Table
+
+from ..data.verdict import Verdict
+from .progress import describe_seconds, open_console, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..cleaning import Summary
+
+CONFUSED_SHOWN = 5
+MOST = 0.5
+"""Of inputs of no class, the share under which a detector lets most of them pass."""
+FIRST_SHOWN = 3
+
+
+def hush_pillow() -> None:
+    """Of images above its limit Pillow warns with a path of its own source; they are refused in our words."""
+    warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
+
+
+def escape(text: str) -> str:
+    """Names as they are: neither markup nor commands."""
+    return markup.escape(printable(text))
+
+
+def show_audit(summary: Summary, source: str, out: Path) -> None:
+    """The verdicts, what they rest on, and where they are."""
+    console = open_console()
+    sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
+    console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
+    _show_findings(console, summary)
+    if summary.rejects:
+        console.print(f"Detector: {_rejected(summary.rejects)}\n", soft_wrap=True)
+    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
+    _show_warnings(summary.warnings)
+
+
+def _rejected(share: dict[str, float]) -> str:
+    """What `predict` will do with new data."""
+    good = f"by a cautious estimate, `predict` will reject {_percent(share['known'])} of good inputs"
+    if "ood" not in share:
+        return f"{good}."
+    more = "; with `--detector prototypes`, more" if share["ood"] < MOST else ""
+    return f"{good} and {_percent(share['ood'])} of those of no class{more}."
+
+
+def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:
+    """The verdicts, what the detector will do, and what to do next; `trained` is as in summary.json."""
+    console = open_console()
+    console.print(
+        f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
+    )
+    _show_findings(console, summary)
+    _show_trained(console, trained)
+    _show_places(console, out)
+    console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
+    console.print(f"New data: graphclean predict {_argument(out)} NEW", soft_wrap=True)
+    _show_warnings(trained["warnings"])
+
+
+def show_demo(
+    summary: Summary,
+    trained: dict[str, Any],
+    scores: dict[str, Any],
+    facts: dict[str, int],
+    out: Path,
+    page: Path,
+) -> None:
+    """Both methods on the test digits, and the verdicts beside the truth."""
+    console = open_console()
+    console.print(
+        f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
+        f"{facts['known']:,} labels are wrong. {facts['ood']} more are 8s and 9s under random labels.\n",
+        soft_wrap=True,
+    )
+    console.print(
+        f"On new digits, {facts['test_known']} of the classes and {facts['test_ood']} 8s and 9s to reject:"
+    )
+    table = plain_table("", "accuracy", "OOD AUROC", "open-set F", "seconds")
+    for name, row in (("plain cross-entropy", scores["ce"]), ("NGC", scores["ngc"])):
+        f = f"{row['f']:.3f}" if "f" in row else "–"
+        table.add_row(name, _percent(row["accuracy"]), f"{row['auroc']:.3f}", f, f"{row['seconds']:.1f}")
+    console.print(table)
+    console.print("\nThe verdicts on the training digits:\n")
+    _show_findings(console, summary)
+    _show_trained(console, trained)
+    verdicts = scores["verdicts"]
+    console.print("Verdicts against the truth, which the method never saw:")
+    table = plain_table("", *verdicts["confusion"]["ood"])
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for kind, name in (("right", "right label"), ("wrong", "wrong label"), ("ood", "8s and 9s")):
+        table.add_row(name, *(str(count) for count in verdicts["confusion"][kind].values()))
+    console.print(table)
+    console.print()
+    table = plain_table("", "")
+    table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
+    table.add_row("labels right after", _percent(verdicts["labels_right"]))
+    table.add_row("mislabel F1", f"{verdicts['mislabel_f1']:.3f}")
+    table.add_row("any-issue F1", f"{verdicts['issue_f1']:.3f}")
+    table.add_row("OOD AUROC", f"{verdicts['ood_auroc']:.3f}")
+    table.show_header = False
+    console.print(table)
+    console.print()
+    _show_places(console, out)
+    console.print(f"Report:   {escape(str(page))} (open it in a browser)", soft_wrap=True)
+    _show_warnings(trained["warnings"])
+
+
+def show_list(titles: dict[str, str], what: str, about: str, hint: str) -> None:
+    """Names with what each is for, and what to do with one."""
+    console = open_console()
+    table = plain_table(what, about)
+    for name, title in titles.items():
+        table.add_row(name, escape(title))
+    console.print(table)
+    console.print(f"\n{hint}")
+
+
+def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
+    """How many were accepted as what; of one sample, as what."""
+    console = open_console()
+    counts = prediction_counts(table)
+    if len(table) == 1:
+        console.print(f"{escape(source)}: {escape(_predicted(table.iloc[0]))}\n", soft_wrap=True)
+        _show_scores(console, table.attrs["scores"])
+        console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+        _show_warnings(table.attrs["warnings"])
+        return
+    lost = f", {counts[Verdict.UNREADABLE]:,} can't be read" if counts[Verdict.UNREADABLE] else ""
+    console.print(
+        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class{lost}\n",
+        soft_wrap=True,
+    )
+    shown = plain_table("class", "samples")
+    for name, count in counts["known"].items():
+        shown.add_row(escape(str(name)), f"{count:,}")
+    console.print(shown)
+    console.print()
+    _show_scores(console, table.attrs["scores"])
+    console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+    _show_warnings(table.attrs["warnings"])
+
+
+def _show_scores(console: Console, scores: dict[str, Any] | None) -> None:
+    """Beside the labels that new data came with."""
+    if scores is None:
+        return
+    if scores["known"]:
+        right, rejected = _percent(scores["accuracy"]), _percent(scores["known_rejected"])
+        console.print(
+            f"Of {scores['known']:,} under a known label {right} are classified right, {rejected} rejected."
+        )
+    if scores["ood"]:
+        names = [escape(name) for name in scores["other_labels"]]
+        others = ", ".join(names[:FIRST_SHOWN]) + (", …" if len(names) > FIRST_SHOWN else "")
+        apart = f" (AUROC {scores['auroc']:.3f})" if scores["auroc"] is not None else ""
+        rejected = _percent(scores["ood_rejected"])
+        which = f"{scores['ood']:,} under another label ({others})"
+        console.print(f"Of {which} {rejected} are rejected{apart}.", soft_wrap=True)
+    console.print()
+
+
+def _predicted(row: pd.Series[Any]) -> str:
+    if row.verdict == Verdict.UNREADABLE:
+        return "can't be read"
+    best = f"{row.predicted_label}, probability {row.probability:.2f}"
+    return best if row.verdict == "known" else f"of no known class; the nearest is {best}"
+
+
+def show_report(out: Path, size: int, notes: list[str]) -> None:
+    """Where the page is, and what it does not show."""
+    console = open_console()
+    console.print(f"Report: {escape(str(out))} ({size / 1e6:.1f} MB; open it in a browser)", soft_wrap=True)
+    _show_warnings(notes)
+
+
+def show_review(address: str, path: Path) -> None:
+    """Where to go, and how it ends; the address is alone on its line, to be clicked or copied."""
+    console = open_console()
+    console.print(f"Review: {escape(address)}", soft_wrap=True)
+    console.print(f"Saved as you go, in {escape(str(path))}. Ctrl-C ends the review.", soft_wrap=True)
+
+
+def show_reviewed(count: int, run: Path) -> None:
+    """How many decisions there are, and what to do with them."""
+    samples = "sample" if count == 1 else "samples"
+    open_console().print(
+        f"\n{count:,} {samples} decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
+    )
+
+
+def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]], gone: list[str]) -> None:
+    """What another reviewer's file brought, where the two differ, and what is not in this run."""
+    console = open_console()
+    decisions = "decision" if added == 1 else "decisions"
+    console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    if conflicts:
+        table = plain_table("id", "ours", "theirs", "taken (the later)")
+        for conflict in conflicts:
+            ours, theirs = (conflict[side] or "no class" for side in ("ours", "theirs"))
+            table.add_row(escape(conflict["id"]), escape(ours), escape(theirs), conflict["taken"])
+        console.print()
+        console.print(table)
+    if gone:
+        samples = "1 sample that is" if len(gone) == 1 else f"{len(gone):,} samples that are"
+        some = ", ".join(gone[:FIRST_SHOWN]) + (", …" if len(gone) > FIRST_SHOWN else "")
+        _show_warnings(
+            [f"what was decided on {samples} not in this run, or more than once, is left out: {some}"]
+        )
+
+
+def show_export(exported: dict[str, Any]) -> None:
+    """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
+    console = open_console()
+    out, checked, given = exported["out"], exported["checked"], exported["input"]
+    console.print(f"Model: {escape(out)} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
+    rows = [("input", given["name"], given["expects"])]
+    rows += [("output", name, meaning) for name, meaning in exported["outputs"].items()]
+    for kind, name, meaning in rows:
+        console.print(f"{kind:<8}{name:<15}{escape(meaning)}", soft_wrap=True)
+    console.print(
+        f"\nonnxruntime and PyTorch agree on {checked['inputs']} inputs: "
+        f"they differ by {checked['largest_difference']:.1g} at most.",
+        soft_wrap=True,
+    )
+    run = f"onnxruntime.InferenceSession({escape(repr(out))}).run(None, {{{given['name']!r}: x}})"
+    console.print(f"Serve: {run}", soft_wrap=True)
+    _show_warnings(exported["warnings"])
+
+
+def show_applied(
+    table: pd.DataFrame, counts: dict[str, int], out: Path, changed: int, notes: list[str], *, dry_run: bool
+) -> None:
+    """How many were kept, relabelled and removed; on a dry run also the first few of each."""
+    console = open_console()
+    shown = plain_table("action", "samples")
+    for action, count in counts.items():
+        shown.add_row(action, f"{count:,}")
+    console.print(shown)
+    console.print()
+    if dry_run:
+        first = plain_table("action", "id", "reason")
+        for action in counts:
+            for row in table[table["action"] == action].head(FIRST_SHOWN).itertuples():
+                first.add_row(action, escape(str(row.id)), escape(str(row.reason)))
+        console.print(first)
+        console.print(
+            f"\nNothing was written; files to change in {escape(str(out))}: {changed:,}", soft_wrap=True
+        )
+    elif changed:
+        console.print(f"Cleaned: {escape(str(out))} (files changed: {changed:,})", soft_wrap=True)
+    else:
+        console.print(f"Nothing to change: {escape(str(out))} is as it should be", soft_wrap=True)
+    _show_warnings(notes)
+
+
+def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
+    """Accepted samples by class, and how many were rejected."""
+    known = table[table["verdict"] == "known"]["predicted_label"].value_counts()
+    return {
+        "samples": len(table),
+        "ood": int((table["verdict"] == Verdict.OOD).sum()),
+        "unreadable": int((table["verdict"] == Verdict.UNREADABLE).sum()),
+        "known": {str(name): int(count) for name, count in known.items()},
+    }
+
+
+def _show_findings(console: Console, summary: Summary) -> None:
+    table = plain_table("verdict", "samples", "", "right, by its own estimate")
+    for name, count in summary.verdicts.items():
+        if count == 0 and name in (Verdict.UNLABELED, Verdict.UNREADABLE):
+            continue
+        right = summary.expected_right.get(name)
+        estimate = f"about {round(100 * right)} of 100" if right is not None else ""
+        table.add_row(name, f"{count:,}", Verdict(name).meaning, estimate)
+    console.print(table)
+    console.print()
+    if summary.noise_rate is not None and summary.ood_rate is not None:
+        console.print(
+            f"Estimated: {_percent(summary.noise_rate)} of the labels of known classes are wrong, "
+            f"{_percent(summary.ood_rate)} of the samples belong to no class.",
+            soft_wrap=True,
+        )
+    if summary.k_tried:
+        tried = ", ".join(str(k) for k in summary.k_tried)
+        console.print(
+            f"Neighbours: k = {summary.k}, under which the given labels are likeliest (of {tried})."
+            if len(summary.k_tried) > 1
+            else f"Neighbours: k = {summary.k}.",
+            soft_wrap=True,
+        )
+    if summary.confused:
+        console.print("\nMost often relabelled:")
+        pairs = plain_table("given", "proposed", "samples")
+        for pair in summary.confused[:CONFUSED_SHOWN]:
+            pairs.add_row(escape(str(pair["given"])), escape(str(pair["proposed"])), f"{pair['count']:,}")
+        console.print(pairs)
+    console.print()
+
+
+def _show_trained(console: Console, trained: dict[str, Any]) -> None:
+    """Time taken, and what the detector will do with new inputs."""
+    training, detector = trained["training"], trained["detector"]
+    accuracy = training["trusted_accuracy"]
+    right = f", {_percent(accuracy)} of the trusted samples right" if accuracy is not None else ""
+    console.print(
+        f"Trained {training['epochs']} epochs in {describe_seconds(training['seconds'])} on "
+        f"{training['device']}: {trained['selected']:,} samples selected{right}.",
+        soft_wrap=True,
+    )
+    how = "found on the training set" if detector["how"] == "auto" else "as it was set"
+    console.print(
+        f"Detector {detector['name']}: threshold {detector['threshold']:.3f}, {how}; it will reject about "
+        f"{_percent(detector['rejected_known'])} of good inputs, and takes "
+        f"{_percent(detector['ood_share'])} of the training set for OOD.\n",
+        soft_wrap=True,
+    )
+
+
+def _show_places(console: Console, out: Path) -> None:
+    console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
+    console.print(f"Model:    {escape(str(out / 'model.safetensors'))}", soft_wrap=True)
+
+
+def _show_warnings(messages: list[str]) -> None:
+    console = open_console(stderr=True)
+    for message in messages:
+        console.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines; numbers of samples stand to the right."""
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in ("samples", "seconds") else "left")
+    return table
+
+
+def _argument(path: Path) -> str:
+    """A path as it is typed in a shell."""
+    return escape(shlex.quote(str(path)))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -1,0 +1,158 @@
+"""One tree of frozen settings; presets and `--set section.name=value` on top of it."""
+
+import ast
+import inspect
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from ..errors import InputError, suggest
+from .presets import read_preset
+from .settings import Config, MethodChoice
+
+METHOD = "method.name"
+T = TypeVar("T")
+
+
+def load_preset(name: str, start: Config | None = None) -> Config:
+    """A preset as settings: what it does not name is as in `start`, or keeps its default."""
+    return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}", start)
+
+
+def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:
+    """The settings that `to_dict` gave, read back from JSON."""
+    return _from_tree(tree, where)
+
+
+def _from_tree(tree: dict[str, dict[str, Any]], where: str, start: Config | None = None) -> Config:
+    config = start if start is not None else Config()
+    for section, values in tree.items():
+        for name, value in _method_first((f"{section}.{key}", value) for key, value in values.items()):
+            config = _assign(config, name, value, f"{where}: {name}")
+    return config
+
+
+def apply_settings(config: Config, assignments: Sequence[str], sections: Sequence[str] = ()) -> Config:
+    """Apply `section.name=value` in order; an unknown name is refused with the nearest right one.
+
+    With `sections`, only theirs are known: a setting that would have no effect is an error too.
+    """
+    pairs = []
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"{assignment}: write settings as section.name=value")
+        pairs.append((name.strip(), text.strip()))
+    for name, value in _method_first(pairs):
+        config = _assign(config, name, value, name, sections)
+    return config
+
+
+def change_settings(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The same from Python: `{"section.name": value}`."""
+    for name, value in _method_first(changes.items()):
+        config = _assign(config, name, value, name)
+    return config
+
+
+def _method_first(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The name of the method before anything else: settings that follow are its own."""
+    return sorted(pairs, key=lambda pair: pair[0] != METHOD)
+
+
+def differing_settings(config: Config, base: Config) -> dict[str, Any]:
+    """What `change_settings` needs to make `config` of `base`."""
+    before = base.to_dict()
+    return {
+        f"{section}.{key}": value
+        for section, values in config.to_dict().items()
+        for key, value in values.items()
+        if key not in before[section] or value != before[section][key]
+    }
+
+
+def read_settings(kind: type[T], values: Mapping[str, Any], section: str) -> T:
+    """Plain values as settings of a dataclass; an unknown name is refused with the nearest right one."""
+    made = kind()
+    for name, value in values.items():
+        made = _set(made, name, value, f"{section}.{name}", section)
+    return made
+
+
+def _assign(config: Config, name: str, value: Any, where: str, sections: Sequence[str] = ()) -> Config:
+    parts = [part.name for part in fields(config) if not sections or part.name in sections]
+    section, _, key = name.partition(".")
+    if section == "method" and section in parts and key:
+        return replace(config, method=_assign_method(config.method, key, value))
+    if section not in parts or key not in {one.name for one in fields(getattr(config, section))}:
+        known = [f"{part}.{one.name}" for part in parts for one in fields(getattr(config, part))]
+        raise InputError(f"{where}: no such setting; {suggest(name, known)}")
+    return replace(config, **{section: _set(getattr(config, section), key, value, where, section)})
+
+
+def _assign_method(chosen: MethodChoice, key: str, value: Any) -> MethodChoice:
+    """Settings of another method than before go with it; what they mean is the method's to know."""
+    if key != "name":
+        return replace(chosen, settings={**chosen.settings, key: value})
+    return chosen if value == chosen.name else MethodChoice(str(value))
+
+
+def _set(settings: T, key: str, value: Any, where: str, section: str) -> T:
+    known = [f"{section}.{one.name}" for one in fields(settings)]  # type: ignore[arg-type]
+    if f"{section}.{key}" not in known:
+        raise InputError(f"{where}: no such setting; {suggest(f'{section}.{key}', known)}")
+    kind = get_type_hints(type(settings))[key]
+    try:
+        parsed = _parse(value, kind)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: {value!r} is not {_describe(kind)}") from error
+    try:
+        return replace(settings, **{key: parsed})  # type: ignore[type-var]
+    except ValueError as error:
+        raise InputError(f"{where}={value}: {error}") from error
+
+
+def _parse(value: Any, kind: Any) -> Any:
+    """Text, or a TOML value, as a value of the setting's type."""
+    if get_origin(kind) is tuple:
+        parts = value.strip("()[]").split(",") if isinstance(value, str) else value
+        return tuple(get_args(kind)[0](part) for part in parts if str(part).strip())
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(value)
+        return value
+    if kind is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError(value)
+        return str(value).lower() == "true"
+    if kind is int and isinstance(value, float):
+        raise ValueError(value)
+    if kind in (int, float) and str(value) in ("True", "False"):
+        raise ValueError(value)  # to Python, truth values are numbers
+    parsed = kind(value)
+    if kind is float and not math.isfinite(parsed):
+        raise ValueError(value)
+    return parsed
+
+
+def _describe(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return "a list of whole numbers such as 10,20,50"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
+
+
+def field_reasons(kind: type) -> dict[str, str]:
+    """The text under each field of a dataclass of settings."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    reasons = {}
+    for field, text in pairwise(definition.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
+                reasons[name] = reason
+    return reasons

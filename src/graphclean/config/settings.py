@@ -1,0 +1,226 @@
+"""Every setting a user may choose, by section, each with its reason."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from numbers import Integral
+from typing import Any, Literal, SupportsIndex
+
+from ..errors import check_choice
+
+Search = Literal["exact", "approx"]
+Judges = Literal["neighbours", "panel"]
+Symmetrise = Literal["max", "sum"]
+Evidence = Literal["all", "leave-own-out"]
+Accept = Literal["uniform", "argmax"]
+LccEdges = Literal["any", "mutual"]
+AugMixVariant = Literal["full", "last-chain", "off"]
+Compile = Literal["auto", "on", "off"]
+Trunk = Literal["he", "release"]
+PredictBy = Literal["classifier", "both"]
+SEEDS = 2**32
+"""Seeds are less than this: what every generator takes."""
+PLAIN = (
+    "method.name=cross_entropy", "learn.augmix=off", "learn.predict_by=classifier", "learn.mirrored=false",
+)  # fmt: skip
+"""What plain cross-entropy is, on top of any other settings."""
+NOT_NEGATIVE = ("lr_end", "ramp", "weight_decay", "crop", "noise")
+GRAPH_CHOICES = {"symmetrise": Symmetrise, "evidence": Evidence, "accept": Accept, "lcc_edges": LccEdges}
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """Settings of `clean_embeddings` and `graphclean clean`."""
+
+    k: tuple[int, ...] = (10, 20, 50, 100)
+    """Neighbours a sample: of these, the one under which the given labels are most likely is taken."""
+    neighbours: Search = "exact"
+    """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
+    judges: Judges = "neighbours"
+    """`neighbours` alone, or a `panel` of neighbours and class centres, as heads on features have it."""
+    certainty: float = 0.6
+    """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
+    eta: float = 0.8
+    """Probability of its class that a sample needs to enter the selected clean set."""
+    signal: float = 5.0
+    """Standard errors by which neighbours must agree beyond chance; under it nothing is relabelled."""
+    strength: float = 0.6
+    """How sure proposals must be on average; under it the features are too weak to relabel by."""
+
+    def __post_init__(self) -> None:
+        whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
+        if not whole or not self.k or min(self.k) < 1:
+            raise ValueError("k must be whole numbers of at least 1, such as (10, 20)")
+        check_choice("neighbours", self.neighbours, Search)
+        check_choice("judges", self.judges, Judges)
+        if not 0.5 <= self.certainty < 1:
+            raise ValueError("certainty must be from 0.5 to under 1")
+        if not 0 < self.eta < 1:
+            raise ValueError("eta must be between 0 and 1")
+        if not 0 <= self.strength <= 1:
+            raise ValueError("strength must be from 0 to 1")
+        if not self.signal >= 0:
+            raise ValueError("signal must be a number of at least 0")
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
+
+    k: int = 30
+    """Neighbours a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
+    gamma: float = 3.0
+    """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
+    symmetrise: Symmetrise = "sum"
+    """`sum`: mutual edges count twice (release); `max`: an undirected graph (paper)."""
+    alpha: float = 0.5
+    """Share of the neighbours in Eq. 2, against a sample's own label."""
+    class_balance: bool = True
+    """Divide each class's labels by their sum before they spread (release)."""
+    evidence: Evidence = "all"
+    """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
+    unmix: bool = False
+    """Where neighbours share mistakes, as when many trucks are called cars, judge by labels without them."""
+    accept: Accept = "uniform"
+    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`."""
+    eta: float = 0.8
+    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
+    lcc_edges: LccEdges = "mutual"
+    """Edges that connect a component: `mutual` neighbours (release), or `any` (paper)."""
+    ensemble: float = 0.6
+    """Weight of the past in the temporal ensemble of logits."""
+    correct: bool = True
+    """Noise correction (Eq. 2); without it Y itself is judged, and no label spreads."""
+    confidence: bool = True
+    """Confidence selection (Eq. 3); without it every node is confident, under the label it would have."""
+    geometry: bool = True
+    """Geometry selection (Eq. 4); without it all that is confident is selected."""
+    tolerance: float = 1e-6
+    """Relative error allowed in the solution of Eq. 2."""
+
+    def __post_init__(self) -> None:
+        for name, kind in GRAPH_CHOICES.items():
+            check_choice(name, getattr(self, name), kind)
+        if not isinstance(self.k, SupportsIndex) or self.k < 1:
+            raise ValueError("k must be a whole number of at least 1")
+        if not 0 <= self.eta <= 1:
+            raise ValueError("eta must be from 0 to 1")
+        if not self.gamma > 0:
+            raise ValueError("gamma must be above 0")
+        if self.unmix and not self.correct:
+            raise ValueError("unmix needs correct: without it no label spreads")
+        if not 0 < self.tolerance < 1:
+            raise ValueError("tolerance must be between 0 and 1")
+        for name in ("alpha", "ensemble"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True)
+class LearnSettings:
+    """Settings of training that every method shares. The defaults are CIFAR-10's."""
+
+    network: str = "preact-resnet18"
+    """A name from `learn.networks`, or `timm:NAME` (extra timm)."""
+    pretrained: bool = True
+    """Start a network of timm from its published weights; the others have none."""
+    size: int = 64
+    """Pixels a side of the centre squares that photos become; arrays of images keep their own size."""
+    epochs: int = 300
+    """The last epoch is the result; nothing is picked on a test set."""
+    batch: int = 512
+    """Samples a step; the contrastive losses see twice as many views."""
+    lr: float = 0.15
+    """Highest learning rate, as in the paper."""
+    lr_end: float = 2e-4
+    """Where the cosine ends."""
+    ramp: float = 1.0
+    """Epochs of linear increase at the start: without it lr 0.15 can diverge in the first steps."""
+    momentum: float = 0.9
+    """Of SGD, without Nesterov."""
+    weight_decay: float = 5e-4
+    """As in the paper."""
+    crop: int = 4
+    """Zero pixels around an image before it is cropped back at random; 0 turns that off."""
+    flip: bool = True
+    """Mirror images at random; off for digits and letters."""
+    augmix: AugMixVariant = "full"
+    """Of the strong view: AugMix as published, the slip in the authors' release, or none."""
+    noise: float = 0.0
+    """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
+    trunk: Trunk = "he"
+    """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
+    predict_by: PredictBy = "classifier"
+    """The class of an input is the `classifier`'s (paper), or that of classifier and prototypes, `both`."""
+    mirrored: bool = False
+    """After training, judge an image by itself and its mirror image: better by little, for twice the work."""
+    compile: Compile = "auto"
+    """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
+    seed: int = 0
+    """Of everything random."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 2:
+            raise ValueError("epochs must be at least 1 and batch at least 2")
+        if not self.lr > 0:
+            raise ValueError("lr must be above 0")
+        for name in NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError("momentum must be at least 0 and less than 1")
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
+        if self.size < 8:
+            raise ValueError("size must be at least 8")
+
+
+@dataclass(frozen=True)
+class OodSettings:
+    """Settings of the detector that a training run leaves."""
+
+    detector: str = "auto"
+    """One of `graphclean detectors`; `auto` takes the one that suits the method."""
+    threshold: str = "auto"
+    """Inputs that score above it are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: found in training."""
+
+    def __post_init__(self) -> None:
+        if self.threshold == "auto":
+            return
+        try:
+            value = float(self.threshold)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError("threshold must be auto or a number")
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """What trains: the name of a method, and its own settings, which it checks when it is loaded."""
+
+    name: str = "ngc"
+    """One of `graphclean methods`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values by name, as in `[method]` of a preset; those that are left out have their defaults."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting of a run, by section. What each means stands with its section."""
+
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    """Verdicts."""
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    """The graph step of training, every epoch."""
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    """Training."""
+    method: MethodChoice = field(default_factory=MethodChoice)
+    """The method of training."""
+    ood: OodSettings = field(default_factory=OodSettings)
+    """The detector of a training run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        tree = asdict(self)
+        return tree | {"method": {"name": self.method.name, **self.method.settings}}

@@ -1,0 +1,29 @@
+"""What is said of a sample."""
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Every verdict, in the order in which they are counted and shown."""
+
+    KEEP = "keep"
+    RELABEL = "relabel"
+    OOD = "ood"
+    UNCERTAIN = "uncertain"
+    UNLABELED = "unlabelled"
+    UNREADABLE = "unreadable"
+
+    @property
+    def meaning(self) -> str:
+        """In a few words."""
+        return MEANING[self]
+
+
+MEANING = {
+    Verdict.KEEP: "the label fits",
+    Verdict.RELABEL: "another class fits",
+    Verdict.OOD: "no class fits",
+    Verdict.UNCERTAIN: "undecided",
+    Verdict.UNLABELED: "had no label",
+    Verdict.UNREADABLE: "no image",
+}

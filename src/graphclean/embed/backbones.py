@@ -1,0 +1,79 @@
+"""Networks of timm, behind the extra `timm`: without their classifier, and with the scaling they expect."""
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+PREFIX = "timm:"
+
+
+class Backbone(nn.Module):
+    """A network of timm from pixels (0 to 255) to pooled features; what it was trained with scales them."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, name: str, *, pretrained: bool, channels: int = 3, size: int | None = None) -> None:
+        """`name` is timm's own; images are of `size` pixels a side, or of the size it was trained at."""
+        super().__init__()
+        timm = require_timm(name)
+        try:
+            self.network: Any = timm.create_model(
+                name, pretrained=pretrained, num_classes=0, in_chans=channels, **_resized(timm, name, size)
+            )
+        except Exception as error:  # no weights of that name, no connection, or a size it can't take
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InputError(f"{PREFIX}{name}: can't be loaded: {reason}") from error
+        config = timm.data.resolve_model_data_config(self.network)
+        self.size: int = size if size is not None else int(config["input_size"][-1])
+        # Not in the state: a saved network is scaled as its name says.
+        self.register_buffer("mean", _per_channel(config["mean"], channels), persistent=False)
+        self.register_buffer("std", _per_channel(config["std"], channels), persistent=False)
+        self.dim = self._measure(channels)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Features (B, dim) of float pixels (B, C, size, size)."""
+        x = (pixels / 255 - self.mean) / self.std
+        features: Tensor = self.network.forward_head(self.network.forward_features(x), pre_logits=True)
+        return features
+
+    @torch.no_grad()
+    def _measure(self, channels: int) -> int:
+        """How many features come out; timm's own count leaves out what some heads add."""
+        training = self.training
+        self.eval()
+        width = self(torch.zeros(1, channels, self.size, self.size)).shape[1]
+        self.train(training)
+        return int(width)
+
+
+def require_timm(name: str) -> Any:
+    """timm, if it is installed and has a network of that name."""
+    try:
+        timm = import_module("timm")
+        import_module("timm.data")
+    except Exception as error:  # beside a torch of another kind, torchvision raises more than ImportError
+        raise InputError(f'{PREFIX}{name} needs the extra "timm": pip install "graphclean[timm]"') from error
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0)
+        hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+        raise InputError(f"{PREFIX}{name}: timm has no such network{hint}")
+    return timm
+
+
+def _resized(timm: Any, name: str, size: int | None) -> dict[str, Any]:
+    """What transformers must be told of a size; convolutions take any, and don't know the word."""
+    config = timm.get_pretrained_cfg(name)
+    fixed = bool(getattr(config, "fixed_input_size", False))
+    return {"img_size": size} if fixed and size is not None else {}
+
+
+def _per_channel(values: Any, channels: int) -> Tensor:
+    """Of RGB, or their mean where there is one channel."""
+    tensor = torch.tensor([float(value) for value in values])
+    return (tensor if channels == 3 else tensor.mean().expand(channels).clone()).view(1, -1, 1, 1)

@@ -1,0 +1,93 @@
+"""Mixup cross-entropy on the selected samples of a batch, in few shapes where code is compiled."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...training.augment import draw_beta, mixup
+from ...training.losses import mixup_cross_entropy
+from ...training.method import Run
+
+BUCKETS = 8
+"""Compiled, the selected samples of a step are padded to one of so many fractions of the batch."""
+RECOMPILE_THRESHOLD = 2_000_000
+"""Images that another size must save a run to be compiled for: what a GPU does in the 20 s that it takes."""
+
+
+class Mix(NamedTuple):
+    """Mixed images, and what their loss needs."""
+
+    images: Tensor
+    targets: Tensor
+    partner_targets: Tensor
+    lam: Tensor
+    weight: Tensor
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Cross-entropy of the mixed images."""
+        return mixup_cross_entropy(logits, self.targets, self.partner_targets, self.lam, self.weight)
+
+
+class MixupClassification:
+    """Mixes both views of each step's selected samples; λ ~ Beta(alpha, alpha), none at alpha 0."""
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+        self.sizes: list[int] = []
+        """Samples that each step of the epoch classifies, padding included."""
+        self._compiled: list[int] = []
+
+    @property
+    def empty_steps(self) -> int:
+        """Steps of the epoch without a selected sample."""
+        return self.sizes.count(0)
+
+    def begin_epoch(self, run: Run, selected: Tensor) -> None:
+        """Choose the sizes of all steps from the selection by batch (steps, size): one look at the device."""
+        counts = selected.sum(1).tolist()
+        self.sizes = self._pad(run, counts) if run.compiled and any(counts) else counts
+
+    def _pad(self, run: Run, counts: list[int]) -> list[int]:
+        sizes = self._compiled or [run.batch_size]
+        part = -(-run.batch_size // BUCKETS)
+        enough = min(run.batch_size, -(-max(counts) // part) * part)
+        size = min(size for size in sizes if size >= enough)
+        steps = (run.settings.epochs - run.epoch) * len(counts)
+        if 2 * (size - enough) * steps >= RECOMPILE_THRESHOLD:
+            size = enough
+            sizes = [*sizes, size]
+        self._compiled = sizes
+        return [size if count else 0 for count in counts]
+
+    def mix(self, run: Run, views: Tensor, targets: Tensor, selected: Tensor) -> Mix | None:
+        """Both views of the selected samples, mixed; None for a step that has none.
+
+        Padding repeats samples with weight 0, since blank images would spoil the batch statistics.
+        """
+        size = self.sizes[run.step]
+        if not size:
+            return None
+        first = selected.to(torch.uint8).argsort(descending=True, stable=True)
+        count = selected.sum()
+        place = torch.arange(size, device=run.device)
+        chosen = first[place % count]
+        weight = (place < count).float().repeat(2)
+        images = views[torch.cat([chosen, chosen + len(targets)])]
+        labels = targets[chosen].repeat(2)
+        if self.alpha <= 0:
+            lam, partner = torch.ones((), device=run.device), torch.arange(2 * size, device=run.device)
+        else:
+            lam = draw_beta(self.alpha, self.alpha, run.generator)
+            partner = torch.randperm(2 * size, generator=run.generator, device=run.device)
+        mixed = mixup(images, labels, lam, partner)
+        return Mix(mixed.images, mixed.targets, mixed.partner_targets, lam, weight)
+
+    def save_state(self) -> dict[str, Tensor]:
+        """The sizes of this epoch, and those that there is compiled code for."""
+        return {"sizes": torch.tensor(self.sizes), "compiled": torch.tensor(self._compiled)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from there."""
+        self.sizes = [int(size) for size in state["sizes"]]
+        self._compiled = [int(size) for size in state["compiled"]]

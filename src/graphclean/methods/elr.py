@@ -1,0 +1,67 @@
+"""Early-Learning Regularization: predictions must stay close to what they were before memorization."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..training.method import Batch, Method, MethodInfo, Run, Selected, Selection
+
+CLIP = 1e-4
+"""Probabilities are kept this far from 0 and 1, so that 1 − ⟨t, p⟩ stays above 0."""
+
+
+@dataclass(frozen=True)
+class ElrSettings:
+    """The defaults are the release's for CIFAR-10 with symmetric noise."""
+
+    beta: float = 0.7
+    """Weight of the past in the moving average of predictions; 0.9 for asymmetric noise and CIFAR-100."""
+    lambda_elr: float = 3.0
+    """Weight of the regularization; 1 for asymmetric noise, 7 for CIFAR-100."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 1:
+            raise ValueError("beta must be at least 0 and less than 1")
+        if not self.lambda_elr >= 0:
+            raise ValueError("lambda_elr must be at least 0")
+
+
+class ELR(Method):
+    """Cross-entropy on the given labels, and log(1 − ⟨t, p⟩) with each sample's average prediction t."""
+
+    info = MethodInfo(
+        name="elr",
+        title="Early-Learning Regularization",
+        kind="loss",
+        paper="Liu et al., Early-Learning Regularization Prevents Memorization of Noisy Labels, NeurIPS 2020",
+        cost=1.0,
+        follows="the release's losses; network, optimizer and schedule are those of the training settings",
+    )
+    Settings = ElrSettings
+    settings: ElrSettings
+    targets: Tensor
+
+    def setup(self, run: Run) -> None:
+        """One network, and an average prediction for every sample."""
+        super().setup(run)
+        self.weights = {"ce": 1.0, "elr": self.settings.lambda_elr}
+        self.register_buffer("targets", torch.zeros(len(run.given), run.n_classes, device=run.device))
+
+    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of the labeled samples, and the regularization of all."""
+        (out,) = run.forward(run.weak_view(batch.inputs))
+        logits = out.logits.float()
+        p = logits.softmax(1).clamp(CLIP, 1 - CLIP)
+        now = p.detach() / p.detach().sum(1, keepdim=True)
+        t = self.settings.beta * self.targets[batch.index] + (1 - self.settings.beta) * now
+        self.targets[batch.index] = t
+        labeled = batch.given >= 0
+        log_p = logits.log_softmax(1).gather(1, batch.given.clamp(min=0).unsqueeze(1)).squeeze(1)
+        ce = -(log_p * labeled).sum() / labeled.sum().clamp(min=1)
+        return {"ce": ce, "elr": (1 - (t * p).sum(1)).log().mean()}
+
+    def selection(self, run: Run) -> Selection:
+        """The class that predictions agreed on; selected where it is the given one."""
+        labels = self.targets.argmax(1)
+        return Selected(labels, labels == run.given)

@@ -1,0 +1,208 @@
+"""Noisy Graph Cleaning: every epoch the graph decides what is trained on, and under which labels."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import check_choice
+from ..graph import Cleaned, GraphCleaner
+from ..ood import class_prototypes, measure_closeness, ood_by_humps
+from ..training.losses import Positives, contrastive_losses
+from ..training.method import Batch, Method, MethodInfo, Run, Selection, join_state, split_state
+from .blocks.classification import MixupClassification
+
+DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
+"""What a checkpoint keeps of an epoch's cleaning."""
+
+
+@dataclass(frozen=True)
+class NgcSettings:
+    """Eq. 5-7 of the paper, and when the graph begins to decide. The defaults are CIFAR-10's."""
+
+    warmup_epochs: int = 5
+    """Epochs of mixup cross-entropy on the given labels before the graph decides what is trained on."""
+    mixup_alpha: float = 8.0
+    """λ ~ Beta(alpha, alpha), one a batch; 0 turns mixup off."""
+    lambda_inst: float = 1.0
+    """λ1 of Eq. 7."""
+    lambda_subgraph: float = 1.0
+    """λ2 of Eq. 7."""
+    tau_inst: float = 0.3
+    """τ1 of Eq. 5."""
+    tau_subgraph: float = 1.0
+    """τ2 of Eq. 6."""
+    subgraph_positives: Positives = "release"
+    """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
+    joint_batch_norm: bool = True
+    """Batch norm sees weak and strong views together, or each in a pass of its own (release)."""
+    ood_gate_start: float = 1.0
+    """Fraction of the epochs after which the lower mode of a bimodal s(x) is excluded; 1: never (paper)."""
+
+    def __post_init__(self) -> None:
+        check_choice("subgraph_positives", self.subgraph_positives, Positives)
+        if not 0 <= self.ood_gate_start <= 1:
+            raise ValueError("ood_gate_start must be from 0 to 1")
+        for name in ("tau_inst", "tau_subgraph"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0")
+        for name in ("warmup_epochs", "mixup_alpha", "lambda_inst", "lambda_subgraph"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0")
+
+
+class NGC(Method):
+    """Clean by the k-NN graph of z at every epoch; classify and contrast what it selects."""
+
+    info = MethodInfo(
+        name="ngc",
+        title="Noisy Graph Cleaning",
+        kind="contrastive",
+        paper="Wu et al., NGC: A Unified Framework for Learning with Open-World Noisy Data, ICCV 2021",
+        cost=3.3,
+        follows="the paper; the release where settings say so (`graphclean presets paper`, `release`)",
+    )
+    Settings = NgcSettings
+    settings: NgcSettings
+    cleaned: Cleaned
+
+    def setup(self, run: Run) -> None:
+        """One network, the graph's memory, and the OOD gate, open."""
+        super().setup(run)
+        s = self.settings
+        self.weights = {"ce": 1.0, "inst": s.lambda_inst, "subgraph": s.lambda_subgraph}
+        self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph)
+        self.mixup = MixupClassification(s.mixup_alpha)
+        self.excluded: Tensor | None = None
+        self._given = run.given.clamp(min=0), run.given >= 0
+
+    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+        """Clean; then a random order of everything, with what is classified spread evenly."""
+        self.cleaned = self.decide(run)
+        _, selected = self._targets(run)
+        batches = run.shuffle(selected)
+        self.mixup.begin_epoch(run, selected[batches])
+        return (batches,)
+
+    def decide(self, run: Run) -> Cleaned:
+        """The graph's decision on the whole set."""
+        out = run.embed()
+        return self._clean(run, out.z, out.logits)
+
+    def _clean(self, run: Run, z: Tensor, logits: Tensor) -> Cleaned:
+        """A step of the cleaner, without what the gate excludes."""
+        if not self._warming_up(run) and self._gate_is_closed(run):
+            if self.excluded is None:
+                self.excluded = self._find_far(z, run.n_classes)
+            return self.cleaner.step(z, logits, barred=self.excluded)
+        return self.cleaner.step(z, logits)
+
+    def _find_far(self, z: Tensor, n_classes: int) -> Tensor | None:
+        """The lower mode of s(x), once and for all.
+
+        Found again at every epoch it would leak: prototypes follow what the network memorizes.
+        """
+        prototypes = class_prototypes(z, self.cleaner.labels, self.cleaner.selected, n_classes)
+        far = ood_by_humps(measure_closeness(z, prototypes), self.cleaner.labels.cpu().numpy())
+        return torch.as_tensor(far > 0.5, device=z.device) if far is not None else None
+
+    def _gate_is_closed(self, run: Run) -> bool:
+        start = self.settings.ood_gate_start
+        return start < 1 and run.epoch >= first_epoch(start, run.settings.epochs)
+
+    def _warming_up(self, run: Run) -> bool:
+        return run.epoch < self.settings.warmup_epochs
+
+    def _targets(self, run: Run) -> tuple[Tensor, Tensor]:
+        """Every sample's label, and whether it is classified: as given, and after warm-up by the graph."""
+        return self._given if self._warming_up(run) else (self.cleaned.labels, self.cleaned.selected)
+
+    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 7; in warm-up the cross-entropy alone."""
+        s = self.settings
+        labels, chosen = self._targets(run)
+        targets, selected = labels[batch.index], chosen[batch.index]
+        views = run.views(batch.inputs)
+        passes: list[Tensor] = []
+        if not self._warming_up(run):
+            passes += [views] if s.joint_batch_norm else views.chunk(2)
+        mix = self.mixup.mix(run, views, targets, selected)
+        if mix is not None:
+            passes.append(mix.images)
+        outputs = list(run.forward(*passes))
+        found: dict[str, Tensor] = {}
+        if mix is not None:
+            found["ce"] = mix.loss(outputs.pop().logits)
+        if outputs:
+            # At λ = 0 the contrastive pass stays: it feeds the batch statistics, and its losses are reported.
+            weak, strong = torch.cat([out.z for out in outputs]).chunk(2)
+            found["inst"], found["subgraph"] = contrastive_losses(
+                weak,
+                strong,
+                targets,
+                selected,
+                tau_inst=s.tau_inst,
+                tau_subgraph=s.tau_subgraph,
+                positives=s.subgraph_positives,
+            )
+        return found
+
+    def selection(self, run: Run) -> Selection:  # noqa: ARG002
+        """The last decision."""
+        return self.cleaned
+
+    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:
+        """One more step of the graph, on the final network."""
+        return self._clean(run, z, logits)
+
+    def metrics(self, run: Run) -> dict[str, Any]:
+        """Where warm-up ended, and how much the graph was sure of."""
+        return {
+            "warmup": self._warming_up(run),
+            "confident": int(self.cleaned.confident.sum()),
+            "empty_steps": self.mixup.empty_steps,
+        }
+
+    def notes(self, run: Run) -> list[str]:
+        """Where the graph never decided, or selected too little."""
+        found, epochs = [], run.settings.epochs
+        if self.settings.warmup_epochs >= epochs:
+            found.append(
+                f"all {epochs} epochs were warm-up on the labels as given (method.warmup_epochs="
+                f"{self.settings.warmup_epochs}): the graph never chose what was trained on"
+            )
+        if self.mixup.empty_steps:
+            found.append(
+                f"{self.mixup.empty_steps} steps of the last epoch had no selected sample, and left out the "
+                "cross-entropy"
+            )
+        return found
+
+    def save_state(self) -> dict[str, Tensor]:
+        """Networks, the graph's memory and last decision, the gate, and the shapes of this epoch."""
+        memory = {
+            name: value for name, value in self.cleaner.state_dict().items() if isinstance(value, Tensor)
+        }
+        memory["epoch"] = torch.tensor(self.cleaner.epoch)
+        decision = {name: getattr(self.cleaned, name) for name in DECISION}
+        gate = {"excluded": self.excluded} if self.excluded is not None else {}
+        parts = {"mixup": self.mixup.save_state(), "cleaner": memory, "decision": decision, "gate": gate}
+        return super().save_state() | join_state(parts)
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from there."""
+        parts = split_state(state)
+        self.networks.load_state_dict(parts["networks"])
+        self.mixup.load_state(parts["mixup"])
+        self.cleaner.load_state_dict({**parts["cleaner"], "settings": asdict(self.cleaner.settings)})
+        device = self.cleaner.given.device
+        self.cleaned = Cleaned(**{name: parts["decision"][name].to(device) for name in DECISION})
+        if "gate" in parts:
+            self.excluded = parts["gate"]["excluded"].to(device)
+
+
+def first_epoch(fraction: float, epochs: int) -> int:
+    """The first epoch, counted from 0, that lies after a fraction of them."""
+    return math.ceil(round(fraction * epochs, 6))  # 0.55 * 100 is a little over 55

@@ -1,0 +1,71 @@
+"""Labels sampled from the verdicts on good features, in place of cleaning the network's own graph."""
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..graph import Cleaned
+from ..training.method import MethodInfo, Prior, Run, Selected, Selection, join_state, split_state
+from .ngc import NGC
+
+TOLERANCE = 1e-3
+"""Posteriors of the same data may differ by so much when they are found again, by the order of sums."""
+
+
+class SampledLabels(NGC):
+    """At every epoch each sample is given a class, or none, with the probability that the verdicts give it.
+
+    Over the epochs the losses see each sample as what it may be, as often as it is probable. A head that
+    cleaned by its own z would instead grow around the labels it was first given. Features without a class
+    signal have no verdicts, and the graph of z decides as in NGC.
+    """
+
+    info = MethodInfo(
+        name="sampled_labels",
+        title="Labels sampled from the verdicts on the given features",
+        kind="contrastive",
+        cost=3.0,
+        needs=("verdicts",),
+        follows="ours: NGC's losses, with labels from the verdicts instead of the graph of z",
+    )
+
+    def setup(self, run: Run) -> None:
+        """As NGC, with the posterior of the verdicts."""
+        super().setup(run)
+        self.prior = run.prior
+
+    def decide(self, run: Run) -> Cleaned:
+        """This epoch's sample; it depends on the seed and the epoch alone."""
+        if self.prior is None:
+            return super().decide(run)
+        posterior = self.prior.posterior
+        generator = torch.Generator(posterior.device).manual_seed(1_000_003 * run.settings.seed + run.epoch)
+        sampled = torch.multinomial(posterior, 1, generator=generator).squeeze(1)
+        selected = sampled < run.n_classes
+        labels = torch.where(selected, sampled, posterior[:, :-1].argmax(1))
+        return Cleaned(selected, labels, posterior[:, :-1], selected, torch.zeros_like(labels))
+
+    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:
+        """The verdicts' own selection in place of the last sample."""
+        if self.prior is None:
+            return super().conclude(run, z, logits)
+        return Selected(self.prior.posterior[:, :-1].argmax(1), self.prior.selected)
+
+    def save_state(self) -> dict[str, Tensor]:
+        """As NGC, with the posterior."""
+        prior = {"posterior": self.prior.posterior} if self.prior is not None else {}
+        return super().save_state() | join_state({"prior": prior})
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from there; refuses the state of other verdicts."""
+        super().load_state(state)
+        saved, now = split_state(state).get("prior", {}).get("posterior"), self.prior
+        if saved is None or now is None:
+            return
+        saved = saved.to(now.posterior.device)
+        if saved.shape != now.posterior.shape or not torch.allclose(saved, now.posterior, atol=TOLERANCE):
+            raise InputError(
+                "the checkpoint was made with other verdicts on the features; resume with the same audit "
+                "settings, or start again"
+            )
+        self.prior = Prior(saved, now.selected)

@@ -1,0 +1,68 @@
+"""A map of the samples in two dimensions."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._files import has_file, read_tensors
+from ..data.verdict import Verdict
+from ..errors import InputError
+from ..runs.folder import POINTS
+from .samples import Floats, Ints, Samples
+
+LEAST = 10
+"""Samples under which a map shows nothing."""
+ITERATIONS = 500
+"""Of t-SNE: enough for a few thousand points, in seconds."""
+SCALE = 10_000
+"""Places on the map are whole numbers from 0 to this."""
+
+
+def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]]:
+    """The detector's score of the samples that could be read, and the rows and z of those on the map."""
+    if not has_file(run / POINTS):
+        return None, np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.float32)
+    tensors, _ = read_tensors(run / POINTS)
+    try:
+        rows, z = tensors["rows"].numpy(), tensors["z"].numpy()
+    except KeyError as error:
+        raise InputError(f"{run / POINTS}: damaged: no {error}") from error
+    score = tensors["ood_score"].double().numpy() if "ood_score" in tensors else None
+    return score, rows, z
+
+
+def draw_map(rows: Ints, z: npt.NDArray[np.float32], samples: Samples) -> dict[str, Any] | None:
+    """Places of samples that are near each other where their z are; None where there are too few."""
+    readable = np.flatnonzero(~samples.where(Verdict.UNREADABLE))
+    if len(rows) < LEAST or rows.max() >= len(readable) or not np.isfinite(z).all():
+        return None
+    places, how = _by_umap(z) if importlib.util.find_spec("umap") else _by_tsne(z)
+    low, high = places.min(0), places.max(0)
+    scaled = np.rint((places - low) / max(float((high - low).max()), 1e-9) * SCALE).astype(int)
+    return {
+        "how": how,
+        "row": readable[rows].tolist(),
+        "x": scaled[:, 0].tolist(),
+        "y": scaled[:, 1].tolist(),
+        "size": scaled.max(0).tolist(),
+        "of": len(readable),
+    }
+
+
+def _by_tsne(z: npt.NDArray[np.float32]) -> tuple[Floats, str]:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(z) - 1) / 3)
+    tsne = TSNE(perplexity=perplexity, init="pca", max_iter=ITERATIONS, random_state=0)
+    # Equal points give a constant axis, which the PCA at the start divides by.
+    spread = z if (z.std(0)[:2] > 0).all() else z + np.random.default_rng(0).normal(0, 1e-4, z.shape)
+    return np.asarray(tsne.fit_transform(spread.astype(np.float32)), dtype=np.float64), "t-SNE"
+
+
+def _by_umap(z: npt.NDArray[np.float32]) -> tuple[Floats, str]:
+    from umap import UMAP
+
+    return np.asarray(UMAP(random_state=0, n_jobs=1).fit_transform(z), dtype=np.float64), "UMAP"

@@ -1,0 +1,211 @@
+"""`graphclean review`: the report served to this machine alone, with decisions written as they are made."""
+
+import hmac
+import json
+import re
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ..data.progress import Progress
+from ..errors import InputError, parse_json
+from ..runs.decisions import DecisionLog, settle
+from .build import build_page
+from .thumbnails import Pictures
+
+HOST = "127.0.0.1"
+HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
+"""Names under which a browser may reach us; any other was pointed at this machine by someone else."""
+MOST_BYTES = 4096
+"""Of a request's body."""
+SIDE = 1024
+"""Pixels a side of a picture that is looked at by itself."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Refused(Exception):  # noqa: N818 – an answer, not a fault
+    """A request that gets a status and a line in place of what it asked for."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ReviewServer(ThreadingHTTPServer):
+    """A run, its decisions, and the page that shows both."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        page: bytes,
+        pictures: Pictures | None,
+        *,
+        token: str,
+        port: int = 0,
+        by: str | None = None,
+    ) -> None:
+        self.log, self.page, self.pictures = log, page, pictures
+        self.token, self.by = token, by
+        self.writing = threading.Lock()
+        try:
+            super().__init__((HOST, port), ReviewHandler)
+        except OSError as error:
+            raise InputError(f"port {port}: can't be opened: {error.strerror}") from error
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the midst of an answer is no news."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+    @property
+    def address(self) -> str:
+        """Where the page is, with the token that opens it."""
+        return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
+
+    def states(self) -> list[dict[str, Any]]:
+        """The decision that holds for each row that has one, the latest last."""
+        with self.writing:
+            return [asdict(decision) for decision in settle(self.log.decisions).values()]
+
+    def decide(self, asked: dict[str, Any]) -> dict[str, Any] | None:
+        """Write down what was decided, and tell what holds for that sample now."""
+        with self.writing:
+            decision = self.log.samples.decide(
+                asked.get("row"), asked.get("kind"), asked.get("label"), self.by
+            )
+            before = [one for one in self.log.decisions if one.row == decision.row]
+            if decision.kind == "undo" and not settle(before):
+                raise InputError(f"there is nothing to undo for {decision.id}")
+            self.log.add(decision)
+            now = settle([*before, decision]).get(decision.row)
+            return None if now is None else asdict(now)
+
+
+class ReviewHandler(BaseHTTPRequestHandler):
+    """Page, decisions and pictures of samples can be read, decisions be made; no path names a file."""
+
+    server: ReviewServer
+    server_version, sys_version = "graphclean", ""
+    timeout = 20
+
+    def do_GET(self) -> None:
+        """The page, the decisions, or a sample's picture."""
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        """A decision."""
+        self._answer(self._post)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the terminal belongs to the reviewer."""
+
+    def _answer(self, act: Callable[[], tuple[str, bytes]]) -> None:
+        try:
+            self._check_place()
+            kind, content = act()
+            status = 200
+        except Refused as refused:
+            status, kind, content = refused.status, "text/plain; charset=utf-8", f"{refused}\n".encode()
+        except ValueError:  # an address that is none
+            status, kind, content = 400, "text/plain; charset=utf-8", b"not understood\n"
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _check_place(self) -> None:
+        """Refuse a name that is not this machine's, and a request that another page makes."""
+        host = self.headers.get("Host", "")
+        if not HERE.fullmatch(host):
+            raise Refused(403, "not for this host")
+        origin = self.headers.get("Origin")
+        if origin is not None and origin != f"http://{host}":
+            raise Refused(403, "not from this origin")
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "not from this site")
+
+    def _check_token(self, given: str | None) -> None:
+        if not hmac.compare_digest((given or "").encode("utf-8", "replace"), self.server.token.encode()):
+            raise Refused(403, "no token, or a wrong one; use the address that graphclean review printed")
+
+    def _get(self) -> tuple[str, bytes]:
+        target = urlsplit(self.path)
+        asked = parse_qs(target.query).get("token", [""])[0]
+        if target.path == "/":
+            self._check_token(asked)
+            return "text/html; charset=utf-8", self.server.page
+        if target.path == "/decisions":
+            self._check_token(self.headers.get("X-Token"))
+            return _json(self.server.states())
+        place, _, row = target.path.rpartition("/")
+        if place == "/picture" and row.isascii() and row.isdigit() and len(row) < 10:
+            self._check_token(asked)
+            return self._picture(int(row))
+        raise Refused(404, "there is nothing here")
+
+    def _picture(self, row: int) -> tuple[str, bytes]:
+        content = None
+        pictures = self.server.pictures
+        if pictures is not None and pictures.direct and row < len(self.server.log.samples.ids):
+            content = pictures.encode(row, SIDE)
+        if content is None:
+            raise Refused(404, "no picture")
+        return "image/png" if content.startswith(b"\x89PNG") else "image/jpeg", content
+
+    def _post(self) -> tuple[str, bytes]:
+        if urlsplit(self.path).path != "/decide":
+            raise Refused(404, "there is nothing here")
+        self._check_token(self.headers.get("X-Token"))
+        if self.headers.get("Origin") is None:
+            raise Refused(403, "not from this origin")
+        if self.headers.get_content_type() != "application/json":
+            raise Refused(415, "decisions are JSON")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit():
+            raise Refused(411, "say how long it is")
+        if int(length) > MOST_BYTES:
+            raise Refused(413, "too long")
+        try:
+            asked = parse_json(self.rfile.read(int(length)))
+            if not isinstance(asked, dict):
+                raise TypeError("a decision is an object")
+            return _json(self.server.decide(asked))
+        except (InputError, ValueError, TypeError) as error:
+            raise Refused(400, str(error).splitlines()[0]) from error
+
+
+def _json(value: Any) -> tuple[str, bytes]:
+    return "application/json", json.dumps(value).encode()
+
+
+def open_review(
+    run: Path,
+    log: DecisionLog,
+    *,
+    data: Path | None = None,
+    port: int = 0,
+    by: str | None = None,
+    progress: Progress | None = None,
+) -> ReviewServer:
+    """A server for the review of `run`, on a port of this machine, not yet answering."""
+    token = secrets.token_urlsafe(32)
+    page = build_page(run, data=data, progress=progress, token=token)
+    return ReviewServer(log, page.content, page.pictures, token=token, port=port, by=by)

@@ -1,0 +1,150 @@
+"""What a run found and what to do next, in plain words."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.verdict import Verdict
+from ..runs.folder import recorded_data
+from ..runs.inputs import IN_PYTHON, recorded_options
+from ..runs.photos import DEFAULT_EMBEDDER
+from .samples import Samples
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do, and the command that does it."""
+
+    text: str
+    command: str | None = None
+
+
+REVIEWING = Step(
+    "Go through the suspects below: accept, reject, or name another label. Decisions are saved as you go, "
+    "and you can stop at any time."
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The summary at the top of the page."""
+
+    headline: list[tuple[str, str]]
+    """Pieces of text, each with the verdict that it speaks of, or ""."""
+    lead: str
+    steps: list[Step]
+
+
+def describe_things(kind: str, count: int) -> str:
+    """What a sample is called, by the kind of source."""
+    name = {"photos": "photo", "images": "image"}.get(kind, "sample")
+    return name if count == 1 else f"{name}s"
+
+
+def sum_up(
+    run: Path, config: dict[str, Any], summary: dict[str, Any], samples: Samples, *, reviewing: bool = False
+) -> Words:
+    """The summary of a run; on a page where it can be reviewed, that step is done there."""
+    kind = str(config.get("source", {}).get("kind", "features"))
+    counts = {name: int(samples.where(name).sum()) for name in Verdict}
+    named = int((samples.where(Verdict.UNLABELED) & samples.selected).sum())
+    steps = _steps(run, config, counts, kind, named, reviewing=reviewing)
+    return Words(_headline(counts, kind, len(samples)), _lead(summary, kind), steps)
+
+
+def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[str, str]]:
+    wrong, ood = counts[Verdict.RELABEL], counts[Verdict.OOD]
+    judged = total - counts[Verdict.UNLABELED] - counts[Verdict.UNREADABLE]
+    if judged and counts[Verdict.UNCERTAIN] == judged:
+        return [("These features can’t tell right labels from wrong ones.", "")]
+    if wrong == 0 and ood == 0:
+        return [(f"None of {judged:,} labels looks wrong.", "")]
+    look = "looks" if wrong == 1 else "look"
+    first = [(f"{wrong:,}", Verdict.RELABEL), (f" of {judged:,} labels {look} wrong. ", "")]
+    if ood == 0:
+        return [*first, (f"All {describe_things(kind, 2)} seem to belong to a class.", "")]
+    seem = "seems" if ood == 1 else "seem"
+    return [
+        *first,
+        (f"{ood:,}", Verdict.OOD),
+        (f" {describe_things(kind, ood)} {seem} to belong to no class.", ""),
+    ]
+
+
+def _lead(summary: dict[str, Any], kind: str) -> str:
+    things = describe_things(kind, 2)
+    text = f"Every label was weighed against what the nearest {things} say of it."
+    noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
+    if noise is None or ood is None:
+        return f"{text} They say no more than chance would, so no verdict was given."
+    return (
+        f"{text} By the method’s own estimate {100 * noise:.1f} % of the labels of known classes are wrong, "
+        f"and {100 * ood:.1f} % of all {things} belong to none of the classes."
+    )
+
+
+def _steps(
+    run: Path, config: dict[str, Any], counts: dict[Verdict, int], kind: str, named: int, *, reviewing: bool
+) -> list[Step]:
+    """Of the unlabelled, `named` ones get a label when verdicts are carried out."""
+    place = shlex.quote(str(run))
+    check = Step(
+        "Check the surest cases below, then go through them one by one: accept, reject, or name "
+        "another label.",
+        f"graphclean review {place}",
+    )
+    flagged = counts[Verdict.RELABEL] + counts[Verdict.OOD]
+    judged = sum(counts.values()) - counts[Verdict.UNREADABLE] - counts[Verdict.UNLABELED]
+    if judged and counts[Verdict.UNCERTAIN] == judged:
+        return [
+            Step("Take features that know the subject: another embedder, or a network trained on such data."),
+            Step("Look at the samples by hand where that can’t be had."),
+        ]
+    steps = []
+    if flagged:
+        steps.append(REVIEWING if reviewing else check)
+        relabelled = counts[Verdict.RELABEL] + named
+        removed = counts[Verdict.OOD] + counts[Verdict.UNREADABLE] + counts[Verdict.UNLABELED] - named
+        steps.append(
+            Step(
+                f"Carry it out: {relabelled:,} relabelled, {removed:,} left out, the rest kept, unless a "
+                "review decides otherwise. Your own files are never touched.",
+                f"graphclean apply {place}",
+            )
+        )
+    if counts[Verdict.UNCERTAIN]:
+        unsure = counts[Verdict.UNCERTAIN]
+        many = f"{unsure:,} {describe_things(kind, unsure)}"
+        steps.append(Step(f"Look at the {many} that can’t be told either way; as things are, labels stay."))
+    if config.get("kind") == "train":
+        steps.append(
+            Step(
+                "Use the classifier; it rejects what is of no known class.", f"graphclean predict {place} NEW"
+            )
+        )
+    else:
+        steps.append(
+            Step(
+                "Sort new data into these classes by what was found, or train a classifier on this data.",
+                f"graphclean predict {place} NEW\ngraphclean train {_arguments(run, config)}",
+            )
+        )
+    return steps
+
+
+def train_again(run: Path, config: dict[str, Any]) -> str | None:
+    """The command that goes on with a run of `train`; None for other runs, and those made in Python."""
+    if config.get("kind") != "train" or config.get("source", {}).get("data") == IN_PYTHON:
+        return None
+    return f"graphclean train {_arguments(run, config)} --out {shlex.quote(str(run))} --resume"
+
+
+def _arguments(run: Path, config: dict[str, Any]) -> str:
+    """The data of a run and how it was read, as typed in a shell."""
+    source = config.get("source", {})
+    asked = recorded_options(source)
+    if asked.get("embedder") == DEFAULT_EMBEDDER:
+        del asked["embedder"]  # named, it would be more than a default: `train` chooses by it what to train
+    options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", value)]
+    return shlex.join([str(recorded_data(run, source)), *options])

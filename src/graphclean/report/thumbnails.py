@@ -1,0 +1,137 @@
+"""The pictures behind a run's samples, read from where its data lies."""
+
+import io
+import os
+from collections.abc import Callable, Collection, Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from ..data.arrays import Images
+from ..data.hub import names_hub
+from ..data.image_folder import ImageFiles, ImageSet
+from ..data.images import Encoded, UnreadableImage, open_image
+from ..data.tables import Names
+from ..errors import InputError, arg
+from ..runs.folder import read_env, recorded_data
+from ..runs.inputs import (
+    IN_PYTHON,
+    find_data,
+    match_photos,
+    read_source,
+    recorded_names,
+)
+from ..runs.photos import find_photos
+
+WORKERS = min(4, os.cpu_count() or 1)
+"""Threads that decode; each holds one photo."""
+LOSSLESS = 32
+"""Pixels a side up to which a picture is kept to the bit: so few take little space."""
+QUALITY = 80
+"""Of JPEG, for all others."""
+
+Pixels: TypeAlias = Encoded | Images
+"""A file, its bytes, or an array (C, H, W)."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of samples, where they have one."""
+
+    find: Callable[[Collection[int]], Iterator[tuple[int, Pixels]]]
+    """The pictures of some rows, in the order of the data."""
+    direct: bool
+    """Whether one can be had without reading all that stand before it."""
+
+    def encode(self, row: int, side: int) -> bytes | None:
+        """PNG or JPEG of at most `side` pixels a side; None where the row has no picture."""
+        return dict(self.encode_many([row], side)).get(row)
+
+    def encode_many(self, rows: Collection[int], side: int) -> Iterator[tuple[int, bytes]]:
+        """The same of many rows, in the order of the data, without those that have none."""
+        found = self.find(rows)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            while block := list(islice(found, 8 * WORKERS)):
+                encoded = pool.map(lambda item: _encode(item[1], side), block)
+                for (row, _), content in zip(block, encoded, strict=True):
+                    if content is not None:
+                        yield row, content
+
+
+def _encode(pixels: Pixels, side: int) -> bytes | None:
+    if isinstance(pixels, np.ndarray):
+        image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
+    else:
+        try:
+            image = open_image(pixels, side)
+        except UnreadableImage:
+            return None
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    content = io.BytesIO()
+    if max(image.size) <= LOSSLESS:
+        image.save(content, "PNG", optimize=True)
+    else:
+        image.save(content, "JPEG", quality=QUALITY, optimize=True)
+    return content.getvalue()
+
+
+def find_pictures(run: Path, source: dict[str, Any], ids: list[str], data: Path | None = None) -> Pictures:
+    """The pictures of a run, by the `source` of its config; `data` is where they are now, if they have moved.
+
+    Refused where there are none, they have gone, or are not those that the run was made from.
+    """
+    if source.get("kind") not in ("photos", "images"):
+        raise InputError(f"{run}: made from embeddings, which have no pictures")
+    if data is None and source.get("data") == IN_PYTHON:
+        raise InputError(
+            f"{run}: its images were given in Python, and are not kept with the run; {arg('data')} names a "
+            "file that holds them, if there is one"
+        )
+    recorded, names = recorded_data(run, source), recorded_names(source)
+    if data is None and names_hub(recorded):
+        raise InputError(f"{recorded}: not loaded again unasked; {arg('data')} asks for it")
+    path = find_data(source, data if data is not None else recorded)
+    if source["kind"] == "images":
+        return _of_array(_read_array(run, source, path, names))
+    return _of_photos(find_photos(path, names, labelled=False), ids, path)
+
+
+class _AllBut(Container[int]):
+    """Every row but some."""
+
+    def __init__(self, some: Container[int]) -> None:
+        self.some = some
+
+    def __contains__(self, row: object) -> bool:
+        return row not in self.some
+
+
+def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
+    place = match_photos(images, ids, path)
+
+    def find(rows: Collection[int]) -> Iterator[tuple[int, Pixels]]:
+        wanted = {place[row]: row for row in rows if row in place and place[row] not in images.problems}
+        items = images.items(_AllBut(wanted)) if wanted else iter(())
+        return ((wanted[number], photo) for number, photo in islice(items, len(wanted)))
+
+    return Pictures(find, direct=isinstance(images, ImageFiles))
+
+
+def _read_array(run: Path, source: dict[str, Any], path: Path, names: Names) -> Images:
+    labels = Path(str(source["labels"])) if source.get("labels") is not None else None
+    found = read_source(path, names, labels=labels, images=True)
+    if found.fingerprint() != read_env(run).get("data_sha256"):
+        raise InputError(f"{path}: the images or their labels are not those that the run was made from")
+    return np.asarray(found.inputs, dtype=np.uint8)
+
+
+def _of_array(images: Images) -> Pictures:
+    def find(rows: Collection[int]) -> Iterator[tuple[int, Pixels]]:
+        return ((row, images[row]) for row in sorted(rows))
+
+    return Pictures(find, direct=True)

@@ -1,0 +1,262 @@
+"""`graphclean apply`: the verdicts of a run carried out, in a manifest or a cleaned folder of photos."""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .._files import has_file, replaced
+from ..data.image_folder import ImageFiles
+from ..data.parquet import ImageTable
+from ..data.progress import Progress
+from ..data.tables import PARQUET
+from ..data.verdict import Verdict
+from ..errors import ELSEWHERE, InputError, arg, occupied
+from .cleaned_folder import Form, place_files, plan_files
+from .cleaned_parquet import write_cleaned
+from .decisions import Decision, read_decided
+from .folder import (
+    read_config,
+    read_verdicts,
+    refuse_own,
+    require_finished,
+    safe_csv,
+)
+from .inputs import find_data, match_photos, recorded_names, refuse_sources
+from .photos import find_photos
+
+ACTIONS = ("kept", "relabelled", "removed")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done, or would be."""
+
+    out: Path
+    table: pd.DataFrame
+    """One row a sample: `id`, `label`, `given_label`, `action`, `reason`; of a folder also `file`."""
+    changed: int
+    """Files written or removed; 0 where all was as it should be."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Samples by action."""
+        return {action: int((self.table["action"] == action).sum()) for action in ACTIONS}
+
+
+def apply(
+    run: Path,
+    *,
+    out: Path | None = None,
+    form: Form | None = None,
+    data: Path | None = None,
+    drop_uncertain: bool = False,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Applied:
+    """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
+
+    Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
+    links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
+    with the rows that stay. `data` is where the photos are now, if they have moved. What an earlier call
+    wrote alike is left as it is; what differs is replaced with `overwrite`.
+    """
+    source = read_config(run).get("source", {})
+    require_finished(run)
+    if data is not None and form is None:
+        raise InputError(
+            f"{arg('data')} says where photos are, and is of use with {arg('link')}, {arg('hardlink')} or "
+            f"{arg('copy')} alone"
+        )
+    table = decide_actions(read_verdicts(run), read_decided(run), drop_uncertain=drop_uncertain)
+    sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
+    if form is None:
+        target = out if out is not None else run / "cleaned.csv"
+        refuse_sources(target, sources)
+        changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
+        return Applied(target, table, changed)
+    if source.get("kind") != "photos":
+        raise InputError(
+            f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
+            "`graphclean apply` without that writes a manifest"
+        )
+    path = find_data(source, data)
+    images = find_photos(path, recorded_names(source), labelled=False)
+    if isinstance(images, ImageTable):
+        return _copy_table(
+            run, source, path, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
+        )
+    assert isinstance(images, ImageFiles)
+    target = out if out is not None else run / "cleaned"
+    refuse_sources(target, sources)
+    photos = _find_files(images, path, table["id"].tolist())
+    originals = [None if photo is None else Path(os.path.realpath(photo)) for photo in photos]
+    real = Path(os.path.realpath(target))
+    if any(path is not None and path.is_relative_to(real) for path in originals):
+        raise InputError(f"{target}: the run was made from photos in it; {ELSEWHERE}")
+    plan = plan_files(table["label"].tolist(), photos, (table["action"] == "kept").tolist())
+    table["file"] = [_text(name) if name is not None else None for name in plan.names]
+    manifest = _render(table, ".csv")
+    files = dict(zip(plan.names, originals, strict=True))
+    placed = {name: path for name, path in files.items() if name is not None and path is not None}
+    notes = plan.notes + _lost_notes(table)
+    changed = place_files(
+        target, form, placed, manifest, dry_run=dry_run, overwrite=overwrite, progress=progress
+    )
+    return Applied(target, table, changed, notes)
+
+
+def decide_actions(
+    verdicts: pd.DataFrame, decided: Mapping[int, Decision] | None = None, *, drop_uncertain: bool = False
+) -> pd.DataFrame:
+    """What becomes of every sample, and why. What was `decided` in a review goes before the verdict.
+
+    `keep` and `uncertain` keep their label (`drop_uncertain` removes the latter), `relabel` takes the
+    proposed one, and `ood` and `unreadable` are removed. A sample that had no label takes the proposed one
+    if it was selected as clean, and is removed otherwise.
+    """
+    columns = ("verdict", "given_label", "proposed_label", "label_quality", "ood_score", "selected")
+    rows = zip(*(verdicts[name] for name in columns), strict=True)
+    done = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
+    named = {str(name): name for column in columns[1:3] for name in verdicts[column].dropna().unique()}
+    for row, decision in (decided or {}).items():
+        done[row] = _carry_out(decision, verdicts["given_label"].iloc[row], named)
+    kind = "Int64" if pd.api.types.is_integer_dtype(verdicts["given_label"].dtype) else object
+    labels, actions, reasons = zip(*done, strict=True) if done else ([], [], [])
+    return pd.DataFrame(
+        {
+            "id": verdicts["id"],
+            "label": pd.Series(labels, dtype=kind),
+            "given_label": verdicts["given_label"],
+            "action": pd.Series(actions, dtype=object),
+            "reason": pd.Series(reasons, dtype=object),
+        }
+    )
+
+
+def _decide(
+    verdict: str,
+    given: Any,
+    proposed: Any,
+    quality: float,
+    ood: float,
+    selected: bool,
+    *,
+    drop_uncertain: bool,
+) -> tuple[Any, str, str]:
+    """Label, action and reason."""
+    fit, far = _scores({"label quality": quality}), _scores({"OOD score": ood})
+    both = _scores({"label quality": quality, "OOD score": ood})
+    if verdict == Verdict.KEEP:
+        return given, "kept", f"the label fits{fit}"
+    if verdict == Verdict.RELABEL:
+        return proposed, "relabelled", f"given {given}, looks like {proposed}{fit}"
+    if verdict == Verdict.OOD:
+        return None, "removed", f"looks like no known class{far}"
+    if verdict == Verdict.UNCERTAIN and drop_uncertain:
+        return None, "removed", f"can't tell whether the label fits{both}"
+    if verdict == Verdict.UNCERTAIN:
+        return given, "kept", f"can't tell whether the label fits, so it stays{both}"
+    if verdict == Verdict.UNLABELED and selected:
+        return proposed, "relabelled", f"had no label, looks like {proposed}{far}"
+    if verdict == Verdict.UNLABELED:
+        return None, "removed", f"had no label, and no class is sure enough{far}"
+    return None, "removed", "can't be read"
+
+
+def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[Any, str, str]:
+    """Label, action and reason of a sample that someone looked at."""
+    by = f" by {decision.by}" if decision.by else ""
+    if decision.label is None:
+        return None, "removed", f"reviewed{by}: of no class"
+    if not pd.isna(given) and str(given) == decision.label:
+        return given, "kept", f"reviewed{by}: the label is right"
+    before = "had no label" if pd.isna(given) else f"given {given}"
+    return named[decision.label], "relabelled", f"reviewed{by}: {before}, is {decision.label}"
+
+
+def _scores(values: dict[str, float]) -> str:
+    known = [f"{name} {value:.2f}" for name, value in values.items() if not pd.isna(value)]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:
+    if target.suffix.lower() not in (".csv", *PARQUET) or target.is_dir():
+        raise InputError(
+            f"{target}: the manifest is a .csv or .parquet; add {arg('link')} or {arg('copy')} for a folder"
+        )
+    refuse_own(target, run)
+    content = _render(table, target.suffix.lower())
+    try:
+        there = target.read_bytes() if has_file(target) else None
+    except OSError as error:
+        raise InputError(f"{target}: can't be read: {error.strerror}") from error
+    if there == content:
+        return 0
+    if there is not None and not overwrite:
+        raise occupied(target, "the file differs")
+    if not dry_run:
+        with replaced(target) as draft:
+            draft.write_bytes(content)
+    return 1
+
+
+def _render(table: pd.DataFrame, suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    if suffix == ".csv":
+        safe_csv(table).to_csv(buffer, index=False)
+    else:
+        table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _copy_table(
+    run: Path,
+    source: dict[str, Any],
+    path: Path,
+    table: pd.DataFrame,
+    form: Form,
+    out: Path | None,
+    *,
+    dry_run: bool,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Applied:
+    """Of a table with photos in it: another with the rows that stay."""
+    if form != "copy":
+        raise InputError(
+            f"{path}: the photos are in a table, and can't be linked; {arg('copy')} writes a cleaned table"
+        )
+    target = out if out is not None else run / "cleaned.parquet"
+    places = [path, *(source.get(name) for name in ("data", "trusted"))]
+    refuse_sources(target, places)
+    refuse_own(target, run)
+    images = find_photos(path, recorded_names(source))
+    assert isinstance(images, ImageTable)
+    changed = write_cleaned(images, table, target, dry_run=dry_run, overwrite=overwrite, progress=progress)
+    return Applied(target, table, changed)
+
+
+def _find_files(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
+    """The photo of each id, which may be a link; None where it has gone, or may not be opened."""
+    place = match_photos(images, ids, path)
+    return [images.paths[place[row]] if row in place else None for row in range(len(ids))]
+
+
+def _lost_notes(table: pd.DataFrame) -> list[str]:
+    lost = table["id"][(table["action"] != "removed") & table["file"].isna()].tolist()
+    if not lost:
+        return []
+    count = "1 photo is" if len(lost) == 1 else f"{len(lost)} photos are"
+    return [f"{count} no longer there, such as {lost[0]}; listed in the manifest without a file"]
+
+
+def _text(name: str) -> str:
+    """A file name as text that can be written: stray bytes are escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,0 +1,110 @@
+"""A cleaned copy of a table with photos in it: the rows that stay, with their labels put right."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .._files import replaced
+from ..cleaning.inputs import encode_labels
+from ..data.parquet import BATCH, ImageTable
+from ..data.progress import Progress
+from ..data.tables import PARQUET
+from ..errors import InputError, arg, occupied
+
+MARK = b"graphclean"
+"""Key of the metadata that tells what a cleaned table was made from."""
+
+
+def write_cleaned(
+    images: ImageTable,
+    table: pd.DataFrame,
+    target: Path,
+    *,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Write to `target` the rows of `images` that `table` does not remove; returns 1 if that changed it.
+
+    All columns, their types and the metadata stay; only labels differ. Read and written in pieces.
+    """
+    if target.suffix.lower() not in PARQUET or target.is_dir():
+        raise InputError(
+            f"{target}: a cleaned table with photos in it is a .parquet; name one with {arg('out')}"
+        )
+    written = _labels_as_written(images, table)
+    labels = [written.get(label) for label in _texts(table["label"])]
+    mark = _mark(images, labels)
+    if target.exists():
+        if _read_mark(target) == mark:
+            return 0
+        if not overwrite:
+            raise occupied(target, "the file differs")
+    if dry_run:
+        return 1
+    schema = images.table.schema
+    values = _as_values(labels, images, schema)
+    with replaced(target) as draft:
+        metadata = {**(schema.metadata or {}), MARK: mark}
+        with pq.ParquetWriter(draft, schema.with_metadata(metadata)) as writer:
+            done = 0
+            for batch in images.table.batches(None, BATCH):
+                writer.write_table(_clean(batch, values[done : done + len(batch)], images, schema, metadata))
+                done += len(batch)
+                if progress is not None:
+                    progress("copying", done, len(labels))
+    return 1
+
+
+def _clean(
+    batch: Any, values: list[Any], images: ImageTable, schema: pa.Schema, metadata: dict[bytes, bytes]
+) -> pa.Table:
+    whole = pa.table({name: batch[name] for name in schema.names}, schema=schema)
+    place = schema.names.index(images.label_column)
+    field = schema.field(place)
+    whole = whole.set_column(place, field, pa.array(values, type=field.type))
+    return whole.filter(pa.array([value is not None for value in values])).replace_schema_metadata(metadata)
+
+
+def _labels_as_written(images: ImageTable, table: pd.DataFrame) -> dict[str | None, str]:
+    """Label of a run -> as the table writes it; refuses a table that is not what the run judged."""
+    assert images.labels is not None
+    given = encode_labels(images.labels)
+    names = _texts(given.names(given.codes))
+    if images.ids != table["id"].tolist() or names != _texts(table["given_label"]):
+        raise InputError(f"{images.table.name}: has changed since the run; make the run anew")
+    return {name: text for name, text in zip(names, images.labels, strict=True) if name is not None}
+
+
+def _texts(labels: pd.Series) -> list[str | None]:
+    return [None if pd.isna(label) else str(label) for label in labels]
+
+
+def _as_values(labels: list[str | None], images: ImageTable, schema: pa.Schema) -> list[Any]:
+    """Labels as the column has them: numbers of classes, or of its own type; None on rows that go."""
+    kind = schema.field(images.label_column).type
+    if images.classes and pa.types.is_integer(kind):
+        numbers = {name: number for number, name in enumerate(images.classes)}
+        return [None if label is None else numbers[label] for label in labels]
+    values: list[Any] = pa.array(labels, pa.string()).cast(kind).to_pylist()
+    return values
+
+
+def _mark(images: ImageTable, labels: list[str | None]) -> bytes:
+    """Of all that decides what the cleaned table holds."""
+    told = json.dumps([images.stamps(), labels, images.label_column]).encode()
+    return hashlib.sha256(told).hexdigest().encode()
+
+
+def _read_mark(target: Path) -> bytes | None:
+    try:
+        with pq.ParquetFile(target) as file:
+            mark: bytes | None = (file.schema_arrow.metadata or {}).get(MARK)
+            return mark
+    except (pa.ArrowException, OSError):
+        return None

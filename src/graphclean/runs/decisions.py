@@ -1,0 +1,278 @@
+"""What people decided in a review: a file of lines that is only ever added to."""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from .._files import has_file, lock
+from ..data.verdict import Verdict
+from ..errors import InputError, parse_json
+from .folder import DECISIONS, read_config, read_verdicts, require_finished
+
+KINDS = ("accept", "reject", "label", "remove", "undo")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One line: what someone said of one sample."""
+
+    row: int
+    id: str
+    """Checked against the run's: a decision is never taken for one on another sample."""
+    kind: str
+    """Accept the verdict, reject it, take another label, take it out, or undo the last of these."""
+    label: str | None
+    """What the sample is from now on; None: of no class. Means nothing for `undo`."""
+    time: str
+    """When, in UTC, as ISO 8601: two such compare as text."""
+    by: str | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What decisions are checked against: the verdicts of a run, with labels as text."""
+
+    ids: list[str]
+    verdicts: list[str]
+    given: list[str | None]
+    proposed: list[str | None]
+
+    @classmethod
+    def read(cls, run: Path) -> Self:
+        """Of a run folder."""
+        table = read_verdicts(run)
+        given, proposed = (
+            [None if pd.isna(value) else str(value) for value in table[name]]
+            for name in ("given_label", "proposed_label")
+        )
+        return cls([str(name) for name in table["id"]], [str(v) for v in table["verdict"]], given, proposed)
+
+    @property
+    def classes(self) -> set[str]:
+        """All labels that there are."""
+        return {name for name in (*self.given, *self.proposed) if name is not None}
+
+    def decide(self, row: Any, kind: Any, label: Any = None, by: str | None = None) -> Decision:
+        """A decision of now, refused where it makes no sense; `label` is for the kind `label` alone."""
+        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < len(self.ids):
+            raise InputError(f"there is no sample {row!r}")
+        if kind not in KINDS:
+            raise InputError(f"there is no decision {kind!r}")
+        if kind == "label" and label not in self.classes:
+            raise InputError(f"there is no class {label!r}")
+        outcome = label
+        if kind == "accept":
+            moved = {
+                Verdict.RELABEL: self.proposed[row],
+                Verdict.UNLABELED: self.proposed[row],
+                Verdict.OOD: None,
+            }
+            outcome = moved.get(Verdict(self.verdicts[row]), self.given[row])
+        elif kind == "reject":
+            outcome = self.given[row]
+        elif kind != "label":
+            outcome = None
+        return Decision(row, self.ids[row], kind, outcome, datetime.now(UTC).isoformat(), by)
+
+    def place(self, decisions: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
+        """Decisions at the rows where their samples are now, and the ids of those that are not here.
+
+        Samples were added or taken away since. An id that is here more than once says no row.
+        """
+        rows: dict[str, int | None] = {}
+        for row, name in enumerate(self.ids):
+            rows[name] = None if name in rows else row
+        placed: list[Decision] = []
+        gone: dict[str, None] = {}
+        for decision in decisions:
+            here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
+            place = decision.row if here else rows.get(decision.id)
+            if place is None:
+                gone[decision.id] = None
+            else:
+                placed.append(replace(decision, row=place))
+        return placed, list(gone)
+
+    def check(self, decisions: Sequence[Decision], path: Path) -> None:
+        """Refuse decisions on samples that are not those of the run, or for labels that it does not have."""
+        classes = self.classes
+        for number, decision in enumerate(decisions, 1):
+            here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
+            if not here:
+                raise InputError(
+                    f"{path}, decision {number}: {decision.id} is not a sample of this run; take the line "
+                    "out, or the file, if it belongs to another run"
+                )
+            if decision.kind not in KINDS:
+                raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
+            if decision.label is not None and decision.label not in classes:
+                raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
+
+
+def read_decisions(path: Path) -> list[Decision]:
+    """The lines of a file; none where there is no file. A last line that was torn in writing is left out.
+
+    One that only lacks its end, as some editors leave it, is whole.
+    """
+    try:
+        text = path.read_bytes() if has_file(path) else b""
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
+    decisions = []
+    *lines, last = text.split(b"\n")
+    if _is_whole(last):
+        lines.append(last)
+    for number, line in enumerate(lines, 1):
+        try:
+            decisions.append(_parse(parse_json(line)))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path}, line {number}: not a decision; take the line out") from error
+    return decisions
+
+
+def _parse(value: Any) -> Decision:
+    decision = Decision(**value)
+    texts = (decision.id, decision.kind, decision.time)
+    named = (decision.label, decision.by)
+    if not isinstance(decision.row, int) or not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    if not all(name is None or isinstance(name, str) for name in named):
+        raise TypeError
+    return decision
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether what follows the last end of a line is a decision, and not a part of one."""
+    try:
+        _parse(parse_json(line))
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
+    """The decision that holds for each row, the latest made last; an undo brings back the one before."""
+    told: dict[int, list[Decision]] = {}
+    for decision in decisions:
+        stack = told.pop(decision.row, [])
+        stack = stack[:-1] if decision.kind == "undo" else [*stack, decision]
+        if stack:
+            told[decision.row] = stack
+    return {row: stack[-1] for row, stack in told.items()}
+
+
+def read_decided(run: Path) -> dict[int, Decision]:
+    """What people decided on the samples of a run, by row."""
+    decisions = read_decisions(run / DECISIONS)
+    if decisions:
+        Samples.read(run).check(decisions, run / DECISIONS)
+    return settle(decisions)
+
+
+class DecisionLog:
+    """The decisions of a run, open for more: each is on the disk before `add` returns."""
+
+    def __init__(self, run: Path) -> None:
+        read_config(run)
+        require_finished(run)
+        self.path = run / DECISIONS
+        if self.path.is_symlink():
+            raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
+        has_file(self.path)  # or it is refused
+        self.samples = Samples.read(run)
+        try:
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
+        try:
+            lock(self._file.fileno(), f"{self.path}: another review of this run is open; end it first")
+            self.decisions = read_decisions(self.path)
+            self.samples.check(self.decisions, self.path)
+            # What was torn in writing would spoil the line after it, and so would a line without its end.
+            text = self.path.read_bytes()
+            if _is_whole(text.rpartition(b"\n")[2]):
+                self._file.write(b"\n")
+            else:
+                self._file.truncate(text.rfind(b"\n") + 1)
+        except BaseException:
+            self._file.close()  # it may be another review's, empty or not
+            raise
+
+    def add(self, decision: Decision) -> None:
+        """Write one line, and remember it."""
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            self._file.write(json.dumps(asdict(decision)).encode() + b"\n")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(size)
+            raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
+        self.decisions.append(decision)
+
+    def close(self) -> None:
+        """Give the file back; one without a line goes."""
+        with suppress(OSError):
+            if os.fstat(self._file.fileno()).st_size == 0:
+                self.path.unlink()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What came of another reviewer's file."""
+
+    added: int
+    """Samples that only the other reviewer had decided on."""
+    agreed: int
+    conflicts: list[dict[str, Any]] = field(default_factory=list)
+    """Samples decided differently: `id`, `ours`, `theirs`, and which was `taken`."""
+    gone: list[str] = field(default_factory=list)
+    """Ids that are not in this run, or more than once; what was decided on them is left out."""
+
+
+def merge_decisions(run: Path, other: Path) -> Merged:
+    """Take over the decisions of another reviewer, or those of an earlier run on the same samples.
+
+    They are found by their ids, as rows move when samples are added or taken away. Of two that differ the
+    later holds. Where that is theirs, ours stays in the file before it, and an undo brings it back.
+    """
+    if other.is_dir():
+        raise InputError(f"{other}: a folder; the decisions of a run are in {other / DECISIONS}")
+    if not other.is_file():
+        raise InputError(f"{other}: no such file")
+    theirs = read_decisions(other)
+    if not theirs:
+        raise InputError(f"{other}: there is not one decision in it")
+    added, agreed, conflicts = 0, 0, []
+    with DecisionLog(run) as log:
+        placed, gone = log.samples.place(theirs)
+        log.samples.check(placed or theirs, other)
+        ours = settle(log.decisions)
+        for row, decision in settle(placed).items():
+            mine = ours.get(row)
+            if mine is not None and mine.label == decision.label:
+                agreed += 1
+                continue
+            later = mine is None or decision.time > mine.time
+            if later:
+                log.add(decision)
+            if mine is None:
+                added += 1
+            else:
+                names = {"id": decision.id, "ours": mine.label, "theirs": decision.label}
+                conflicts.append({**names, "taken": "theirs" if later else "ours"})
+    return Merged(added, agreed, conflicts, gone)

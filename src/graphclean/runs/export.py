@@ -1,0 +1,132 @@
+"""`graphclean export`: the model of a run as an ONNX file that needs no graphclean to serve."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._files import replaced
+from .._version import __version__
+from ..errors import ELSEWHERE, InputError, arg, occupied
+from ..ood.model import Model, predict_table
+from .folder import EXPORTED, read_config
+from .inputs import recorded_pixels
+from .onnx import (
+    OUTPUTS,
+    Agreement,
+    Served,
+    check,
+    input_name,
+    require_onnx,
+    to_onnx,
+)
+from .predict import load_model
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported model: where it is, what goes in and comes out, and how near it is to PyTorch."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    input_name: str
+    input_text: str
+    """What the input is, in words."""
+    outputs: dict[str, str]
+    """Name -> meaning."""
+    agreement: Agreement
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "out": str(self.path),
+            "bytes": self.size,
+            "input": {"name": self.input_name, "expects": self.input_text},
+            "outputs": self.outputs,
+            "checked": vars(self.agreement),
+            "warnings": self.notes,
+        }
+
+
+def export(
+    run: Path, *, out: Path | None = None, overwrite: bool = False, say: Callable[[str], None] | None = None
+) -> Exported:
+    """Write the model of a run as ONNX, once onnxruntime and PyTorch agree on what it says.
+
+    `say` is told when all is in order and the work begins.
+    """
+    require_onnx()
+    target = out if out is not None else run / EXPORTED
+    described = read_config(run).get("source", {})
+    model = load_model(run)
+    _check_target(target, overwrite=overwrite)
+    served = Served(model, described.get("embedder"))
+    example = served.examples(1)
+    text = _input_text(tuple(example.shape[1:]), described, run)
+    outputs = dict(zip(OUTPUTS, _meanings(model), strict=True))
+    metadata = {
+        "graphclean": __version__,
+        "kind": model.kind,
+        "classes": model.classes,
+        "input": text,
+        "outputs": outputs,
+        "ood_threshold": model.threshold,
+    }
+    metadata |= {name: described[name] for name in ("pixels", "columns", "embedder") if name in described}
+    if _of_photos(described):
+        metadata["fit"] = "squash" if "embedder" in described else "crop"
+    if say is not None:
+        say("exporting, and comparing with PyTorch …")
+    content = to_onnx(served, metadata)
+    agreement = check(content, served, lambda inputs: predict_table(model, inputs))
+    with replaced(target) as draft:
+        draft.write_bytes(content)
+    return Exported(target, len(content), input_name(example), text, outputs, agreement, model.notes)
+
+
+def _check_target(target: Path, *, overwrite: bool) -> None:
+    if target.suffix.lower() != ".onnx":
+        raise InputError(f"{target}: the model is written as .onnx; choose such a name with {arg('out')}")
+    try:
+        if target.is_dir():
+            raise InputError(f"{target}: there is a folder of that name; {ELSEWHERE}")
+        if target.exists() and not overwrite:
+            raise occupied(target, "the file exists")
+    except OSError as error:
+        raise InputError(f"{target}: can't be written: {error.strerror}") from error
+
+
+def _of_photos(described: dict[str, Any]) -> bool:
+    return "embedder" in described or "size" in described
+
+
+def _meanings(model: Model) -> tuple[str, str, str]:
+    """Of the outputs, in their order."""
+    return (
+        f"float32 (N, {len(model.classes)}), of the classes in the metadata's order",
+        f"float32 (N,), {model.describe_score()}: larger is more OOD",
+        f"bool (N,), ood_score > {model.threshold:.3f}: of no known class",
+    )
+
+
+def _input_text(shape: tuple[int, ...], described: dict[str, Any], run: Path) -> str:
+    """What a user has to give, beyond type and shape."""
+    sizes = ", ".join(map(str, ("N", *shape)))
+    if _of_photos(described):
+        fit = "squashed" if "embedder" in described else "their centre square resized"
+        return (
+            f"uint8 ({sizes}): photos upright, RGB, on white where transparent, "
+            f"{fit} to {shape[-1]} × {shape[-1]} by Pillow's bicubic filter"
+        )
+    if len(shape) == 1:
+        return f"float32 ({sizes}): features as they were given in training, not scaled"
+    pixels = recorded_pixels(described, run)
+    colours = "grey" if shape[0] == 1 else "RGB"
+    if pixels.kind == "bytes":
+        return f"uint8 ({sizes}): {colours}, 0 to 255"
+    return (
+        f"uint8 ({sizes}): {colours}, 0 to 255; the training images' {pixels.low:g} to {pixels.high:g}, "
+        "scaled to that and rounded"
+    )

@@ -1,0 +1,358 @@
+"""The run folder: written whole or not at all, and read without trusting what is in it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError
+
+from .._files import (
+    DRAFTS,
+    _require,
+    check_shape,
+    has_file,
+    lock_folder,
+    read_json,
+    read_lines,
+    replaced,
+    write_json,
+)
+from .._version import __version__
+from ..cleaning.knn_model import MODEL, PROTOTYPES
+from ..data.verdict import Verdict
+from ..errors import ELSEWHERE, InputError, arg, occupied
+from .schema import ConfigFile, Epoch, ScoresFile, SummaryFile
+
+SUMMARY, METRICS = "summary.json", "metrics.jsonl"
+VERDICTS = "verdicts.parquet"
+POINTS = "points.safetensors"
+DECISIONS = "decisions.jsonl"
+"""What people decided in a review."""
+SCORES = "scores.json"
+"""Only where the truth is known, as in the demo."""
+CACHE = "embeddings.safetensors"
+"""Of photos."""
+CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
+"""Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
+REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
+CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
+OWN_FILES = frozenset(
+    (
+        *("config.json", "env.json", "verdicts.csv", "unreadable.csv", VERDICTS, SUMMARY, SCORES, METRICS),
+        *(MODEL, PROTOTYPES, POINTS, CACHE, CHECKPOINT, DIGITS, DECISIONS),
+    )
+)
+"""What a run is made of."""
+KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
+"""And what is made from it, and put beside it, by us or by who shows the folder."""
+VERDICT_COLUMNS = {
+    *("id", "given_label", "proposed_label", "verdict"),
+    *("label_quality", "ood_score", "selected", "neighbours"),
+}
+FORMAT = 3
+"""Rises when an older version could no longer read what this one writes."""
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Refuse a target that holds something: a run unless `overwrite`, anything else always."""
+    try:
+        there = out.exists() or out.is_symlink()
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror}") from error
+    if not there:
+        parent = next(folder for folder in out.absolute().parents if folder.exists())
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise InputError(f"{out}: can't be written: {parent} is not writable")
+        return
+    if not out.is_dir():
+        raise InputError(f"{out}: there is a file of that name; {ELSEWHERE}")
+    if not any(out.iterdir()):
+        return
+    if not _is_run(out):
+        raise InputError(f"{out}: the folder holds files that are not a run; {ELSEWHERE}")
+    with in_use(out):
+        pass
+    if not overwrite and is_unfinished(out):
+        raise InputError(
+            f"{out}: the folder holds a training run that did not finish; go on with it by "
+            f"{arg('resume')}, or replace it with {arg('overwrite')}"
+        )
+    if not overwrite:
+        raise occupied(out, "the folder holds another run")
+    if not os.access(out, os.W_OK | os.X_OK) or not out.stat().st_mode & 0o222:
+        raise InputError(f"{out}: the folder is read-only, and can't be replaced; {ELSEWHERE}")
+    if (out / DECISIONS).is_file():
+        raise InputError(
+            f"{out}: the folder holds the decisions of a review, which {arg('overwrite')} would delete; "
+            f"use another {arg('out')}, or move {DECISIONS} away first (`graphclean review --merge` "
+            "can bring it back)"
+        )
+    drafts = set(out.glob(DRAFTS))
+    foreign = sorted(
+        path.name for path in out.iterdir() if path.name not in KNOWN_FILES and path not in drafts
+    )
+    if foreign:
+        raise InputError(
+            f"{out}: the folder holds {foreign[0]}, which is no part of a run and which {arg('overwrite')} "
+            f"would delete; move it away, or use another {arg('out')}"
+        )
+
+
+def _is_run(out: Path) -> bool:
+    """Whether a folder holds a run, or what is left of one; a config.json may be anyone's."""
+    if not (out / "config.json").is_file() or not (out / "env.json").is_file():
+        return False
+    try:
+        return "graphclean" in read_json(out / "config.json")
+    except InputError:
+        return False
+
+
+def refuse_own(target: Path, run: Path) -> None:
+    """Refuse to replace what a run is made of by something made from it."""
+    if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
+        raise InputError(f"{target}: is a file of the run itself; {ELSEWHERE}")
+
+
+def in_use(run: Path, named: str = "out") -> AbstractContextManager[None]:
+    """While training writes into a folder, which the argument `named` names, no other process may."""
+    busy = f"{run}: another process is training in it; wait until it ends, or choose another {arg(named)}"
+    return lock_folder(run, busy)
+
+
+def is_unfinished(run: Path) -> bool:
+    """Whether a run folder lacks its results: only training leaves such."""
+    return read_config(run).get("kind") == "train" and not has_file(run / SUMMARY)
+
+
+def require_finished(run: Path) -> None:
+    """Refuse a training run that has no results yet."""
+    if is_unfinished(run):
+        raise InputError(f"{run}: its training has not finished; go on with {arg('resume')}")
+
+
+@contextmanager
+def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to write into that becomes `out` only when the block ends well."""
+    check_target(out, overwrite=overwrite)
+    out = Path(os.path.realpath(out))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden and beside the target, so that the final rename stays on one file system.
+        draft = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+        draft.mkdir()
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror}") from error
+    try:
+        yield draft
+        check_target(out, overwrite=overwrite)  # another process may have been quicker
+        _swap(draft, out)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{out}: can't be written: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _swap(draft: Path, out: Path) -> None:
+    """Put `draft` in the place of `out`; an older run is moved aside first and removed last.
+
+    The folder one is in stays, and only what it holds is changed: a shell in it, and relative paths, would
+    be left in one that is gone.
+    """
+    old = out.parent / f"{draft.name}.old"
+    if not out.exists():
+        moves = [(draft, out)]
+    elif _is_here(out):
+        old.mkdir()
+        moves = [(path, old / path.name) for path in out.iterdir()]
+        moves += [(path, out / path.name) for path in draft.iterdir()]
+    else:
+        moves = [(out, old), (draft, out)]
+    try:
+        for before, after in moves:
+            os.rename(before, after)
+    except BaseException:
+        # Where a file is tells whether it was moved: a signal comes between a move and any note of it.
+        for before, after in reversed(moves):
+            if not os.path.lexists(before):
+                os.rename(after, before)
+        with suppress(OSError):  # never made, or not empty
+            old.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_here(folder: Path) -> bool:
+    try:
+        return folder.samefile(os.curdir)
+    except FileNotFoundError:
+        return False
+
+
+def write_table(table: pd.DataFrame, stem: Path) -> None:
+    """The same table as .parquet and as .csv."""
+    table = table.copy()
+    table.attrs = {}
+    with replaced(stem.with_suffix(".parquet")) as draft:
+        table.to_parquet(draft, index=False)
+    with replaced(stem.with_suffix(".csv")) as draft:
+        safe_csv(table).to_csv(draft, index=False)
+
+
+def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
+    """Lists as JSON, and text that a spreadsheet would run as a formula made inert with a leading quote."""
+    safe = table.copy()
+    for name in safe.columns:
+        kind = safe[name].dtype
+        if pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind):
+            continue
+        safe[name] = [_safe_cell(value) for value in safe[name]]
+    return safe
+
+
+def _safe_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def write_config(
+    folder: Path, kind: str, source: dict[str, Any], settings: dict[str, Any], preset: str | None = None
+) -> None:
+    """What was asked for, and by which version."""
+    head: dict[str, Any] = {"graphclean": __version__, "format": FORMAT, "kind": kind}
+    if preset is not None:
+        head["preset"] = preset
+    write_json(folder / "config.json", {**head, "source": source, "settings": settings})
+
+
+def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
+    """What it ran on: versions, threads, commit, and a fingerprint of the data."""
+    packages = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
+    write_json(
+        folder / "env.json",
+        {
+            "graphclean": __version__,
+            "commit": find_commit(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": {name: package_version(name) for name in packages},
+            "device": device,
+            "threads": torch.get_num_threads(),
+            "data_sha256": fingerprint,
+        },
+    )
+
+
+def package_version(name: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def find_commit() -> str | None:
+    """The commit that GRAPHCLEAN_COMMIT names (for a copy without its history), or that of this checkout."""
+    if "GRAPHCLEAN_COMMIT" in os.environ:
+        return os.environ["GRAPHCLEAN_COMMIT"]
+    here = Path(__file__).resolve().parent
+    if not (here.parents[1] / ".git").exists():
+        return None
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The config of a run folder; refuses what is not one, or what a newer version wrote."""
+    if not run.is_dir():
+        raise InputError(f"{run}: no such run folder")
+    if not has_file(run / "config.json"):
+        raise InputError(f"{run}: not a run folder, as there is no config.json in it")
+    config = read_json(run / "config.json")
+    made_with, number = config.get("graphclean"), config.get("format")
+    if isinstance(number, int) and number > FORMAT:  # before all else: a newer version may write otherwise
+        raise InputError(
+            f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
+        )
+    check_shape(config, ConfigFile, run / "config.json")
+    return config
+
+
+def recorded_data(run: Path, source: dict[str, Any]) -> Path:
+    """Where the data of a run lay, by the `source` of its config; the demo brings its own in its folder."""
+    path = Path(str(source.get("data")))
+    return run / path if source.get("kind") == "images" and (run / path).is_file() else path
+
+
+def read_env(run: Path) -> dict[str, Any]:
+    """What a run was made on, and the fingerprint of its data."""
+    return read_json(run / "env.json")
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """What a run found, in numbers."""
+    return read_json(run / SUMMARY, SummaryFile)
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The epochs of a training run; none of another."""
+    return read_lines(run / METRICS, Epoch)
+
+
+def read_scores(run: Path) -> dict[str, Any] | None:
+    """How a run compares with the truth, where that is known."""
+    return read_json(run / SCORES, ScoresFile) if has_file(run / SCORES) else None
+
+
+def read_verdicts(run: Path) -> pd.DataFrame:
+    """The verdicts of a run, one row a sample, in the order of its data."""
+    path = run / VERDICTS
+    _require(path)
+    try:
+        columns = pq.read_table(path)
+        table = columns.to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+    missing = sorted(VERDICT_COLUMNS - set(table.columns))
+    if missing:
+        raise InputError(f"{path}: damaged: no column {missing[0]}")
+    _check_columns(path, {field.name: field.type for field in columns.schema})
+    unknown = sorted(set(table["verdict"].map(str)) - set(Verdict))
+    if unknown:
+        raise InputError(f"{path}: damaged: there is no verdict {unknown[0]}")
+    try:
+        # Lists come back as arrays.
+        near = [list(near) for near in table["neighbours"]]
+        scores = {name: table[name].astype("float64") for name in ("label_quality", "ood_score")}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged: {error}") from error
+    return pd.DataFrame(table.assign(neighbours=near, **scores))
+
+
+def _check_columns(path: Path, kinds: dict[str, Any]) -> None:
+    """Refuse labels that are lists or of two kinds, and what is not true or false of `selected`."""
+    labels = {kinds[name] for name in ("given_label", "proposed_label")} - {pa.null()}
+    text = [pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in labels]
+    if not all(text) and not all(pa.types.is_integer(kind) for kind in labels):
+        raise InputError(f"{path}: damaged: the labels are neither all text nor all whole numbers")
+    if not pa.types.is_boolean(kinds["selected"]):
+        raise InputError(f"{path}: damaged: selected is not true or false")

@@ -1,0 +1,312 @@
+"""What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..data.arrays import Pixels, holds_images, read_images
+from ..data.embeddings import read_embeddings
+from ..data.hub import names_hub
+from ..data.image_folder import ImageFiles, ImageSet, empty_folders
+from ..data.progress import Progress
+from ..data.tables import TABLES, Names, check_file
+from ..errors import ELSEWHERE, InputError, arg
+from .photos import (
+    DEFAULT_EMBEDDER,
+    Cropping,
+    Embedding,
+    Photos,
+    Reading,
+    are_photos,
+    find_photos,
+    locate,
+    read_photos,
+    stream_photos,
+)
+
+Kind = Literal["features", "images", "photos"]
+IN_PYTHON = "arrays in Python"
+"""In config.json, in place of a path."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Inputs with their labels, and how the like of them is read again."""
+
+    inputs: npt.NDArray[Any]
+    """Features (N, d), or uint8 images (N, C, H, W)."""
+    labels: Any = None
+    ids: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+    """Names of the features, where they are columns of a table."""
+    pixels: Pixels | None = None
+    """How image arrays were scaled; None for features."""
+    photos: Photos | None = None
+    """Where the inputs are those of photos."""
+
+    @property
+    def kind(self) -> Kind:
+        """Photos are features, or images, with photos behind them."""
+        if self.photos is not None:
+            return "photos"
+        return "images" if self.pixels is not None else "features"
+
+    def describe(self) -> dict[str, Any]:
+        """What new data needs to be read alike."""
+        described: dict[str, Any] = {"kind": self.kind}
+        if self.columns is not None:
+            described["columns"] = self.columns
+        if self.photos is not None:
+            described |= self.photos.reading.describe()
+        if self.pixels is not None:
+            described["pixels"] = vars(self.pixels)
+        return described
+
+    def fingerprint(self) -> str:
+        """SHA-256 of inputs and labels."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.inputs).data)
+        digest.update("\n".join(str(label) for label in self.labels).encode())
+        return digest.hexdigest()
+
+
+def read_source(
+    data: Path,
+    names: Names,
+    *,
+    labels: Path | None = None,
+    embedder: str | None = None,
+    choose: Callable[[int], Reading] | None = None,
+    images: bool = False,
+    device: torch.device = torch.device("cpu"),
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Source:
+    """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
+
+    Photos are embedded, by `embedder` where one is named and on `device`, unless `choose` says by their
+    number how they are to be read.
+    """
+    if are_photos(data, names, embedder):
+        if labels is not None:
+            raise InputError(
+                f"{data}: {arg('labels')} is for arrays and embeddings; photos have theirs in folder names "
+                "or in the table"
+            )
+        found_photos = find_photos(data, names)
+        reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder, device)
+        photos = read_photos(found_photos, reading, data, out=out, progress=progress)
+        notes = _photo_notes(photos) + _folder_notes(data, found_photos)
+        return Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
+    if images and holds_images(data, names):
+        arrays = read_images(data, labels=labels, names=names)
+        return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
+    found = read_embeddings(data, labels=labels, names=names)
+    return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+
+
+def read_like(
+    described: dict[str, Any],
+    data: Path,
+    names: Names,
+    *,
+    run: Path,
+    device: torch.device,
+    labelled: bool = False,
+    progress: Progress | None = None,
+) -> Source:
+    """Read more data of the kind that a run was made from; other kinds are refused."""
+    kind = _kind(described, run)
+    if _are_photos(data, names, kind):
+        reading = recorded_reading(described, run, device)
+        found_photos = find_photos(data, names, labelled=labelled, least=1)
+        photos = read_photos(found_photos, reading, data, progress=progress)
+        return Source(photos.inputs, photos.labels if labelled else None, photos.ids, photos=photos)
+    if holds_images(data, names) and (kind == "images" or names.features_key is None):
+        if kind != "images":
+            raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
+        pixels = recorded_pixels(described, run)
+        arrays = read_images(data, names=names, labelled=labelled, pixels=pixels)
+        return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
+    if kind == "images":
+        check_file(data)
+        raise InputError(f"{data}: {run} was made from images, so an array of images (.npz, .npy) is needed")
+    columns = described.get("columns") if data.suffix.lower() in TABLES else None
+    found = read_embeddings(data, names=names, labelled=labelled, columns=columns)
+    return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some of new data: its inputs, and which of the `Pieces.ids` they are."""
+
+    inputs: npt.NDArray[Any]
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """New data that is read as it is used."""
+
+    ids: list[str]
+    """Of all samples."""
+    labels: Any
+    """Of all samples, where they were asked for."""
+    parts: Iterator[Piece]
+    """What can be read of it."""
+    streamed: bool
+    """In many pieces, with progress told as they are read; otherwise it is one."""
+
+
+def stream_like(
+    described: dict[str, Any],
+    data: Path,
+    names: Names,
+    *,
+    run: Path,
+    device: torch.device,
+    labelled: bool = False,
+    progress: Progress | None = None,
+) -> Pieces:
+    """As `read_like`; photos in pieces, so that memory does not grow with their number."""
+    if not _are_photos(data, names, _kind(described, run)):
+        source = read_like(
+            described, data, names, run=run, device=device, labelled=labelled, progress=progress
+        )
+        rows = list(range(len(source.inputs)))
+        ids = source.ids if source.ids is not None else [str(row) for row in rows]
+        labels = source.labels if labelled else None
+        return Pieces(ids, labels, iter([Piece(source.inputs, rows)]), False)
+    reading = recorded_reading(described, run, device)
+    images = find_photos(data, names, labelled=labelled, least=1)
+    batches = stream_photos(images, reading, data, progress=progress)
+    parts = (Piece(batch.inputs, batch.rows) for batch in batches)
+    return Pieces(images.ids, images.labels, parts, True)
+
+
+def embedding(embedder: str | None, device: torch.device) -> Embedding:
+    """By the embedder that was named, or the usual one."""
+    return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
+
+
+def recorded_reading(described: dict[str, Any], run: Path, device: torch.device) -> Reading:
+    """How the photos of a run were read, as its config.json has it; refused where it had none."""
+    kind = _kind(described, run)
+    if kind != "photos":
+        raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
+    if isinstance(described.get("embedder"), str):
+        return Embedding(described["embedder"], device)
+    if isinstance(described.get("size"), int):
+        return Cropping(described["size"])
+    raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+
+
+def recorded_names(described: dict[str, Any]) -> Names:
+    """Which arrays or columns hold what, as a run's config.json has it."""
+    return Names(**{name.name: described.get(name.name) for name in fields(Names)})
+
+
+def recorded_options(described: dict[str, Any]) -> dict[str, str]:
+    """What a run was told of its data besides where it lies, by option, as its config.json has it."""
+    names = ("labels", *(name.name for name in fields(Names)), "embedder", "trusted")
+    return {name: str(described[name]) for name in names if described.get(name) is not None}
+
+
+def is_there(data: Path) -> bool:
+    """Whether there is such a file or folder; of a set of the hub that shows when it is fetched."""
+    return names_hub(data) or locate(data)[0].exists()
+
+
+def find_data(described: dict[str, Any], data: Path | None) -> Path:
+    """Where the data of a run lies: as told, or where the run found it."""
+    path = data if data is not None else Path(str(described.get("data")))
+    if not is_there(path):
+        raise InputError(
+            f"{path}: not there; run this from the folder where the run was made, or say with {arg('data')} "
+            "where it is now"
+        )
+    return path
+
+
+def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]:
+    """Sample of a run -> row of `images`; by id, where the data is no longer as the run had it."""
+    if images.ids == ids:
+        return {row: row for row in range(len(ids))}
+    by_id = {name: number for number, name in enumerate(images.ids)}
+    if len(by_id) < len(images.ids):
+        raise InputError(f"{path}: has changed since the run, and ids stand in it more than once")
+    found = {row: by_id[name] for row, name in enumerate(ids) if name in by_id}
+    if not found:
+        raise InputError(f"{path}: not one of the run's photos is in it")
+    return found
+
+
+def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
+    """Nothing is written to data, nor into its folder, where the next run would find it, nor in its place."""
+    real = Path(os.path.realpath(target))
+    for source in sources:
+        if source is None:
+            continue
+        place = locate(Path(str(source)))[0]
+        data = Path(os.path.realpath(place))
+        if real.is_relative_to(data):
+            raise InputError(f"{target}: lies in {place}, which is never written to; {ELSEWHERE}")
+        if data.is_relative_to(real):
+            raise InputError(f"{target}: {place} lies in it, and is never replaced; {ELSEWHERE}")
+
+
+def source_name(data: Path) -> str:
+    """What a run or a table of predictions is called after its data."""
+    place, split = locate(data)
+    whole = Path(os.path.abspath(place))  # `.` and `..` have names too
+    name = whole.name if whole.is_dir() else whole.stem
+    return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
+
+
+def _are_photos(data: Path, names: Names, kind: Kind) -> bool:
+    """Whether new data is photos; to a run from embeddings a table is of those, even with paths in it."""
+    table = kind == "features" and data.suffix.lower() in TABLES and names.path_column is None
+    return are_photos(data, names, "none" if table else None)
+
+
+def _kind(described: dict[str, Any], run: Path) -> Kind:
+    kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+    if kind not in NAMED:
+        raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")
+    return kind
+
+
+def recorded_pixels(described: dict[str, Any], run: Path) -> Pixels:
+    """How the images of a run were scaled, as its config.json has it."""
+    try:
+        return Pixels(**described["pixels"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
+
+
+NAMED = {"features": "embeddings", "images": "images", "photos": "photos"}
+
+
+def _photo_notes(photos: Photos) -> list[str]:
+    if not photos.problems:
+        return []
+    some = [f"{photos.images.ids[row]} ({reason})" for row, reason in list(photos.problems.items())[:3]]
+    count = f"{len(photos.problems)} photo{'s' if len(photos.problems) > 1 else ''}"
+    return [f"{count} can't be read, listed in unreadable.csv: {', '.join(some)}"]
+
+
+def _folder_notes(data: Path, images: ImageSet) -> list[str]:
+    if not data.is_dir() or not isinstance(images, ImageFiles):
+        return []
+    empty = empty_folders(data, set(images.labels or []))
+    if not empty:
+        return []
+    some = f"{', '.join(empty[:3])}{' …' if len(empty) > 3 else ''}"
+    return [f"no photos in {len(empty)} folder{'s' if len(empty) > 1 else ''}, so no class: {some}"]

@@ -1,0 +1,138 @@
+"""How a run ends early: by a signal, or by what training can run into; always in one line."""
+
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..config import Config
+from ..errors import RunStopped
+from ..training import DivergedError, InterruptedRun
+from ..training.fit import Prepared
+from .callbacks import Watcher
+from .embedding_cache import count_kept
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """In the main thread, while it is entered: SIGINT or SIGTERM calls `stop`; a second one stops at once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+        self.number: int | None = None
+        """The first signal that came."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.number is not None:
+            if number == signal.SIGTERM:
+                sys.exit(128 + number)
+            raise KeyboardInterrupt
+        self.number = number
+        self.stop()
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return any(folder.glob("epoch-*"))
+
+
+@contextmanager
+def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Iterator[None]:
+    """What can go wrong in training, as one line with what to do about it; `again`: how to restart."""
+    learn = config.learn
+    try:
+        yield
+    except RunStopped:
+        raise
+    except DivergedError as error:
+        kept = (
+            "the last good checkpoint is kept" if has_checkpoint(checkpoint) else "there is no checkpoint yet"
+        )
+        raise RunStopped(
+            f"{error}; {kept}; starting again with a learning rate lower than learn.lr={learn.lr:g} "
+            "usually helps",
+            1,
+        ) from error
+    except torch.OutOfMemoryError as error:
+        # What the graph needs grows with its edges, all else with the batch.
+        name, value = ("graph.k", config.graph.k) if _in_graph(error) else ("learn.batch", learn.batch)
+        raise RunStopped(
+            f"the GPU's memory is too small: lower {name}, which is {value}, "
+            f"as with {name}={max(value // 2, 2)}{again}",
+            1,
+        ) from error
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise RunStopped(
+            f"this machine's memory is too small; a learn.batch lower than {learn.batch} needs less", 1
+        ) from error
+
+
+def _in_graph(error: BaseException) -> bool:
+    """Whether it was raised in the graph step."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("graphclean.graph.") for frame, _ in frames)
+
+
+@contextmanager
+def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None]:
+    """While training: the first signal saves and stops, a second stops at once."""
+
+    def ask() -> None:
+        prepared.trainer.request_stop()
+        watcher.say("stopping once a checkpoint is saved; once more to stop at once")
+
+    with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
+        # A signal may come too late for the trainer to heed it; the run then ends here, all the same.
+        with suppress(InterruptedRun):
+            yield
+        if stop.number is not None:
+            done = f"{prepared.trainer.epoch} of {prepared.config.learn.epochs} epochs are done"
+            raise RunStopped(f"stopped; {done}; {again}", 128 + stop.number)
+
+
+@contextmanager
+def interruptible(again: str) -> Iterator[None]:
+    """A signal that stops at once, as one line."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise RunStopped(f"stopped at once; {again}", _code(error)) from error
+
+
+@contextmanager
+def telling_what_is_kept(out: Path) -> Iterator[None]:
+    """A signal before there is a run in `out`, as one line if photos were embedded and that is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        count = count_kept(out)
+        if count == 0:
+            raise
+        kept = f"the embeddings of {count:,} photos are kept"
+        raise RunStopped(f"stopped; {kept}, and the same command goes on from there", _code(error)) from error
+
+
+def _code(stopped: BaseException) -> int:
+    return 128 + (signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM)

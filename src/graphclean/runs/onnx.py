@@ -1,0 +1,171 @@
+"""A model as ONNX with its pre-processing inside, and the check that it says what PyTorch says."""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ..data.verdict import Verdict
+from ..embed import load_embedder
+from ..errors import InputError
+from ..ood.model import Judged, Model
+from ..training.model import random_pictures
+
+Arrays = list[npt.NDArray[Any]]
+
+OUTPUTS = ("probabilities", "ood_score", "rejected")
+OPSET = 18
+TOLERANCE = 1e-4
+"""The most by which a number may differ from PyTorch's."""
+BATCHES = (1, 2, 30)
+"""Sizes of the batches that are compared."""
+LIMIT = 2**31 - 2**24
+"""Bytes of weights that fit into one ONNX file, with room for the rest of it."""
+
+
+class Served(nn.Module):
+    """All of an exported model, from what the user has to the outputs."""
+
+    def __init__(self, model: Model, embedder: str | None) -> None:
+        super().__init__()
+        self.judge = model.module()
+        loaded = load_embedder(embedder) if embedder is not None else None
+        self.embedder = loaded.network if loaded is not None else None
+        self.size = loaded.size if loaded is not None else 0
+
+    def forward(self, inputs: Tensor) -> Judged:
+        """The outputs by name are `OUTPUTS`."""
+        judged: Judged = self.judge(self.embed(inputs))
+        return judged
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Photos to features; anything else as it is."""
+        return inputs if self.embedder is None else self.embedder(inputs)
+
+    def examples(self, count: int) -> Tensor:
+        """Inputs to trace and to check by; the same ones each time."""
+        if self.embedder is None:
+            return self.judge.examples(count)
+        return random_pictures(count, (3, self.size, self.size))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What came of a check."""
+
+    inputs: int
+    largest_difference: float
+
+
+def require_onnx() -> None:
+    """Refuse to export without the extra, before any long work is done."""
+    try:
+        for name in ("onnx", "onnxscript", "onnxruntime"):
+            import_module(name)
+    except ImportError as error:
+        raise InputError('export needs the extra "onnx": pip install "graphclean[onnx]"') from error
+
+
+def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
+    """The model as the content of one ONNX file, for batches of any size; metadata but text as JSON."""
+    require_onnx()
+    weights = sum(t.numel() * t.element_size() for t in [*served.parameters(), *served.buffers()])
+    if weights > LIMIT:
+        raise InputError(
+            f"the model has {weights / 2**30:.1f} GiB of training samples or weights, and an ONNX file holds "
+            "less than 2; make the run from fewer samples"
+        )
+    example = served.eval().examples(2)
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            served,
+            (example,),
+            input_names=[input_name(example)],
+            output_names=list(OUTPUTS),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            opset_version=OPSET,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # where the code stood on this machine
+    program.model.graph.metadata_props.clear()
+    for name, value in metadata.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        program.model.metadata_props[name] = text
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], pd.DataFrame]) -> Agreement:
+    """Compare a model under onnxruntime with PyTorch and with `predict`, which judges what `embed` gives.
+
+    An `InputError` where a number is off by more than `TOLERANCE`. Inputs that are not `steady` don't count:
+    of two training samples equally near, either may be the one that is heard.
+    """
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    inputs = served.examples(sum(BATCHES))
+    with torch.no_grad():
+        features = served.embed(inputs)
+        steady = served.judge.steady(features).numpy()
+        expected = [output.numpy() for output in served.judge(features)]
+    if steady.sum() < len(inputs) / 2:
+        raise InputError(
+            "the training samples lie so that their order of nearness is left to rounding, and no check "
+            "is possible; give features that tell the samples apart"
+        )
+    parts = [session.run(None, {input_name(x): x.numpy()}) for x in torch.split(inputs, list(BATCHES))]
+    found: Arrays = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    table = predict(features.numpy())
+    pairs = [
+        (found[0], expected[0]),
+        (found[1], expected[1]),
+        (found[0].max(1), table["probability"].to_numpy()),
+        (found[1], table["ood_score"].to_numpy()),
+    ]
+    largest = max(float(np.abs(ours - theirs)[steady].max()) for ours, theirs in pairs)
+    unclear = np.abs(found[1] - served.judge.threshold) <= TOLERANCE
+    verdicts = found[2] == (table["verdict"] == Verdict.OOD).to_numpy()
+    if not largest <= TOLERANCE or not (verdicts | unclear | ~steady).all():
+        raise InputError(
+            f"the exported model disagrees with PyTorch (by up to {largest:.1g}, {TOLERANCE:g} is allowed), "
+            "so it was not written; please report it"
+        )
+    return Agreement(int(steady.sum()), largest)
+
+
+def input_name(inputs: Tensor) -> str:
+    """What the model calls its input."""
+    return "images" if inputs.ndim == 4 else "features"
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Without what torch's exporter says of itself: a deprecation inside it, and operators we don't use."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        # Older versions of onnxscript print what they optimise.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,247 @@
+"""Photos to what a network takes: features of a pretrained one, or small pictures; whole or in pieces."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..data.arrays import Pixels
+from ..data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
+from ..data.image_folder import (
+    ImageSet,
+    check_classes,
+    names_photo,
+    read_image_file,
+    read_image_folder,
+)
+from ..data.images import Encoded, UnreadableImage, open_image
+from ..data.manifests import looks_like_manifest, read_manifest
+from ..data.parquet import (
+    ImageTable,
+    find_parts,
+    read_parquet_photos,
+    read_photo_table,
+)
+from ..data.progress import Progress
+from ..data.resize import to_array
+from ..data.tables import TABLES, Names
+from ..embed import Batch, embed_batches, load_embedder, read_batches
+from ..errors import InputError, arg
+from .embedding_cache import PIECE, keep_pieces, load_features, save_features
+from .folder import CACHE
+
+DEFAULT_EMBEDDER = "efficientnet-lite0"
+Items = Iterable[tuple[int, Encoded]]
+
+
+class Reading(Protocol):
+    """How photos become inputs."""
+
+    @property
+    def stage(self) -> str:
+        """What a person is told meanwhile."""
+
+    def describe(self) -> dict[str, Any]:
+        """What new photos need to be read alike, for config.json."""
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """The inputs of numbered photos."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """As features of a pretrained network."""
+
+    embedder: str
+    device: torch.device
+    """Of networks of timm."""
+    stage = "embedding photos"
+
+    def describe(self) -> dict[str, Any]:
+        """The embedder's name."""
+        return {"embedder": self.embedder}
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """Features (n, d)."""
+        embedder = load_embedder(self.embedder, self.device)
+        return embed_batches(items, open_image, embedder, refusal=UnreadableImage)
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """As the pictures themselves: the centre square, `size` pixels a side."""
+
+    size: int
+    stage = "reading photos"
+
+    def describe(self) -> dict[str, Any]:
+        """The size; and that pixels are bytes, as for arrays of images."""
+        return {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
+
+    def batches(self, items: Items) -> Iterator[Batch]:
+        """uint8 pictures (n, 3, size, size)."""
+        return read_batches(
+            items, lambda item: to_array(open_image(item), self.size), refusal=UnreadableImage
+        )
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos, the inputs of those that could be read, and what was wrong with the others."""
+
+    images: ImageSet
+    reading: Reading
+    inputs: npt.NDArray[Any]
+    rows: npt.NDArray[np.int64]
+    """Which photo each of `inputs` is, in rising order."""
+    problems: dict[int, str]
+    """Photo -> why it can't be read."""
+    stamps: list[list[Any]]
+    """Of the photos before they were read, where features are kept for the next time."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the photos that could be read."""
+        return [self.images.ids[row] for row in self.rows]
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the photos that could be read."""
+        return [self.images.labels[row] for row in self.rows] if self.images.labels is not None else []
+
+
+def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
+    """Whether DATA is photos (a folder, one file, a table of them or of paths, `hf:NAME`), not embeddings."""
+    if embedder == "none":
+        return False
+    if names_hub(data) or locate(data)[0].is_dir() or names_photo(data):
+        return True
+    table = data.suffix.lower() in TABLES
+    asked = embedder is not None or names.path_column is not None
+    if asked and not table and data.exists():
+        raise InputError(
+            f"{data}: {arg('embedder')} and {arg('path_column')} are for photos: a folder, or a table of "
+        )
+    return table and data.is_file() and (asked or bool(find_parts(data)) or looks_like_manifest(data))
+
+
+def locate(data: Path) -> tuple[Path, str | None]:
+    """Where data is, and the split that was named after a colon: `folder:train`."""
+    head, colon, split = str(data).rpartition(":")
+    if colon and split and not data.exists() and Path(head).is_dir():
+        return Path(head), split
+    return data, None
+
+
+def find_photos(data: Path, names: Names, *, labelled: bool = True, least: int = 2) -> ImageSet:
+    """Which photos there are, with ids and labels, of `least` classes or more; none is opened yet."""
+    images = _list_photos(data, names, labelled)
+    where = Path(images.table.name) if isinstance(images, ImageTable) else locate(data)[0]
+    check_classes(images, where, least)
+    return images
+
+
+def _list_photos(data: Path, names: Names, labelled: bool) -> ImageSet:
+    if names_hub(data):
+        name, _, split = str(data).removeprefix(PREFIX).partition(":")
+        return read_photo_table(load_hub(name, split or None), names, labelled=labelled)
+    place, split_name = locate(data)
+    if is_saved(place):
+        return read_photo_table(load_saved(place, split_name), names, labelled=labelled)
+    if find_parts(place, names.path_column):
+        return read_parquet_photos(place, split_name, names, labelled=labelled)
+    if place.is_dir():
+        if split_name is not None:
+            raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
+        return read_image_folder(place, labelled=labelled)
+    if names_photo(place):
+        return read_image_file(place, labelled=labelled)
+    if place.is_file() and place.suffix.lower() not in TABLES:
+        raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
+    columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
+    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
+
+
+def read_photos(
+    images: ImageSet,
+    reading: Reading,
+    source: Path,
+    *,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Photos:
+    """The inputs of all photos; for a run in `out`, features that are at hand are not made again."""
+    stamps = images.stamps() if isinstance(reading, Embedding) else []
+    keep = (out, reading.describe(), stamps) if out is not None and stamps else None
+    found = load_features(source, *keep) if keep is not None else {}
+    inputs: npt.NDArray[Any] | None = None
+    readable = np.zeros(len(images.ids), dtype=bool)
+    problems = dict(images.problems)
+    old = [Batch(list(found), np.stack(list(found.values())), {})] if found else []
+    new = _new_batches(images, reading, found, progress)
+    for batch in chain(old, keep_pieces(new, *keep) if keep is not None else new):
+        if batch.rows:
+            if inputs is None:
+                inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
+            inputs[batch.rows] = batch.inputs
+            readable[batch.rows] = True
+        problems.update(batch.problems)
+    if inputs is None:
+        raise _nothing(images, problems, source)
+    whole = inputs if readable.all() else inputs[readable]
+    return Photos(images, reading, whole, np.flatnonzero(readable), problems, stamps)
+
+
+def stream_photos(
+    images: ImageSet, reading: Reading, source: Path, *, progress: Progress | None = None
+) -> Iterator[Batch]:
+    """The same in pieces of about `PIECE` photos: memory does not grow with their number."""
+    waiting: list[Batch] = []
+    readable, problems = 0, dict(images.problems)
+    for batch in _new_batches(images, reading, {}, progress):
+        problems.update(batch.problems)
+        if batch.rows:
+            waiting.append(batch)
+            readable += len(batch.rows)
+        if sum(len(part.rows) for part in waiting) >= PIECE:
+            yield _join(waiting)
+            waiting = []
+    if waiting:
+        yield _join(waiting)
+    if readable == 0:
+        raise _nothing(images, problems, source)
+
+
+def _join(parts: list[Batch]) -> Batch:
+    rows = [row for part in parts for row in part.rows]
+    return Batch(rows, np.concatenate([part.inputs for part in parts]), {})
+
+
+def _new_batches(
+    images: ImageSet, reading: Reading, known: dict[int, Any], progress: Progress | None
+) -> Iterator[Batch]:
+    """What is not known yet; a network is loaded only if there is any."""
+    total = len(images.ids) - len(known.keys() | images.problems.keys())
+    done = 0
+    for batch in reading.batches(images.items(known)) if total else ():
+        done += len(batch.rows) + len(batch.problems)
+        if progress is not None:
+            progress(reading.stage, done, total)
+        yield batch
+
+
+def _nothing(images: ImageSet, problems: dict[int, str], source: Path) -> InputError:
+    row, reason = next(iter(problems.items()))
+    return InputError(f"{source}: not one photo can be read, such as {images.ids[row]}: {reason}")
+
+
+def save_cache(photos: Photos, folder: Path) -> None:
+    """Keep features in a run folder for the next time; small pictures are quickly made again."""
+    if isinstance(photos.reading, Embedding):
+        stamps = [photos.stamps[row] for row in photos.rows.tolist()]
+        save_features(folder / CACHE, photos.inputs, photos.reading.describe(), stamps)

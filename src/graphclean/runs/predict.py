@@ -1,0 +1,211 @@
+"""`graphclean predict`: class or OOD for new data, from a run of either kind."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from .._files import has_file, read_tensors, replaced
+from ..cleaning import KnnModel, with_unreadable
+from ..cleaning.evidence import Standardiser
+from ..cleaning.inputs import Labels, encode_labels
+from ..cleaning.knn_model import MODEL, PROTOTYPES, Calibration
+from ..data.progress import Progress
+from ..data.tables import PARQUET, Names, listed
+from ..data.verdict import Verdict
+from ..errors import InputError, MissingLabels, arg, occupied
+from ..metrics import score_new
+from ..ood.model import Model, predict_table
+from ..training.model import check_classes, load_trained
+from .device import choose_device
+from .folder import (
+    PREDICTIONS,
+    read_config,
+    refuse_own,
+    require_finished,
+    safe_csv,
+)
+from .inputs import refuse_sources, source_name, stream_like
+
+
+def predict(
+    run: Path,
+    data: Path,
+    *,
+    out: Path | None = None,
+    names: Names | None = None,
+    detector: str | None = None,
+    score: bool = False,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[pd.DataFrame, Path]:
+    """Class or OOD for new data, as .csv or .parquet; returns the table and where it is.
+
+    `.attrs["warnings"]` of the table holds what a user should know of the model. With `score` the labels of
+    the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
+    """
+    names = names if names is not None else Names()
+    model = load_model(run, device)
+    described = read_config(run).get("source", {})
+    if detector is not None:
+        try:
+            model = model.with_detector(detector)
+        except InputError as error:
+            raise InputError(f"{run}: {error}") from error
+    target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
+    if target.suffix.lower() not in (".csv", *PARQUET):
+        raise InputError(f"{target}: predictions are written as .csv or .parquet")
+    refuse_own(target, run)
+    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "trusted"))])
+    if target.exists() and not overwrite:
+        raise occupied(target, "the file exists")
+
+    def told(stage: str, done: int, total: int) -> None:
+        if progress is not None and not pieces.streamed:
+            progress(stage, done, total)
+
+    try:
+        pieces = stream_like(
+            described, data, names, run=run, device=choose_device(device), labelled=score, progress=progress
+        )
+    except MissingLabels as error:
+        raise InputError(f"{error.missing}; {arg('score')} needs labels in the data itself") from error
+    given = encode_labels(pieces.labels, len(pieces.ids)) if score else None
+    if given is not None and (given.codes < 0).all():
+        raise InputError(f"{data}: not one label in it; {arg('score')} needs them")
+    columns = _Columns(len(pieces.ids), model.classes)
+    for piece in pieces.parts:
+        ids = [pieces.ids[row] for row in piece.rows]
+        columns.add(piece.rows, predict_table(model, piece.inputs, ids, told))
+    table = columns.to_table(pieces.ids)
+    scores = None
+    if given is not None:
+        table.insert(1, "given_label", given.names(given.codes))
+        scores = _score(table, given, model.classes)
+    with replaced(target) as draft:
+        if target.suffix.lower() == ".csv":
+            safe_csv(table).to_csv(draft, index=False)
+        else:
+            table.to_parquet(draft, index=False)
+    table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes)
+    table.attrs["scores"] = scores
+    return table, target
+
+
+def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[str, Any]:
+    """Of all that has a label and could be read; other labels than the classes of the run mean OOD."""
+    scored = (given.codes >= 0) & (table["verdict"] != Verdict.UNREADABLE).to_numpy()
+    table = table[scored]
+    labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
+    is_ood = ~np.isin(labels, [str(name) for name in classes])
+    scores = score_new(
+        right=labels == table["predicted_label"].map(str).to_numpy(dtype=object),
+        rejected=(table["verdict"] == Verdict.OOD).to_numpy(),
+        ood_score=table["ood_score"].to_numpy(dtype=np.float64),
+        is_ood=is_ood,
+    )
+    return asdict(scores) | {"other_labels": sorted(set(labels[is_ood]))}
+
+
+def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[str]:
+    """Labels that are written otherwise than in the run would pass for strangers in silence."""
+    if scores is None or scores["known"] > 0 or scores["ood"] == 0:
+        return []
+    there = listed([str(name) for name in classes])
+    return [f"not one label is a class of the run, so all samples are taken for OOD; its classes: {there}"]
+
+
+class _Columns:
+    """Predictions as they come, in arrays that are made once.
+
+    Tables of the pieces, kept beside each other, would break up the heap: memory then grows by more than
+    the tables hold.
+    """
+
+    def __init__(self, count: int, classes: Sequence[Any]) -> None:
+        self.classes = list(classes)
+        self.codes = np.full(count, -1)
+        self.numbers = {name: np.full(count, np.nan) for name in ("probability", "ood_score")}
+        self.rejected = np.zeros(count, dtype=bool)
+        self.kinds: dict[Any, Any] = {}
+
+    def add(self, rows: list[int], table: pd.DataFrame) -> None:
+        """What a model said of these samples."""
+        self.kinds = table.dtypes.to_dict()
+        self.codes[rows] = pd.Categorical(table["predicted_label"], categories=self.classes).codes
+        for name, values in self.numbers.items():
+            values[rows] = table[name]
+        self.rejected[rows] = table["verdict"] == Verdict.OOD
+
+    def to_table(self, ids: list[str]) -> pd.DataFrame:
+        """One table like theirs, with the samples that could not be read in their places."""
+        rows = np.flatnonzero(self.codes >= 0)
+        codes = self.codes[rows]
+        table = pd.DataFrame(
+            {
+                "id": [ids[row] for row in rows],
+                "predicted_label": Labels(codes, self.classes).names(codes),
+                **{name: values[rows] for name, values in self.numbers.items()},
+                "verdict": np.where(self.rejected[rows], "ood", "known").astype(object),
+            }
+        )
+        return with_unreadable(table.astype(self.kinds), ids, rows)
+
+
+def load_model(run: Path, device: str = "cpu") -> Model:
+    """What predicts for new data, from a run folder."""
+    trained = read_config(run).get("kind") == "train"
+    require_model(run, trained=trained)
+    if trained:
+        return load_trained(run, choose_device(device))
+    tensors, metadata = read_tensors(run / MODEL)
+    prototypes, more = read_tensors(run / PROTOTYPES)
+    try:
+        _check_fit(
+            {**tensors, **prototypes}, [*metadata["calibration"], more["threshold"]], metadata["classes"]
+        )
+        return KnnModel(
+            classes=metadata["classes"],
+            standardiser=Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy()),
+            nodes=tensors["nodes"],
+            posterior=tensors["posterior"],
+            calibration=Calibration(*metadata["calibration"]),
+            prototypes=prototypes["prototypes"],
+            prototype_threshold=more["threshold"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{run}: the model files are not those of a clean run: {error}") from error
+
+
+def require_model(run: Path, *, trained: bool) -> None:
+    """Refuse a run that is not finished, or without the files of a model."""
+    require_finished(run)
+    for name in (MODEL, PROTOTYPES):
+        if not has_file(run / name):
+            why = "files are missing" if trained else "the run found no class signal, or files are missing"
+            raise InputError(f"{run}: no {name} in it: {why}")
+
+
+def _check_fit(tensors: dict[str, Tensor], numbers: Sequence[Any], classes: Any) -> None:
+    """Refuse what would not work together, and NaN, by which all would be known and of the first class."""
+    check_classes(classes)
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
+        raise ValueError("calibration or threshold are no numbers")
+    rows, width, count = len(tensors["nodes"]), tensors["mean"].numel(), len(classes)
+    shapes = {
+        "nodes": (rows, width),
+        "posterior": (rows, count + 1),
+        "mean": (width,),
+        "scale": (width,),
+        "prototypes": (count, width),
+    }
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point() or not tensor.isfinite().all():
+            raise ValueError(f"{name} has not the shape {shape}, or holds other than numbers")

@@ -1,0 +1,104 @@
+"""What the JSON files of a run hold, as far as it is used: checked as they are read, and nowhere else."""
+
+from typing import Required, TypedDict
+
+from .._files import Table
+from ..training.model import Border
+
+
+class Scale(TypedDict, total=False):
+    """How pixels were scaled."""
+
+    kind: str
+    low: float
+    high: float
+
+
+class Source(TypedDict, total=False):
+    """What a run was made from, and what it was told of it."""
+
+    data: str | None
+    labels: str | None
+    kind: str
+    columns: list[str] | None
+    embedder: str
+    size: int
+    pixels: Scale
+    images_key: str | None
+    features_key: str | None
+    labels_key: str | None
+    label_column: str | None
+    id_column: str | None
+    path_column: str | None
+    trusted: str | None
+    class_type: str
+
+
+class ConfigFile(TypedDict, total=False):
+    """config.json."""
+
+    graphclean: Required[str]
+    format: Required[int]
+    kind: str
+    preset: str | None
+    source: Source
+    settings: dict[str, Table]
+
+
+class SummaryFile(TypedDict, total=False):
+    """summary.json; null stands for what could not be told."""
+
+    classes: list[int | str]
+    k: int
+    k_tried: dict[str, float | None]
+    noise_rate: float | None
+    ood_rate: float | None
+    expected_right: dict[str, float]
+    selected: int
+    warnings: list[str]
+    detector: Border
+    training: Table
+
+
+class DemoFacts(TypedDict):
+    """How many labels of the demo are wrong."""
+
+    known: int
+    wrong: int
+
+
+class DemoClassifier(TypedDict):
+    """How good a classifier of the demo is."""
+
+    accuracy: float | None
+
+
+class DemoVerdicts(TypedDict):
+    """How good its verdicts are."""
+
+    labels_right: float | None
+    ood_auroc: float | None
+
+
+class ScoresFile(TypedDict):
+    """scores.json."""
+
+    facts: DemoFacts
+    ce: DemoClassifier
+    ngc: DemoClassifier
+    verdicts: DemoVerdicts
+
+
+class Epoch(TypedDict, total=False):
+    """A line of metrics.jsonl."""
+
+    epoch: Required[int]
+    seconds: Required[float]
+    warmup: bool
+    losses: dict[str, float | None]
+    selected: int
+    samples: int
+    loss: float | None
+    estimated_noise: float | None
+    trusted_accuracy: float | None
+    empty_steps: int

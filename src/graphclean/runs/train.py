@@ -1,0 +1,340 @@
+"""`graphclean train`: from a source to a run folder that can be resumed at any point."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import clear_drafts, write_lines
+from ..cleaning import Audit
+from ..cleaning.inputs import encode_classes
+from ..cleaning.pipeline import require_search
+from ..config import Config, apply_settings, load_preset, recorded_settings
+from ..data.tables import Names
+from ..errors import InputError, arg
+from ..methods import build_method, complete_settings
+from ..training import EpochReport
+from ..training.fit import Prepared, TrainingResult, epoch_metrics, finish, prepare
+from ..training.method import Selection
+from ..training.networks import require_network, takes_features
+from .callbacks import Metrics, Watcher
+from .clean import complete, describe_request, write_photos
+from .device import choose_device
+from .embedding_cache import drop_pieces
+from .folder import (
+    CHECKPOINT,
+    METRICS,
+    check_target,
+    in_use,
+    is_unfinished,
+    new_run,
+    read_config,
+    read_env,
+    read_metrics,
+    write_config,
+    write_env,
+)
+from .inputs import (
+    Kind,
+    Source,
+    embedding,
+    is_there,
+    read_source,
+    recorded_names,
+    recorded_options,
+    refuse_sources,
+)
+from .interrupts import (
+    has_checkpoint,
+    interruptible,
+    one_line_errors,
+    stoppable,
+    telling_what_is_kept,
+)
+from .photos import Cropping, Reading
+from .projection import gather_points
+from .results import sum_up, write_results
+from .route import Route, choose_route
+from .validation import Trusted, read_trusted, trusted_accuracy
+
+SECTIONS = ("audit", "graph", "learn", "method", "ood")
+LARGE_NETWORK = "preact-resnet18"
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A finished run, in memory."""
+
+    out: Path
+    result: TrainingResult
+    audit: Audit
+    """The verdicts, with unreadable photos and all notes."""
+    summary: dict[str, Any]
+    """As in summary.json: an audit's summary, `detector` and `training`."""
+
+
+def train(
+    data: Path,
+    out: Path,
+    *,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    labels: Path | None = None,
+    names: Names | None = None,
+    embedder: str | None = None,
+    trusted: Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+) -> TrainingRun:
+    """Train on image arrays, embeddings or photos, and write the run folder `out`.
+
+    With `resume` an unfinished run in `out` goes on from its checkpoint, with its own settings unless others
+    are given (which the checkpoint then refuses), and with what it was told of its data. Where there is no
+    checkpoint yet, it starts anew.
+    """
+    watcher = watcher if watcher is not None else Watcher()
+    recorded = _check_out(out, resume=resume, overwrite=overwrite)
+    earlier = (recorded or {}).get("source", {})
+    told = recorded_options(earlier)
+    names = _complete_names(names, told)
+    labels, trusted = _path_or(labels, told.get("labels")), _path_or(trusted, told.get("trusted"))
+    refuse_sources(out, [data, labels, trusted])
+    goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
+    if recorded is not None and not goes_on and not is_unfinished(out):
+        raise InputError(
+            f"{out}: the run is finished, and has no checkpoint; start again with {arg('overwrite')}"
+        )
+    if preset is None and recorded is not None:
+        preset = recorded.get("preset")
+        base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
+    else:
+        base = load_preset(preset) if preset is not None else Config()
+    # What is misspelt is said before anything is read.
+    if trusted is not None and not is_there(trusted):
+        raise InputError(f"{trusted}: no such file or folder")
+    require_network(complete_settings(apply_settings(base, settings, SECTIONS)).learn.network)
+    if goes_on:
+        device = _same_device(out, device)
+    place = choose_device(device)
+    route = Route(preset, earlier.get("route")) if preset is not None else None
+    usual = "none" if earlier.get("kind") == "features" else told.get("embedder")
+    way = _Way(settings, embedder, usual, place, base, route)
+    with telling_what_is_kept(out):
+        source = read_source(
+            data,
+            names,
+            labels=labels,
+            embedder=embedder if embedder is not None else usual,
+            choose=way.read_photos,
+            images=True,
+            out=out,
+            progress=watcher.stage,
+        )
+        route = way.settle(source.kind, len(source.inputs))
+        described = describe_request(data, labels, names) | source.describe()
+        extra = None
+        if trusted is not None:
+            extra = read_trusted(trusted, source, described, names, labels_of=data, device=place)
+            described["trusted"] = str(trusted)
+        if route.why is not None:
+            described["route"] = route.why
+        return train_source(
+            source,
+            out,
+            way.config,
+            route=route,
+            described=described,
+            trusted=extra,
+            device=device,
+            resume=goes_on,
+            overwrite=overwrite or resume,
+            again=f"continue with {arg('resume')}",
+            watcher=watcher,
+        )
+
+
+def train_source(
+    source: Source,
+    out: Path,
+    config: Config,
+    *,
+    route: Route,
+    described: dict[str, Any],
+    again: str,
+    trusted: Trusted | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    overwrite: bool = False,
+    watcher: Watcher,
+) -> TrainingRun:
+    """Train on what was read; `again` tells a user whose run stops how it can go on."""
+    preset = route.preset
+    require_search(config.audit)
+    labels = encode_classes(source.labels, len(source.inputs))
+    place = choose_device(device)
+    with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
+        try:
+            prepared = prepare(
+                source.inputs,
+                labels,
+                config,
+                build_method(config),
+                ids=source.ids,
+                device=place,
+                checkpoint=out / CHECKPOINT,
+                progress=watcher.stage,
+            )
+        except InputError as error:
+            raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
+        if resume:
+            _check_data(out, source)
+        else:
+            with new_run(out, overwrite=overwrite) as folder:
+                write_config(folder, "train", described, config.to_dict(), preset)
+                write_env(folder, source.fingerprint(), place.type)
+                write_photos(source, folder)
+        drop_pieces(out)
+        alone.enter_context(in_use(out))
+        clear_drafts(out)
+        watcher.say(
+            f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
+            f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
+        )
+        if route.why is not None:
+            watcher.say(route.why)
+        if place.type == "cpu" and config.learn.network == LARGE_NETWORK:
+            watcher.say(
+                f"{LARGE_NETWORK} takes very long without a GPU; preset small-images has a small network, "
+                "and `graphclean clean` on embeddings of the images needs none"
+            )
+        epochs: list[Metrics] = read_metrics(out) if resume else []
+
+        def watch(report: EpochReport, _: Selection) -> None:
+            metrics = epoch_metrics(report, prepared)
+            if trusted is not None:
+                metrics["trusted_accuracy"] = trusted_accuracy(prepared, trusted)
+            # What an interrupted run logged beyond its last checkpoint is trained again.
+            epochs[:] = [*(earlier for earlier in epochs if earlier["epoch"] < report.epoch), metrics]
+            write_lines(out / METRICS, epochs)
+            watcher.epoch(metrics, config.learn.epochs)
+
+        with stoppable(prepared, again, watcher):
+            trained = prepared.trainer.train(resume=resume, on_epoch=watch)
+        with interruptible(again):
+            result = finish(prepared, trained, progress=watcher.stage)
+            return _write_results(result, prepared, source, out, epochs, route, described, trusted)
+
+
+@dataclass
+class _Way:
+    """What is trained with which settings: as asked for, or settled when the data is known."""
+
+    settings: Sequence[str]
+    embedder: str | None
+    usual: str | None
+    """The embedder of the run that goes on, where no other is asked for."""
+    device: torch.device
+    base: Config
+    route: Route | None
+
+    @property
+    def config(self) -> Config:
+        """All settings, those of the user last."""
+        return complete_settings(apply_settings(self.base, self.settings, SECTIONS))
+
+    def settle(self, kind: Kind, count: int) -> Route:
+        """The route that was named, or the one for so many samples of a kind."""
+        if self.route is None:
+            named = "embedding-head" if self.embedder is not None else None
+            parts = (setting.partition("=") for setting in self.settings)
+            asked = [value.strip() for name, _, value in parts if name.strip() == "learn.network"]
+            self.route = choose_route(kind, count, self.device, asked[-1] if asked else named)
+            self.base = load_preset(self.route.preset)
+        return self.route
+
+    def read_photos(self, count: int) -> Reading:
+        """Photos as the network takes them; which one that is may depend on their number."""
+        route, learn = self.settle("photos", count), self.config.learn
+        if takes_features(learn.network):
+            return embedding(self.embedder if self.embedder is not None else self.usual, self.device)
+        if self.embedder is not None:
+            raise InputError(
+                f"{arg('embedder')} {self.embedder} makes features of photos, but {learn.network} "
+                f"(preset {route.preset}) takes the photos themselves; leave one of them out"
+            )
+        return Cropping(learn.size)
+
+
+def _complete_names(given: Names | None, told: dict[str, str]) -> Names:
+    """Names as given, and for what was not, those of the run that goes on."""
+    named = asdict(given if given is not None else Names()).items()
+    return replace(recorded_names(told), **{name: value for name, value in named if value is not None})
+
+
+def _path_or(given: Path | None, told: str | None) -> Path | None:
+    return Path(told) if given is None and told is not None else given
+
+
+def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The config of the run to go on with, if any; refuses one that may be neither resumed nor replaced."""
+    if resume and overwrite:
+        raise InputError(f"{arg('resume')} continues a run, {arg('overwrite')} replaces it; give one of them")
+    if not resume or not (out / "config.json").is_file():
+        check_target(out, overwrite=overwrite)
+        return None
+    with in_use(out):
+        config = read_config(out)
+    if config.get("kind") != "train":
+        kind = config.get("kind")
+        raise InputError(f"{out}: the folder holds a run of `{kind}`, and only training can be resumed")
+    return config
+
+
+def _check_data(out: Path, source: Source) -> None:
+    if read_env(out).get("data_sha256") != source.fingerprint():
+        raise InputError(
+            f"{out}: the data or its labels are not those that the run was started with; give the same DATA, "
+            f"or start again with {arg('overwrite')}"
+        )
+
+
+def _same_device(out: Path, asked: str) -> str:
+    used = str(read_env(out).get("device", "cpu"))
+    if asked not in ("auto", used):
+        raise InputError(f"{out}: the run was started on {used} and can't go on with {arg('device')} {asked}")
+    return used
+
+
+def _write_results(
+    result: TrainingResult,
+    prepared: Prepared,
+    source: Source,
+    out: Path,
+    epochs: list[Metrics],
+    route: Route,
+    described: dict[str, Any],
+    trusted: Trusted | None,
+) -> TrainingRun:
+    audit = complete(result.audit, source)
+    notes = trusted.notes if trusted is not None else []
+    # Of the model that was made: prototypes or a panel may judge in it beside the network.
+    right = trusted.accuracy(result.model) if trusted is not None else None
+    summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes, right)
+    points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
+    model, verdicts = result.model, audit.verdicts
+    write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
+    return TrainingRun(out, result, audit, summary)
+
+
+def _describe(source: Source) -> str:
+    count = f"{len(source.inputs):,}"
+    if source.inputs.ndim == 4:
+        what = "photos" if source.kind == "photos" else "images"
+        return f"{count} {what} of {' × '.join(map(str, source.inputs.shape[1:]))}"
+    what = "photos" if source.kind == "photos" else "samples"
+    return f"{count} {what}, {source.inputs.shape[1]:,} features"

@@ -1,0 +1,80 @@
+"""Samples whose labels are known to be right, to watch training by."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..cleaning.inputs import check_embeddings, encode_labels
+from ..data.tables import Names
+from ..errors import InputError, MissingLabels
+from ..training.fit import Prepared
+from ..training.inference import embed_new
+from ..training.model import NetworkModel
+from .inputs import Source, read_like
+
+ARRAYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
+COLUMNS = ("label_column", "id_column", "path_column")
+"""Which of the names that DATA goes by have a meaning for samples in such a file, or in a table."""
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Samples whose labels are known to be right, to watch training by; never trained on."""
+
+    inputs: npt.NDArray[Any]
+    codes: npt.NDArray[np.int64]
+    notes: list[str]
+
+    def accuracy(self, model: NetworkModel) -> float:
+        """Share of them that a finished model gets right."""
+        return float((model.score(self.inputs).classes == self.codes).mean())
+
+
+def read_trusted(
+    path: Path,
+    source: Source,
+    described: dict[str, Any],
+    names: Names,
+    *,
+    labels_of: Path,
+    device: torch.device,
+) -> Trusted:
+    """Trusted samples of the classes of the data; others are left out, and counted."""
+    suffix = path.suffix.lower()
+    names = Names(**{name: getattr(names, name) for name in ARRAYS.get(suffix, COLUMNS)})
+    try:
+        found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
+    except MissingLabels as error:
+        where = "the same file, a .npz" if suffix in ARRAYS else "a column called label"
+        raise InputError(f"{error.missing}; trusted samples need theirs in {where}") from error
+    if found.inputs.shape[1:] != source.inputs.shape[1:]:
+        raise InputError(
+            f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
+            f"{source.inputs.shape[1:]}"
+        )
+    inputs = found.inputs
+    if inputs.ndim == 2:
+        inputs = check_embeddings(inputs, what=f"{path}: embeddings", zeros=True)
+    classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
+    theirs = encode_labels(found.labels, len(found.inputs))
+    known = np.array([*(classes.get(str(name), -1) for name in theirs.classes), -1])
+    codes = known[theirs.codes]
+    use = codes >= 0
+    if not use.any():
+        raise InputError(f"{path}: not one trusted label is a class of {labels_of}")
+    left_out = int((~use).sum())
+    notes = [f"{left_out} trusted samples are of no class of the data, and are left out"] if left_out else []
+    return Trusted(inputs[use], codes[use], notes)
+
+
+def trusted_accuracy(prepared: Prepared, trusted: Trusted) -> float:
+    """Share of the trusted samples that the network alone gets right now; training does not notice."""
+    inputs = torch.as_tensor(trusted.inputs)
+    if prepared.standardiser is not None:
+        inputs = prepared.standardiser.rescale(trusted.inputs)
+    logits = embed_new(prepared.trainer.method.predictor(), inputs).logits
+    return float((logits.argmax(1).numpy() == trusted.codes).mean())

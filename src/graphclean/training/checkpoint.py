@@ -1,0 +1,121 @@
+"""Checkpoints: written whole or not at all, without pickle, and refused where they don't fit."""
+
+import json
+import os
+import shutil
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import InputError, parse_json
+
+TENSORS, FACTS = "state.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that the next epoch depends on: tensors by name, and plain values."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write `folder/epoch-NNNNN`, then drop older ones; a crash at any point leaves the previous one whole.
+
+    One from the middle of an epoch, with a `step` among its facts, has that in its name too; one of the same
+    place as the previous has another name, which sorts after it.
+    """
+    facts = checkpoint.facts
+    name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
+    while (folder / name).exists():
+        name += "-again"
+    draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
+    try:
+        draft.mkdir(parents=True)
+        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
+        save_file(contiguous, draft / TENSORS)
+        (draft / FACTS).write_text(json.dumps(facts, indent=1))
+        for part in draft.iterdir():
+            _sync(part)
+        os.rename(draft, folder / name)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"{folder}: the checkpoint can't be written: {reason}"
+        if any(folder.glob("epoch-*")):
+            message += "; the previous one is intact"
+        raise InputError(message) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    for old in folder.glob("*epoch-*"):
+        if old.name != name:
+            _remove(old)
+
+
+class CheckpointWriter:
+    """Writes checkpoints beside the training that goes on; an error is raised by the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pool = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copy the tensors now, write them later, one checkpoint after the other."""
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in checkpoint.tensors.items()}
+        self.wait()
+        self._last = self._pool.submit(save_checkpoint, self.folder, replace(checkpoint, tensors=copies))
+
+    def wait(self) -> None:
+        """Until the last one is on the disk."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+
+def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None:
+    """The newest checkpoint, or None; refused where its `config` is not `expected`, naming the difference."""
+    names = sorted(path for path in folder.glob("epoch-*") if path.is_dir()) if folder.is_dir() else []
+    if not names:
+        return None
+    newest = names[-1]
+    try:
+        missing = [name for name in (FACTS, TENSORS) if not (newest / name).is_file()]
+        if missing:  # or a pipe is there, on which a reader would wait
+            raise ValueError(f"no file {missing[0]} in it")
+        facts = parse_json((newest / FACTS).read_text())
+        with safe_open(newest / TENSORS, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        config = dict(facts["config"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
+    wanted = json.loads(json.dumps(expected))
+    differing = [
+        f"{key} was {config.get(key)!r}, is {wanted.get(key)!r}"
+        for key in {**wanted, **config}
+        if config.get(key) != wanted.get(key)
+    ]
+    if differing:
+        how = "; ".join(differing[:3])
+        raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start anew")
+    return Checkpoint(tensors, facts)
+
+
+def _remove(old: Path) -> None:
+    """Hidden first: half of a checkpoint, with a name that sorts after the new one's, must not be found."""
+    with suppress(OSError):
+        old = old.rename(old.with_name(f".{old.name}.{uuid.uuid4().hex[:8]}"))
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Make sure that a file is on the disk before the rename says it is there."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,53 @@
+"""A trained network on new inputs, batch by batch: what prediction needs of training, and no more."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import LearnSettings
+from ..data.progress import Progress
+from .networks import Network, Output, build_network
+from .trainer import network_options
+from .views import scale
+
+BATCH = 1024
+"""Inputs at a time: memory is bounded by this, however many there are."""
+
+
+def describe_network(settings: LearnSettings) -> dict[str, Any]:
+    """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
+    options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
+    return {"name": settings.network, "options": options, "mirrored": settings.mirrored}
+
+
+def rebuild_network(
+    description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
+) -> Network:
+    """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
+    network = build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
+    network.load_state_dict(weights)
+    network.mirrored = description.get("mirrored", False)
+    return network.eval()
+
+
+@torch.no_grad()
+def embed_new(network: nn.Module, inputs: Tensor, progress: Progress | None = None) -> Output:
+    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is.
+
+    In evaluation mode, and nothing is drawn at random: the network is left as it was.
+    """
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    z, logits = [], []
+    for start in range(0, len(inputs), BATCH):
+        batch = inputs[start : start + BATCH].to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = network(scale(batch))
+        z.append(out.z.float().cpu())
+        logits.append(out.logits.float().cpu())
+        if progress is not None:
+            progress("predicting", min(start + BATCH, len(inputs)), len(inputs))
+    network.train(training)
+    return Output(logits=torch.cat(logits), z=torch.cat(z))

@@ -1,0 +1,216 @@
+"""The seam for methods: what a method decides, and what the trainer lends it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..config import GraphSettings, LearnSettings
+from .networks import Network, Output
+
+Kind = Literal["baseline", "loss", "selection", "relabel", "semi-supervised", "contrastive", "ood"]
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What a reader wants to know of a method before running it."""
+
+    name: str
+    title: str
+    kind: Kind
+    paper: str = ""
+    networks: int = 1
+    cost: float = 1.0
+    """Training passes a sample and epoch; an evaluation pass counts a third."""
+    needs: tuple[str, ...] = ()
+    """Beyond inputs and labels: `verdicts` (on the features given), `noise rate`, `trusted samples`."""
+    follows: str = ""
+    """Where it follows its paper, and where its release."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The samples of one step."""
+
+    index: Tensor
+    """Rows of the training set."""
+    inputs: Tensor
+    """uint8 images or float features, not yet augmented."""
+    given: Tensor
+    """Given labels, −1 where there is none."""
+
+
+class Selection(Protocol):
+    """What a method takes the training samples for."""
+
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def selected(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The plain `Selection`: a label for every sample, and whether it counts as clean."""
+
+    labels: Tensor
+    selected: Tensor
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Verdicts on the features, from before training."""
+
+    posterior: Tensor
+    """(N, K + 1): the probability of every class, then of OOD."""
+    selected: Tensor
+
+
+class Run(Protocol):
+    """What the trainer lends a method."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done."""
+
+    @property
+    def step(self) -> int:
+        """The number of steps of this part of the epoch that are done."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def given(self) -> Tensor: ...
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def settings(self) -> LearnSettings: ...
+    @property
+    def generator(self) -> torch.Generator: ...
+    @property
+    def compiled(self) -> bool:
+        """Whether networks are compiled, so that few shapes are better than many."""
+
+    @property
+    def prior(self) -> Prior | None: ...
+
+    def new_network(self) -> Network:
+        """A network as the settings ask for, with weights of its own."""
+
+    def shuffle(self, even: Tensor | None = None) -> Tensor:
+        """All samples in a random order as batches (steps, size); those of the mask `even` spread evenly."""
+
+    def embed(self, network: str | None = None) -> Output:
+        """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed."""
+
+    def views(self, inputs: Tensor) -> Tensor:
+        """A weak and then a strong view of each input, as one tensor of twice the length."""
+
+    def weak_view(self, inputs: Tensor) -> Tensor:
+        """One weakly augmented view of each input."""
+
+    def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
+        """The network on each batch in turn, at the run's precision."""
+
+
+class Method(nn.Module):
+    """Decisions and losses; everything else is the trainer's.
+
+    Networks go into `networks`, per-sample stores and scalars are buffers, own parameters are parameters:
+    what is registered moves with the method and is saved by the trainer, so that an interrupted run
+    continues exactly. State of another form goes through `save_state` and `load_state`.
+    """
+
+    info: ClassVar[MethodInfo]
+    Settings: ClassVar[type[Any]]
+    """A frozen dataclass: the method's own settings, each with its reason."""
+
+    detector: ClassVar[str] = "prototypes"
+    """What tells OOD inputs by its network, unless the user asks for another."""
+
+    networks: nn.ModuleDict
+    weights: Mapping[str, float]
+    """The weight of each loss in the total, by name."""
+
+    def __init__(self, settings: Any = None, graph: GraphSettings | None = None) -> None:
+        """`graph` is for methods that build one."""
+        super().__init__()
+        self.settings = settings if settings is not None else self.Settings()
+        self.graph = graph if graph is not None else GraphSettings()
+
+    def setup(self, run: Run) -> None:
+        """Declare networks, stores and the weights of the losses; called once, before anything else."""
+        self.networks = nn.ModuleDict({"main": run.new_network()})
+        self.weights = {"ce": 1.0}
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Optimizers of parameters that belong to no network; the trainer steps and saves them."""
+        return {}
+
+    def parts(self, epoch: int) -> int:  # noqa: ARG002
+        """How many parts an epoch has, each begun by `begin_epoch`."""
+        return 1
+
+    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+        """Decide what is trained on; returns one or more streams of sample indices (steps, size)."""
+        return (run.shuffle(),)
+
+    def losses(self, run: Run, *batches: Any) -> dict[str, Tensor]:
+        """The losses of a step by name, given a `Batch` of each stream."""
+        raise NotImplementedError
+
+    def after_step(self, run: Run, *batches: Any) -> None:
+        """After the update: moving averages, rows back into stores."""
+
+    def selection(self, run: Run) -> Selection:
+        """What the samples are taken for now; the given labels unless the method decides otherwise."""
+        return Selected(run.given.clamp(min=0), run.given >= 0)
+
+    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
+        """The same after the last epoch, given one more pass over the training set."""
+        return self.selection(run)
+
+    def predictor(self) -> nn.Module:
+        """The network that predicts; several may be combined in one."""
+        return self.networks["main"]
+
+    def metrics(self, run: Run) -> dict[str, Any]:  # noqa: ARG002
+        """Numbers of the epoch that only this method has."""
+        return {}
+
+    def notes(self, run: Run) -> list[str]:  # noqa: ARG002
+        """What a user should know about how training went."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """All settings by name, as a checkpoint must agree with them."""
+        own = {"method.name": self.info.name}
+        own |= {f"method.{name}": value for name, value in asdict(self.settings).items()}
+        return own | {f"graph.{name}": value for name, value in asdict(self.graph).items()}
+
+    def save_state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on."""
+        return dict(self.state_dict())
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from what `save_state` returned."""
+        self.load_state_dict(state)
+
+
+def join_state(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors of several parts as one dictionary of `part.name`."""
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+
+def split_state(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The reverse, by the first part of each name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for full, value in state.items():
+        part, _, name = full.partition(".")
+        parts.setdefault(part, {})[name] = value
+    return parts

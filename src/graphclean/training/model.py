@@ -1,0 +1,253 @@
+"""A trained network with its detector: what judges new data, in memory and from a run folder."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypedDict
+
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, normalize
+
+from .._files import Table, read_tensors, write_tensors
+from ..cleaning import Panel
+from ..cleaning.evidence import Standardiser
+from ..cleaning.inputs import check_embeddings
+from ..cleaning.knn_model import MODEL, PROTOTYPES, NearestPosterior, Standardize
+from ..data.progress import Progress
+from ..errors import InputError
+from ..ood import Threshold, judge_by_both, prototype_similarity
+from ..ood.detector import Detector
+from ..ood.detectors import load_detector
+from ..ood.model import Judge, Judged, Kind, Predictions, predict_table
+from .inference import embed_new, rebuild_network
+from .networks import Output
+from .state import seeded
+from .views import scale
+
+BATCH = 4096
+"""Outputs that are judged at once."""
+
+
+class Border(TypedDict):
+    """The detector: in summary.json, and next to the prototypes."""
+
+    threshold: float
+
+
+class Network(TypedDict, total=False):
+    """What a network is built from; whether the options fit is found out there."""
+
+    name: str
+    options: Table
+    mirrored: bool
+
+
+class Trained(TypedDict, total=False):
+    """Beside the weights of a training run."""
+
+    network: Network
+    input_shape: list[int]
+    classes: list[int | str]
+    by_both: bool
+    panel: list[float]
+    detector: str
+
+
+class NetworkJudge(Judge):
+    """A trained network with its detector, from raw inputs to what is said of them.
+
+    With a panel, a class is as likely as the geometric mean of what network and panel say, and the panel
+    alone says what is OOD.
+    """
+
+    prototypes: Tensor
+
+    def __init__(self, model: "NetworkModel") -> None:
+        super().__init__()
+        self.standardize = Standardize(model.standardiser) if model.standardiser is not None else None
+        self.network, self.detector, self.panel = model.network, model.detector, model.panel
+        self.register_buffer("prototypes", model.prototypes)
+        self.near = None
+        if model.panel is not None:
+            self.near = NearestPosterior(model.panel.nodes, model.panel.posterior)
+        self.input_shape, self.by_both = model.input_shape, model.by_both
+        self.threshold = model.threshold
+
+    def forward(self, inputs: Tensor) -> Judged:
+        """Judge a batch."""
+        prepared = inputs if self.standardize is None else self.standardize(inputs)
+        return self.judge(prepared, self.network(scale(prepared)))
+
+    def judge(self, prepared: Tensor, out: Output) -> Judged:
+        """The same for outputs of the network, and the inputs that led to them."""
+        if self.panel is not None and self.near is not None:
+            unit = normalize(prepared, dim=1)
+            known, ood = self.panel.weigh(unit, self.near(unit))
+            return Judged(((out.logits.log_softmax(1) + known) / 2).softmax(1), ood, ood > self.threshold)
+        logits = out.logits
+        if self.by_both:
+            logits = judge_by_both(logits, prototype_similarity(out.z, self.prototypes))
+        score = self.detector(out.z, out.logits)
+        return Judged(logits.softmax(1), score, score > self.threshold)
+
+    def steady(self, inputs: Tensor) -> Tensor:
+        """Which inputs rounding can't change: all, as a network is continuous, but for the panel's ties."""
+        if self.near is None or self.standardize is None:
+            return super().steady(inputs)
+        return self.near.steady(normalize(self.standardize(inputs), dim=1))
+
+    def examples(self, count: int) -> Tensor:
+        """Inputs such as the network takes: random features, or pictures of random patches."""
+        if self.standardize is None:
+            return random_pictures(count, self.input_shape)
+        generator = torch.Generator().manual_seed(0)
+        standard = torch.randn(count, *self.input_shape, generator=generator)
+        return self.standardize.undo(standard if self.near is None else self.near.approach(standard))
+
+
+@dataclass(frozen=True)
+class NetworkModel:
+    """The last epoch's network, the prototypes, and the detector with its threshold."""
+
+    network: nn.Module
+    description: dict[str, Any]
+    """Name and options of the network."""
+    input_shape: tuple[int, ...]
+    classes: list[int] | list[str]
+    standardiser: Standardiser | None
+    """For features, with the training set's mean and deviation; None for images."""
+    prototypes: Tensor
+    """Of z."""
+    detector: Detector
+    found: Threshold
+    """The threshold, and what it does to the training set."""
+    by_both: bool = False
+    """Classes are judged by classifier and prototypes (`learn.predict_by`); not with a panel."""
+    panel: Panel | None = None
+    """For features that were judged before training."""
+    kind: ClassVar[Kind] = "train"
+
+    @property
+    def threshold(self) -> float:
+        """The OOD score above which an input is rejected."""
+        return self.found.threshold
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of it."""
+        return self.detector.notes() if self.panel is None else []
+
+    def describe_score(self) -> str:
+        """What the OOD score is, in words."""
+        return self.detector.title if self.panel is None else "probability of being OOD"
+
+    def module(self) -> NetworkJudge:
+        """All of it as one graph."""
+        return NetworkJudge(self)
+
+    def with_detector(self, name: str) -> "NetworkModel":
+        """A trained run has one detector, chosen in training."""
+        raise InputError(
+            f"detector {name}: that is for runs of `clean`; a trained run has a detector of its own"
+        )
+
+    @torch.no_grad()
+    def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
+        """The network on inputs as they were before training: raw features, or uint8 images."""
+        prepared = self._prepare(inputs)
+        return self.judge(prepared, embed_new(self.network, prepared, progress))
+
+    @torch.no_grad()
+    def judge(self, prepared: Tensor, out: Output) -> Predictions:
+        """The same for outputs of the network that are there already."""
+        judge = self.module()
+        parts = zip(*(torch.split(part, BATCH) for part in (prepared, out.logits, out.z)), strict=True)
+        return Predictions.gather(
+            [judge.judge(inputs.cpu(), Output(logits.double().cpu(), z.cpu())) for inputs, logits, z in parts]
+        )
+
+    def predict(
+        self, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Progress | None = None
+    ) -> pd.DataFrame:
+        """A row an input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood)."""
+        return predict_table(self, inputs, ids, progress)
+
+    def _prepare(self, inputs: npt.NDArray[Any]) -> Tensor:
+        if self.standardiser is None:
+            if inputs.shape[1:] != self.input_shape:
+                theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
+                raise InputError(f"these images are {theirs} (channels first), the run was trained on {ours}")
+            return torch.as_tensor(inputs)
+        array = check_embeddings(inputs, zeros=True)
+        if array.shape[1:] != self.input_shape:
+            raise InputError(
+                f"these embeddings have {array.shape[1]} columns, the run was made with {self.input_shape[0]}"
+            )
+        return self.standardiser.rescale(array)
+
+    def save(self, folder: Path) -> None:
+        """Write the model files of a run folder."""
+        tensors = {f"network.{name}": value.cpu() for name, value in self.network.state_dict().items()}
+        if self.standardiser is not None:
+            tensors["mean"] = torch.as_tensor(self.standardiser.mean)
+            tensors["scale"] = torch.as_tensor(self.standardiser.scale)
+        facts: dict[str, Any] = {"network": self.description, "input_shape": list(self.input_shape)}
+        facts |= {"classes": self.classes, "by_both": self.by_both, "detector": self.detector.name}
+        tensors |= {f"detector.{name}": value.cpu() for name, value in self.detector.state_dict().items()}
+        if self.panel is not None:
+            tensors |= {f"panel.{name}": value for name, value in self.panel.tensors().items()}
+            facts["panel"] = list(self.panel.weights)
+        write_tensors(folder / MODEL, tensors, facts)
+        write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.found))
+
+
+def load_trained(run: Path, device: torch.device) -> NetworkModel:
+    """The model of a finished training run."""
+    tensors, facts = read_tensors(run / MODEL, Trained)
+    prototypes, border = read_tensors(run / PROTOTYPES, Border)
+    try:
+        check_classes(facts["classes"])
+        weights, of_panel = _named(tensors, "network."), _named(tensors, "panel.")
+        classes, shape = facts["classes"], tuple(facts["input_shape"])
+        standardiser = None
+        if len(shape) == 1:
+            standardiser = Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy())
+        with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
+            network = rebuild_network(facts["network"], weights, len(classes), shape)
+        of_classes = prototypes["prototypes"]
+        detector = load_detector(facts["detector"])(len(classes), of_classes.shape[1])
+        detector.load_state_dict(_named(tensors, "detector."))
+        return NetworkModel(
+            network=network.to(device),
+            description=facts["network"],
+            input_shape=shape,
+            classes=classes,
+            standardiser=standardiser,
+            prototypes=of_classes,
+            detector=detector,
+            found=Threshold(**border),
+            by_both=facts.get("by_both", False),
+            panel=Panel.restore(of_panel, facts["panel"]) if "panel" in facts else None,
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{run}: the model files are not those of a training run: {reason}") from error
+
+
+def random_pictures(count: int, shape: tuple[int, ...]) -> Tensor:
+    """uint8 pictures of soft patches, which differ more from each other than plain noise does."""
+    coarse = torch.rand(count, shape[0], 4, 4, generator=torch.Generator().manual_seed(0))
+    return (255 * interpolate(coarse, size=shape[1:], mode="bilinear")).round().to(torch.uint8)
+
+
+def check_classes(classes: Any) -> None:
+    """Refuse what is no list of names, or of whole numbers, each of them once."""
+    kinds = {type(name) for name in classes} if isinstance(classes, list) else set()
+    if kinds not in ({int}, {str}) or len(set(classes)) < len(classes):
+        raise ValueError("the classes are not names or numbers, each of them once")
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

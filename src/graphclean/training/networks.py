@@ -1,0 +1,279 @@
+"""Networks with one interface: a trunk to features, then a linear classifier and a linear projector.
+
+Weights start from PyTorch's own defaults for each layer, drawn from its global generator and no other, so
+`torch.manual_seed` before building fixes them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, cat, nn
+from torch.nn.functional import conv2d, normalize, pad, relu
+
+from ..config.settings import Trunk
+from ..embed.backbones import PREFIX, Backbone, require_timm
+from ..errors import InputError, check_choice, suggest
+
+EMBEDDING_DIM = 64
+"""Length of z, as in the paper."""
+PIXEL_CENTRE, PIXEL_SCALE = 127.5, 64.0
+"""Pixels enter every network as (pixel − centre) / scale."""
+
+
+class Output(NamedTuple):
+    """What a network says of a batch."""
+
+    logits: Tensor
+    """(B, K), before the softmax."""
+    z: Tensor
+    """(B, embedding_dim), float32, of unit length."""
+
+
+class Network(nn.Module):
+    """The interface of every network, and the head they share. A subclass adds `forward_features`."""
+
+    def __init__(self, n_classes: int, feature_dim: int, embedding_dim: int = EMBEDDING_DIM) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+        self.feature_dim = feature_dim
+        self.embedding_dim = embedding_dim
+        self.classifier = nn.Linear(feature_dim, n_classes)
+        self.projector = nn.Linear(feature_dim, embedding_dim)
+        self.mirrored = False
+        """In evaluation mode, judge an image by itself and its mirror image (`learn.mirrored`)."""
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The trunk: a batch of inputs to features (B, feature_dim)."""
+        raise NotImplementedError
+
+    def forward_head(self, features: Tensor) -> Output:
+        """Logits and embeddings from features."""
+        # In float32, since bf16 keeps too few digits for z to be of unit length.
+        return Output(self.classifier(features), normalize(self.projector(features).float(), dim=1))
+
+    def forward(self, x: Tensor) -> Output:
+        """Logits and embeddings from inputs."""
+        if self.training or not self.mirrored:
+            return self.forward_head(self.forward_features(x))
+        out = self.forward_head(self.forward_features(cat([x, x.flip(-1)])))
+        logits, z = (both.float().reshape(2, -1, both.shape[1]).mean(0) for both in out)
+        return Output(logits, normalize(z, dim=1))
+
+
+class PreActBlock(nn.Module):
+    """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
+
+    Where the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU. Elsewhere it
+    is the input itself, as He et al. have it, or with `normalized_shortcut` the input after its BN-ReLU.
+    """
+
+    def __init__(
+        self, channels_in: int, channels_out: int, stride: int, *, normalized_shortcut: bool = False
+    ) -> None:
+        super().__init__()
+        self.normalized_shortcut = normalized_shortcut
+        self.norm1 = nn.BatchNorm2d(channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, (B, channels_out, H / stride, W / stride)."""
+        active = relu(self.norm1(x))
+        if self.shortcut is not None:
+            shortcut = self.shortcut(active)
+        else:
+            shortcut = active if self.normalized_shortcut else x
+        out: Tensor = self.conv2(relu(self.norm2(self.conv1(active)))) + shortcut
+        return out
+
+
+class PreActResNet18(Network):
+    """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem, 512 features.
+
+    `trunk` is `he`, the identity shortcuts of He et al. with a BN-ReLU after the last block, or `release`,
+    that of the authors' release (and of DivideMix, RRL and SSR): a BN-ReLU after the stem, shortcuts that
+    start from the BN-ReLU of their block's input, and none at the end. Each block of `release` normalizes
+    the residual stream anew, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
+    input itself it diverges, unless the last sum is normalized and the rate ramps up.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...] = (3, 32, 32),
+        embedding_dim: int = EMBEDDING_DIM,
+        trunk: Trunk = "he",
+    ) -> None:
+        super().__init__(n_classes, 512, embedding_dim)
+        check_choice("trunk", trunk, Trunk)
+        release = trunk == "release"
+        self.stem = nn.Conv2d(_channels(input_shape), 64, 3, padding=1, bias=False)
+        self.stem_norm = nn.Sequential(nn.BatchNorm2d(64), nn.ReLU()) if release else nn.Identity()
+        blocks, before = [], 64
+        for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            for channels_in, step in ((before, stride), (width, 1)):
+                blocks.append(PreActBlock(channels_in, width, step, normalized_shortcut=release))
+            before = width
+        self.blocks = nn.Sequential(*blocks)
+        self.final = nn.Identity() if release else nn.Sequential(nn.BatchNorm2d(512), nn.ReLU())
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
+        features: Tensor = self.final(self.blocks(self.stem_norm(self._enter(x)))).mean((2, 3))
+        return features
+
+    def _enter(self, x: Tensor) -> Tensor:
+        """The stem; on a GPU with channels of zeros up to eight, which its fast kernels ask for."""
+        if not x.is_cuda or x.shape[1] >= 8:
+            stem: Tensor = self.stem(x)
+            return stem
+        more = (0, 0, 0, 0, 0, 8 - x.shape[1])
+        return conv2d(pad(x, more), pad(self.stem.weight, more), padding=1)
+
+
+class SmallConv(Network):
+    """Two convolutions and a linear layer for images of a few pixels, fast on a CPU; 128 features.
+
+    The first map is pooled before its BN-ReLU, which then has a quarter of the work. The last keeps 4×4
+    places, all there are of an 8×8 image: where a stroke lies tells one digit from another. Larger maps are
+    averaged to that, so that any size of image will do. In training it needs two samples a batch, for its
+    last norm.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...] = (1, 8, 8),
+        embedding_dim: int = EMBEDDING_DIM,
+    ) -> None:
+        super().__init__(n_classes, 128, embedding_dim)
+        channels = _channels(input_shape)
+        # Averaging 4×4 places to 4×4 would change nothing and be a third of the network's work.
+        small = all(7 <= side <= 8 for side in input_shape[1:])
+        self.trunk = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1, bias=False),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 64, 3, padding=1, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.Identity() if small else nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(1024, 128, bias=False),
+            nn.BatchNorm1d(128),
+            nn.ReLU(),
+        )
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) to features (B, 128)."""
+        features: Tensor = self.trunk(x)
+        return features
+
+
+FEW_FEATURES = 16
+"""Features under which their mean and length, which LayerNorm takes away, may be what tells classes apart."""
+
+
+class EmbeddingHead(Network):
+    """One hidden layer on embeddings made elsewhere, where images are out of reach or already well embedded.
+
+    LayerNorm first, so that the length of an embedding does not matter. Of few features it would leave too
+    little, of two a single bit, so there they enter as they are: standardised.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...],
+        embedding_dim: int = EMBEDDING_DIM,
+        hidden: int = 256,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(n_classes, hidden, embedding_dim)
+        if len(input_shape) != 1:
+            raise InputError(f"embedding-head takes embeddings (d,), not inputs of shape {input_shape}")
+        width = input_shape[0]
+        norm = nn.LayerNorm(width) if width >= FEW_FEATURES else nn.Identity()
+        self.trunk = nn.Sequential(norm, nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout))
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Embeddings (B, d) to features (B, hidden)."""
+        features: Tensor = self.trunk(x)
+        return features
+
+
+class TimmNetwork(Network):
+    """A network of timm as the trunk, for images of the size they have; see `backbones.Backbone`."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        name: str,
+        *,
+        input_shape: tuple[int, ...],
+        embedding_dim: int = EMBEDDING_DIM,
+        pretrained: bool = False,
+    ) -> None:
+        channels = _channels(input_shape)
+        height, width = input_shape[1:]
+        if height != width:
+            raise InputError(f"{PREFIX}{name} takes square images, not {height} × {width} pixels")
+        trunk = Backbone(name, pretrained=pretrained, channels=channels, size=height)
+        super().__init__(n_classes, trunk.dim, embedding_dim)
+        self.trunk = trunk
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W), as `views.scale` leaves them, to features (B, feature_dim)."""
+        features: Tensor = self.trunk(x * PIXEL_SCALE + PIXEL_CENTRE)
+        return features
+
+
+NETWORKS: dict[str, Callable[..., Network]] = {
+    "preact-resnet18": PreActResNet18,
+    "small-conv": SmallConv,
+    "embedding-head": EmbeddingHead,
+}
+"""Every network by its name in the settings; called as `(n_classes, input_shape=…, **options)`."""
+
+
+FOR_FEATURES = {"embedding-head"}
+"""Networks that take features; all others take images."""
+
+
+def takes_features(name: str) -> bool:
+    """Whether a network takes features rather than images."""
+    return name in FOR_FEATURES
+
+
+def require_network(name: str) -> None:
+    """Refuse a name that is no network's, or one of an extra that is not installed."""
+    if name.startswith(PREFIX):
+        require_timm(name.removeprefix(PREFIX))
+    elif name not in NETWORKS:
+        raise InputError(f"{name}: no such network (one of timm is timm:NAME); {suggest(name, NETWORKS)}")
+
+
+def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
+    """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
+    if name.startswith(PREFIX):
+        return TimmNetwork(n_classes, name.removeprefix(PREFIX), input_shape=input_shape, **options)
+    require_network(name)
+    return NETWORKS[name](n_classes, input_shape=input_shape, **options)
+
+
+def _channels(input_shape: tuple[int, ...]) -> int:
+    """The channels of images, refusing what is no image."""
+    if len(input_shape) != 3:
+        raise InputError(
+            f"this network takes images (channels, height, width), not inputs of shape {input_shape}; "
+            "for embeddings there is embedding-head (preset embeddings)"
+        )
+    return input_shape[0]

@@ -1,0 +1,451 @@
+"""The training loop: epochs, learning rate, precision, compiled code, checkpoints; a method does the rest."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import LearnSettings
+from ..embed.backbones import PREFIX
+from ..errors import InputError
+from ..ood import class_prototypes
+from .batches import Inputs, ordered_batches, shuffled_batches
+from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
+from .compile import Compiled, trying_convolutions
+from .method import Batch, Method, Prior, Selection, join_state, split_state
+from .networks import Network, Output, build_network
+from .state import (
+    EpochState,
+    gather_generators,
+    gather_optimizers,
+    restore_generators,
+    restore_optimizers,
+    seeded,
+)
+from .views import Views, scale
+
+EVAL_BATCHES = 4
+"""Training batches that an evaluation pass takes at once: without gradients they fit."""
+COMPILE_FROM = 4_000_000
+"""Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
+
+
+class DivergedError(RuntimeError):
+    """A loss is NaN or infinite; the message says which. The last checkpoint is from before.
+
+    Or the network itself is, where no loss was yet.
+    """
+
+
+class InterruptedRun(Exception):  # noqa: N818 - not an error
+    """Training stopped because it was asked to."""
+
+    def __init__(self, epoch: int, *, saved: bool) -> None:
+        super().__init__(f"interrupted in epoch {epoch}")
+        self.epoch = epoch
+        self.saved = saved
+        """There is a checkpoint to continue from."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did."""
+
+    epoch: int
+    """Counted from 1."""
+    losses: dict[str, float]
+    loss: float
+    """Their weighted sum."""
+    lr: float
+    selected: int
+    relabelled: int
+    """Selected under another label than the given one."""
+    empty_classes: int
+    """Classes of which nothing was selected."""
+    seconds: float
+    clean_seconds: float
+    """Of them, for what the method did before the first step."""
+    own: dict[str, Any] = field(default_factory=dict)
+    """Metrics that only this method has."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it on one level."""
+        values = asdict(self)
+        return {**values.pop("own"), **values}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result: the last epoch's network, and one more pass of it over the training set."""
+
+    network: nn.Module
+    z: Tensor
+    logits: Tensor
+    selection: Selection
+    prototypes: Tensor
+    notes: list[str]
+
+
+OnEpoch = Callable[[EpochReport, Selection], None]
+OnSelection = Callable[[int, Selection], None]
+
+
+class Trainer:
+    """Trains by a method on inputs with labels that can't be trusted.
+
+    All randomness comes from one generator on the inputs' device (that of dropout, from PyTorch's own); their
+    states are part of a checkpoint, so that a resumed run equals one that was never interrupted. It is also
+    the `Run` that the method works with.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        labels: Tensor,
+        n_classes: int,
+        settings: LearnSettings,
+        method: Method,
+        *,
+        prior: Prior | None = None,
+        checkpoint: Path | None = None,
+    ) -> None:
+        """`prior` holds verdicts on the inputs, for a method that needs them."""
+        _check_views(inputs.shape, settings)
+        self.inputs, self.settings, self.method, self.prior = inputs, settings, method, prior
+        self.device, self.n_classes = inputs.device, n_classes
+        self.given = labels.to(self.device).long()
+        self.checkpoint = checkpoint
+        on_gpu = self.device.type == "cuda"
+        self.batch_size = min(settings.batch, len(inputs))
+        self.generator = torch.Generator(self.device).manual_seed(settings.seed)
+        work = settings.epochs * len(inputs)
+        long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
+        wanted = settings.compile == "on" or (settings.compile == "auto" and long)
+        self.compiled = wanted and settings.epochs > 1
+        with seeded(settings.seed, self.device):
+            method.setup(self)
+        trained = [weights for weights in method.networks.parameters() if weights.requires_grad]
+        self._sgd = torch.optim.SGD(
+            trained,
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=on_gpu,
+        )
+        for weights in trained:
+            # A step may leave some weights without gradients, and the fused optimizer wants all or none.
+            self._sgd.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
+        self._optimizers = {"main": self._sgd, **method.optimizers()}
+        self.epoch = 0
+        self._forwards: dict[str, Callable[[Tensor], Output]] = dict(method.networks.items())
+        self._views = Views(settings, self.generator)
+        self._state: EpochState | None = None
+        """Of the epoch that is being trained."""
+        self._stop = False
+
+    @property
+    def step(self) -> int:
+        """The number of steps of this part of the epoch that are done."""
+        return self._state.step if self._state is not None else 0
+
+    def new_network(self) -> Network:
+        """A network as the settings ask for."""
+        network = build_network(
+            self.settings.network,
+            self.n_classes,
+            input_shape=self.inputs.shape,
+            **network_options(self.settings),
+        ).to(self.device)
+        if self.device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
+
+    def shuffle(self, even: Tensor | None = None) -> Tensor:
+        """A random order of everything, in batches."""
+        even = even if even is not None else self.given >= 0
+        return shuffled_batches(len(self.inputs), self.batch_size, self.generator, even)
+
+    def views(self, inputs: Tensor) -> Tensor:
+        """Weak views, then strong ones."""
+        return self._views(inputs)
+
+    def weak_view(self, inputs: Tensor) -> Tensor:
+        """Weak views alone."""
+        return self._views.weak(inputs)
+
+    def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
+        """The network on each batch in turn, so that each is normalized by its own statistics."""
+        with self._precision():
+            return [self._forwards[network](batch) for batch in batches]
+
+    def request_stop(self) -> None:
+        """Ask a running run to save its place and end with `InterruptedRun`; safe in a signal handler."""
+        self._stop = True
+
+    def train(
+        self,
+        *,
+        resume: bool = False,
+        on_epoch: OnEpoch | None = None,
+        on_selection: OnSelection | None = None,
+    ) -> Trained:
+        """All epochs, or those that are left; the caller's random numbers and flags are left alone.
+
+        `on_selection` is called when an epoch has decided what is trained on, `on_epoch` at its end.
+        """
+        with seeded(self.settings.seed, self.device), trying_convolutions(self.compiled):
+            if resume:
+                self._resume()
+            return self._train(on_epoch, on_selection)
+
+    def _train(self, on_epoch: OnEpoch | None, on_selection: OnSelection | None) -> Trained:
+        writer = CheckpointWriter(self.checkpoint) if self.checkpoint is not None else None
+        try:
+            while self.epoch < self.settings.epochs:
+                report = self._run_epoch(on_selection)
+                if on_epoch is not None:
+                    on_epoch(report, self.method.selection(self))
+                self.epoch += 1
+                if writer is not None:
+                    writer.save(self._make_checkpoint())
+            self._prepare_prediction()
+            out = self.embed()
+        except InterruptedRun:
+            if writer is not None and self._state is not None:
+                writer.save(self._make_checkpoint())
+            raise
+        finally:
+            if writer is not None:
+                writer.wait()
+        selection = self.method.conclude(self, out.z, out.logits)
+        prototypes = class_prototypes(out.z, selection.labels, selection.selected, self.n_classes)
+        return Trained(
+            self.method.predictor(), out.z, out.logits, selection, prototypes, self.method.notes(self)
+        )
+
+    def _prepare_prediction(self) -> None:
+        """With flip TTA, networks as they are: to compile them again would take longer than the passes."""
+        if not self.settings.mirrored:
+            self._compile()
+            return
+        for name, network in self.method.networks.items():
+            network.mirrored, self._forwards[name] = True, network  # type: ignore[assignment]
+
+    def embed(self, network: str | None = None, *, inputs: Inputs | None = None) -> Output:
+        """z and logits of every input (of the training set unless others are given), in evaluation mode.
+
+        By what predicts, or by one of the method's networks.
+        """
+        forward = self._forwards[network] if network is not None else self._predictor()
+        z, logits = self._embed(forward, inputs if inputs is not None else self.inputs)
+        if inputs is None and not bool(z.isfinite().all() & logits.isfinite().all()):
+            raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
+        return Output(logits=logits, z=z)
+
+    def _predictor(self) -> Callable[[Tensor], Output]:
+        """What predicts, in its compiled form where it is one of the networks."""
+        predictor = self.method.predictor()
+        named = (name for name, network in self.method.networks.items() if network is predictor)
+        name = next(named, None)
+        return self._forwards[name] if name is not None else predictor
+
+    @torch.no_grad()
+    def _embed(self, forward: Callable[[Tensor], Output], inputs: Inputs) -> tuple[Tensor, Tensor]:
+        self.method.eval()
+        n = len(inputs)
+        z, logits = [], []
+        for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch_size), self.device)):
+            # Others are scored at the end of an epoch, which is to be saved first.
+            if self._stop and inputs is self.inputs:
+                epoch = min(self.epoch + 1, self.settings.epochs)
+                raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
+            with self._precision():
+                out = forward(scale(batch))
+            # Copies, since the next batch may be written where this one's results are.
+            z.append(out.z.clone())
+            logits.append(out.logits.to(torch.float32, copy=True))
+        self.method.train()
+        return torch.cat(z)[:n], torch.cat(logits)[:n]
+
+    def _compile(self) -> None:
+        """From the second epoch on: the first is over before its code would be made."""
+        if self.compiled and self.epoch > 0 and not isinstance(self._forwards["main"], Compiled):
+            for name, network in self.method.networks.items():
+                self._forwards[name] = Compiled(network, graphs=self.device.type == "cuda")
+            self._views = Views(self.settings, self.generator, compiled=True)
+
+    def _begin_part(self, before: EpochState | None, on_selection: OnSelection | None) -> EpochState:
+        """Ask the method what comes next."""
+        started = time.perf_counter()
+        self._state = None
+        streams = self.method.begin_epoch(self)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - started
+        state = EpochState.begin(streams, before, len(self.method.weights), seconds)
+        if on_selection is not None and before is None:
+            on_selection(self.epoch + 1, self.method.selection(self))
+        return state
+
+    def _run_epoch(self, on_selection: OnSelection | None) -> EpochReport:
+        self._compile()
+        parts = self.method.parts(self.epoch)
+        state = self._state if self._state is not None else self._begin_part(None, on_selection)
+        while True:
+            self._state = state
+            self._run_part(state, parts)
+            if state.part + 1 == parts:
+                break
+            state = self._begin_part(state, None)
+        report = self._report(state)
+        self._state = None
+        return report
+
+    def _run_part(self, state: EpochState, parts: int) -> None:
+        started = time.perf_counter()
+        count = len(state.streams[0])
+        left = [stream[state.step :] for stream in state.streams]
+        inputs = zip(*(self.inputs.stream(stream) for stream in left), strict=True)
+        for indices, found in zip(zip(*left, strict=True), inputs, strict=True):
+            if self._stop:
+                self._check(state)
+                state.seconds += time.perf_counter() - started
+                raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
+            self._set_lr(self.epoch + (state.part + state.step / count) / parts)
+            terms = self._step(
+                [Batch(rows, batch, self.given[rows]) for rows, batch in zip(indices, found, strict=True)]
+            )
+            # The first bad step is the last that counts: it spoils the network, and then every term is bad.
+            state.totals = torch.where(state.totals.isfinite().all(), state.totals + terms, state.totals)
+            state.step += 1
+        self._check(state)
+        state.seconds += time.perf_counter() - started
+
+    def _step(self, batches: list[Batch]) -> Tensor:
+        """One update; returns all losses, detached."""
+        weights = self.method.weights
+        losses = self.method.losses(self, *batches)
+        if losses:
+            total_loss(losses, weights).backward()  # type: ignore[no-untyped-call]
+            for optimizer in self._optimizers.values():
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            self.method.after_step(self, *batches)
+        none = torch.zeros((), device=self.device)
+        return torch.stack([losses.get(name, none) for name in weights]).detach()
+
+    def _check(self, state: EpochState) -> None:
+        """Refuse to continue, or to save, where a loss was no number, or the last update left none."""
+        totals = zip(self.method.weights, state.totals.tolist(), strict=True)
+        bad = [name for name, total in totals if not math.isfinite(total)]
+        if bad:
+            raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
+        finite = [weights.isfinite().all() for weights in self.method.networks.parameters()]
+        if not bool(torch.stack(finite).all()):
+            raise DivergedError(f"the network's weights are no longer numbers in epoch {self.epoch + 1}")
+
+    def _report(self, state: EpochState) -> EpochReport:
+        chosen, weights = self.method.selection(self), self.method.weights
+        sizes = torch.bincount(chosen.labels[chosen.selected], minlength=self.n_classes)
+        losses = dict(zip(weights, (state.totals / state.steps).tolist(), strict=True))
+        return EpochReport(
+            epoch=self.epoch + 1,
+            losses=losses,
+            loss=sum(weights[name] * value for name, value in losses.items()),
+            lr=self._sgd.param_groups[0]["lr"],
+            selected=int(chosen.selected.sum()),
+            relabelled=int((chosen.selected & (chosen.labels != self.given)).sum()),
+            empty_classes=int((sizes == 0).sum()),
+            seconds=state.seconds,
+            clean_seconds=state.clean_seconds,
+            own=self.method.metrics(self),
+        )
+
+    def _precision(self) -> Any:
+        """bf16 on CUDA, fp32 on the CPU."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def _set_lr(self, epoch: float) -> None:
+        """Cosine over the epochs, with a linear ramp at the start."""
+        s = self.settings
+        lr = s.lr_end + (s.lr - s.lr_end) * (1 + math.cos(math.pi * epoch / s.epochs)) / 2
+        if epoch < s.ramp:
+            lr *= max(epoch / s.ramp, 1e-3)
+        for group in self._sgd.param_groups:
+            group["lr"] = lr
+
+    def _config(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be resumed."""
+        # A generator of one kind of device can't take up another's state.
+        size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
+        size["verdicts on features"] = self.prior is not None
+        learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
+        return {**learn, **self.method.describe(), **size}
+
+    def _make_checkpoint(self) -> Checkpoint:
+        parts = {
+            "method": self.method.save_state(),
+            "optimizer": gather_optimizers(self._optimizers),
+            "rng": gather_generators(self.generator),
+        }
+        facts = {"epoch": self.epoch, "config": self._config()}
+        if self._state is not None:
+            facts |= self._state.facts()
+            parts["now"] = self._state.tensors()
+        return Checkpoint(join_state(parts), facts)
+
+    def _resume(self) -> None:
+        found = load_checkpoint(self.checkpoint, self._config()) if self.checkpoint is not None else None
+        if found is None:
+            return
+        try:
+            self._restore(found)
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"{self.checkpoint}: damaged checkpoint: {reason}; remove it to start again"
+            ) from error
+
+    def _restore(self, found: Checkpoint) -> None:
+        """Everything as it was when the checkpoint was made."""
+        parts = split_state(found.tensors)
+        self.method.load_state(parts["method"])
+        restore_optimizers(self._optimizers, parts["optimizer"])
+        restore_generators(self.generator, parts["rng"])
+        self.epoch = int(found.facts["epoch"])
+        if "now" in parts:
+            self._state = EpochState.restore(parts["now"], found.facts, self.device)
+
+
+def total_loss(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """The weighted sum, in the order of the losses."""
+    terms = [weights[name] * loss for name, loss in losses.items()]
+    return functools.reduce(torch.add, terms)
+
+
+def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
+    """Refuse images too small for the views that are asked for, and mirror images of what has none."""
+    if settings.mirrored and (len(shape) != 3 or not settings.flip):
+        raise InputError("learn.mirrored is for images that are mirrored in training too (learn.flip)")
+    if len(shape) != 3:
+        return
+    size = "×".join(map(str, shape[1:]))
+    if settings.crop >= min(shape[1:]):
+        raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+    if settings.augmix != "off" and min(shape[1:]) < 3:
+        raise InputError(f"learn.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
+
+
+def network_options(settings: LearnSettings) -> dict[str, Any]:
+    """What the settings say about the network besides its name."""
+    if settings.network.startswith(PREFIX):
+        return {"pretrained": settings.pretrained}
+    return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}

@@ -1,0 +1,66 @@
+"""The two views of a batch that training compares, made on the device the batch is on."""
+
+import torch
+from torch import Generator, Tensor
+
+from ..config import LearnSettings
+from ..config.settings import AugMixVariant
+from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
+from .compile import Compiled
+from .networks import PIXEL_CENTRE, PIXEL_SCALE
+
+
+class Views:
+    """Weak views of a batch, then strong ones, as one tensor of twice the length, scaled for the network."""
+
+    def __init__(self, settings: LearnSettings, generator: Generator, *, compiled: bool = False) -> None:
+        self.settings = settings
+        self.generator = generator
+        self._make = Compiled(make_views) if compiled else make_views
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Images (uint8) are cropped, mirrored and put through AugMix; features (float) get noise."""
+        s = self.settings
+        if batch.is_floating_point():
+            return self._add_noise(batch.repeat(2, 1))
+        crops = chains = None
+        if s.crop > 0 or s.flip:
+            crops = draw_crops(2 * len(batch), self.generator, flip=s.flip)
+        if s.augmix != "off":
+            chains = draw_augmix(len(batch), self.generator)
+        views: Tensor = self._make(batch, crops, chains, s.crop, s.augmix)
+        return views
+
+    def weak(self, batch: Tensor) -> Tensor:
+        """Weak views alone."""
+        s = self.settings
+        if batch.is_floating_point():
+            return self._add_noise(batch)
+        if s.crop > 0 or s.flip:
+            crops = draw_crops(len(batch), self.generator, flip=s.flip)
+            batch = apply_crops(batch, crops, pad=s.crop)
+        return scale(batch)
+
+    def _add_noise(self, features: Tensor) -> Tensor:
+        return features + self.settings.noise * torch.empty_like(features).normal_(generator=self.generator)
+
+
+def make_views(
+    images: Tensor, crops: Tensor | None, chains: Tensor | None, pad: int, variant: AugMixVariant
+) -> Tensor:
+    """Both views from their draws; without a randomness of its own, so that it can be compiled."""
+    both = images.repeat(2, 1, 1, 1)
+    if crops is not None:
+        both = apply_crops(both, crops, pad=pad)
+    if chains is None or variant == "off":
+        return scale(both)
+    weak, strong = both.chunk(2)
+    return scale(torch.cat([weak.float(), apply_augmix(strong, chains, variant=variant)]))
+
+
+def scale(inputs: Tensor) -> Tensor:
+    """Images from 0..255 to about −2..2, in the layout that suits the device; features as they are."""
+    if inputs.ndim == 2:
+        return inputs
+    scaled = (inputs.float() - PIXEL_CENTRE) / PIXEL_SCALE
+    return scaled.contiguous(memory_format=torch.channels_last) if scaled.is_cuda else scaled

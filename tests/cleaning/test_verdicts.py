@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from graphclean.cleaning.inputs import Labels
+from graphclean.cleaning.label_model import Posterior
+from graphclean.cleaning.verdicts import decide, verdict_table, with_unreadable
+
+
+def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
+    """A sample labelled 0 of two classes."""
+    posterior = Posterior(np.array([[keep, relabel]]), np.array([ood]))
+    decision = decide(posterior, np.array([0]), certainty)
+    return str(decision.verdict[0]), int(decision.proposed[0])
+
+
+def test_the_label_is_judged_first() -> None:
+    assert judge(0.61, 0.39, 0.0) == ("keep", 0)
+    assert judge(0.5, 0.3, 0.2) == ("uncertain", 0)
+    assert judge(0.45, 0.5, 0.05) == ("uncertain", 1)
+    assert judge(0.3, 0.5, 0.2) == ("relabel", 1)
+    assert judge(0.3, 0.2, 0.5) == ("ood", 0)
+
+
+def test_a_surely_wrong_label_is_never_uncertain() -> None:
+    assert judge(0.01, 0.5, 0.49) == ("relabel", 1)
+    assert judge(0.01, 0.49, 0.5) == ("ood", 1)
+
+
+def test_no_label_is_replaced_by_itself() -> None:
+    """P(keep) is low, but no single other class is likelier."""
+    posterior = Posterior(np.array([[0.3, 0.2, 0.2]]), np.array([0.3]))
+    decision = decide(posterior, np.array([0]), 0.6)
+    assert (decision.verdict[0], decision.proposed[0]) == ("uncertain", 0)
+
+
+def test_certainty_moves_the_borders() -> None:
+    assert judge(0.7, 0.3, 0.0, certainty=0.8) == ("uncertain", 0)
+    assert judge(0.55, 0.45, 0.0, certainty=0.5) == ("keep", 0)
+
+
+def test_quality_is_the_chance_of_the_label_among_known_classes() -> None:
+    posterior = Posterior(np.array([[0.3, 0.1], [0.0, 0.0], [0.5, 0.1]]), np.array([0.6, 1.0, 0.4]))
+    decision = decide(posterior, np.array([0, 1, -1]), 0.6)
+    np.testing.assert_allclose(decision.quality, [0.75, 0, np.nan])
+    assert decision.verdict.tolist() == ["ood", "ood", "unlabelled"]
+
+
+@pytest.mark.parametrize(
+    ("unread", "given", "proposed"),
+    [("1", [0, 1, 1], [1, None, 1]), ("x", ["0", "x", "1"], ["1", None, "1"])],
+)
+def test_numbers_stay_numbers_beside_what_cant_be_read(
+    unread: str, given: list[object], proposed: list[object]
+) -> None:
+    labels = Labels(np.array([0, 1]), [0, 1])
+    decision = decide(Posterior(np.array([[0.1, 0.9], [0.1, 0.9]]), np.zeros(2)), labels.codes, 0.6)
+    read = verdict_table(decision, labels, ["a", "c"], np.ones(2, bool), np.zeros((2, 0), np.int64))
+    table = with_unreadable(read, ["a", "b", "c"], np.array([0, 2]), ["0", unread, "1"])
+    assert table.given_label.tolist() == given
+    assert table.proposed_label.astype(object).where(table.proposed_label.notna(), None).tolist() == proposed
+    assert table.verdict.tolist() == ["relabel", "unreadable", "keep"]

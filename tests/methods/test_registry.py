@@ -1,0 +1,191 @@
+"""What every method of the registry must keep, and that nothing but the registry knows them."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+import graphclean.training
+from graphclean.config import Config, LearnSettings, apply_settings, change_settings
+from graphclean.config.overrides import field_reasons
+from graphclean.errors import InputError
+from graphclean.graph import GraphCleaner
+from graphclean.methods import BUILT_IN, build_method, complete_settings, load_method, method_names
+from graphclean.ood.detectors import detector_names
+from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
+from graphclean.training.batches import ResidentInputs
+from graphclean.training.method import Kind, Method, Prior, Run, Selection
+from tests.builders import assert_same_tensors
+from tests.training.test_trainer import digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LEARN = LearnSettings(network="small-conv", epochs=4, batch=32, lr=0.05, crop=1, flip=False)
+NEEDS = {"verdicts", "noise rate", "trusted samples"}
+
+
+class Watched(Trainer):
+    """Counts the passes over the training set."""
+
+    passes = 0
+
+    def embed(self, *args: Any, **options: Any) -> Any:
+        self.passes += 1
+        return super().embed(*args, **options)
+
+
+def build(name: str, stop: tuple[int, int] | None = None) -> Method:
+    """A method whose warm-up, if any, is an epoch; it may ask to stop after a step (epoch, step) from 0."""
+    made = load_method(name)
+    own = {field.name for field in dataclasses.fields(made.Settings)}
+    warmup = {"warmup_epochs": 1} if "warmup_epochs" in own else {}
+
+    def after_step(self: Any, run: Run, *batches: Any) -> None:
+        made.after_step(self, run, *batches)
+        if (run.epoch, run.step) == stop:
+            assert isinstance(run, Trainer)
+            run.request_stop()
+
+    stopping = type(made.__name__, (made,), {"after_step": after_step})
+    config = change_settings(Config(), {"graph.k": 8})
+    method: Method = stopping(made.Settings(**warmup), config.graph)
+    return method
+
+
+def prepare(method: Method, checkpoint: Path | None = None) -> Watched:
+    """On 120 digits: four steps an epoch, of which the last is filled up; some have no label."""
+    pixels, labels, _ = digits(120)
+    labels[::17] = -1
+    prior = None
+    if "verdicts" in method.info.needs:
+        posterior = torch.rand(120, 9, generator=torch.Generator().manual_seed(1)).softmax(1)
+        prior = Prior(posterior, torch.arange(120) % 3 > 0)
+    return Watched(ResidentInputs(pixels), labels, 8, LEARN, method, prior=prior, checkpoint=checkpoint)
+
+
+def run(made: Trainer, *, resume: bool = False) -> tuple[Trained, list[EpochReport], list[Selection]]:
+    """What training gives, and every epoch's report and selection."""
+    reports: list[EpochReport] = []
+    selections: list[Selection] = []
+
+    def keep(report: EpochReport, selection: Selection) -> None:
+        reports.append(dataclasses.replace(report, seconds=0, clean_seconds=0))
+        selections.append(dataclasses.replace(selection))  # type: ignore[type-var]
+
+    return made.train(resume=resume, on_epoch=keep), reports, selections
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    """In the middle of the first epoch, of a later one, at the end of one and at the end of all."""
+    whole = prepare(build(name))
+    expected, reports, selections = run(whole)
+    assert len(reports) == LEARN.epochs
+    for epoch, step in ((0, 0), (2, 1), (1, 3), (3, 3)):
+        folder = tmp_path / f"{epoch}-{step}"
+        with pytest.raises(InterruptedRun) as stopped:
+            prepare(build(name, stop=(epoch, step)), folder).train()
+        assert stopped.value.saved
+        (saved,) = folder.iterdir()
+        within = f"epoch-{epoch:05}-step-{step + 1:06}"
+        between = (f"epoch-{epoch + 1:05}", f"epoch-{epoch + 1:05}-step-000000")
+        assert saved.name == within if step < 3 else saved.name in between
+        resumed = prepare(build(name), folder)
+        found, later, taken = run(resumed, resume=True)
+        for part, value in expected.network.state_dict().items():
+            assert torch.equal(found.network.state_dict()[part], value), part
+        for part in ("z", "logits", "prototypes"):
+            assert torch.equal(getattr(found, part), getattr(expected, part)), part
+        assert_same_tensors(found.selection, expected.selection)
+        left = LEARN.epochs - epoch - (step == 3)
+        assert len(later) == left
+        assert later == reports[LEARN.epochs - left :]
+        for ours, theirs in zip(taken, selections[LEARN.epochs - left :], strict=True):
+            assert torch.equal(ours.labels, theirs.labels)
+            assert torch.equal(ours.selected, theirs.selected)
+        assert found.notes == expected.notes
+        states = resumed.method.save_state(), whole.method.save_state()
+        torch.testing.assert_close(*states, atol=0, rtol=0)
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match=r"method\.name=elt: no such method; did you mean elr\?"):
+        load_method("elt")
+    with pytest.raises(InputError, match=r"method\.name=cross-entropy: .*did you mean cross_entropy\?"):
+        build_method(apply_settings(Config(), ["method.name=cross-entropy"]))
+    with pytest.raises(InputError, match=f"there are {', '.join(method_names())}"):
+        load_method("zzzzz")
+
+
+def test_a_setting_of_another_method_is_refused_with_the_nearest_name() -> None:
+    elr = apply_settings(Config(), ["method.lambda_inst=0.5", "method.name=elr"])
+    for complete in (build_method, complete_settings):
+        with pytest.raises(
+            InputError, match=r"method\.lambda_inst: no such setting; did you mean method\.lambda_elr\?"
+        ):
+            complete(elr)
+    with pytest.raises(InputError, match=r"method\.beta: no such setting; there are method\.mixup_alpha$"):
+        build_method(apply_settings(Config(), ["method.name=cross_entropy", "method.beta=0.5"]))
+    with pytest.raises(InputError, match=r"method\.beta=2: beta must be at least 0 and less than 1"):
+        build_method(apply_settings(Config(), ["method.name=elr", "method.beta=2"]))
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_method_says_what_it_is(name: str) -> None:
+    made = load_method(name)
+    info, method = made.info, build(name)
+    assert info.name == name
+    assert info.title
+    assert info.kind in get_args(Kind)
+    assert info.paper or info.follows.startswith("ours")
+    assert info.cost >= 1
+    assert set(info.needs) <= NEEDS
+    assert made.detector in detector_names()
+    assert made.Settings.__dataclass_params__.frozen
+    names = {field.name for field in dataclasses.fields(made.Settings)}
+    assert field_reasons(made.Settings).keys() == names, "each setting has its reason"
+    assert made.Settings() == made.Settings(**dataclasses.asdict(made.Settings()))
+    assert {key for key in method.describe() if key.startswith("method.")} == {
+        "method.name",
+        *(f"method.{setting}" for setting in names),
+    }
+    prepare(method)
+    assert len(method.networks) == info.networks
+    assert "ce" in method.weights
+    assert (made.__doc__ or "").strip() != (Method.__doc__ or "").strip()
+
+
+def test_cross_entropy_asks_for_no_pass_and_builds_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = prepare(build("ngc"))
+    graph.train()
+    assert graph.passes == LEARN.epochs + 1
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a graph was built")
+
+    monkeypatch.setattr(GraphCleaner, "__init__", refuse)
+    monkeypatch.setattr("graphclean.graph.knn_graph", refuse)
+    monkeypatch.setattr("graphclean.graph.nearest_neighbours", refuse)
+    for name in ("cross_entropy", "elr"):
+        plain = prepare(build(name))
+        plain.train()
+        assert plain.passes == 1, "the one after the last epoch"
+    with pytest.raises(AssertionError, match="a graph was built"):
+        prepare(build("ngc"))
+
+
+def test_no_module_of_training_names_a_method() -> None:
+    names = {*method_names(), *(path.partition(":")[2] for path in BUILT_IN.values())}
+    known = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
+    sources = sorted(Path(graphclean.training.__path__[0]).rglob("*.py"))
+    assert len(sources) > 10
+    named = [
+        f"{path.name}: {line.strip()}"
+        for path in sources
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if known.search(line) or re.search(r"\bmethods\b.*\bimport\b", line)
+    ]
+    assert named == []

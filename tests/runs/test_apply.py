@@ -1,0 +1,461 @@
+"""`graphclean apply`: verdicts carried out, originals untouched."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from graphclean._files import write_json
+from graphclean.data.digits import noisy_digits
+from graphclean.runs.apply import decide_actions
+from graphclean.runs.cleaned_folder import RECORD, name_folders, plan_files
+from graphclean.runs.decisions import Decision, DecisionLog
+from graphclean.runs.folder import write_config, write_env, write_table
+from tests.builders import Cli, Refuse
+from tests.conftest import states
+
+# id, given, proposed, verdict, label quality, OOD score, selected
+ROWS: list[tuple[Any, ...]] = [
+    ("cat/1.png", "cat", "cat", "keep", 0.981, 0.01, True),
+    ("cat/2.png", "cat", "dog", "relabel", 0.02, 0.05, True),
+    ("cat/deep/1.png", "cat", "cat", "keep", 0.9, 0.02, True),
+    ("cat/bad.png", "cat", None, "unreadable", np.nan, np.nan, False),
+    ("dog/1.png", "dog", "cat", "ood", 0.3, 0.93, False),
+    ("dog/2.png", "dog", "dog", "uncertain", 0.45, 0.2, False),
+    ("dog/3.png", "dog", "dog", "keep", 0.99, 0.01, True),
+    ("loose.png", None, "dog", "unlabelled", np.nan, 0.1, True),
+    ("vague.png", None, "cat", "unlabelled", np.nan, 0.4, False),
+]
+PLACED = {
+    "cat/1.png": "cat/1.png",
+    "cat/1-2.png": "cat/deep/1.png",
+    "dog/2-2.png": "cat/2.png",
+    "dog/2.png": "dog/2.png",
+    "dog/3.png": "dog/3.png",
+    "dog/loose.png": "loose.png",
+}
+
+
+def make_verdicts(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    names = ["id", "given_label", "proposed_label", "verdict", "label_quality", "ood_score", "selected"]
+    return pd.DataFrame(rows, columns=names).assign(neighbours=[[] for _ in rows])
+
+
+def make_run(run: Path, rows: list[tuple[Any, ...]] = ROWS, **source: Any) -> Path:
+    """A run folder of photos in `photos`, as `clean` writes it, without the embedding."""
+    run.mkdir(exist_ok=True)
+    described = {"data": "photos", "labels": None, "kind": "photos", "embedder": "efficientnet-lite0"}
+    write_config(run, "clean", {**described, **source}, {})
+    write_env(run, "0")
+    write_json(run / "summary.json", {})
+    write_table(make_verdicts(rows), run / "verdicts")
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """The photos of ROWS, each of its own colour, and a run over them."""
+    for number, row in enumerate(ROWS):
+        path = tmp_path / "photos" / row[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4), (10 * number, 0, 0)).save(path)
+    make_run(tmp_path / "run")
+    return tmp_path / "photos"
+
+
+@pytest.mark.usefixtures("photos")
+def test_the_manifest_tells_label_action_and_reason(cli: Cli, tmp_path: Path) -> None:
+    done = cli("apply", "run")
+    assert done.code == 0
+    table = pd.read_csv(tmp_path / "run/cleaned.csv", keep_default_na=False)
+    unsure = "can't tell whether the label fits, so it stays (label quality 0.45, OOD score 0.20)"
+    assert list(table.columns) == ["id", "label", "given_label", "action", "reason"]
+    assert table.values.tolist() == [
+        ["cat/1.png", "cat", "cat", "kept", "the label fits (label quality 0.98)"],
+        ["cat/2.png", "dog", "cat", "relabelled", "given cat, looks like dog (label quality 0.02)"],
+        ["cat/deep/1.png", "cat", "cat", "kept", "the label fits (label quality 0.90)"],
+        ["cat/bad.png", "", "cat", "removed", "can't be read"],
+        ["dog/1.png", "", "dog", "removed", "looks like no known class (OOD score 0.93)"],
+        ["dog/2.png", "dog", "dog", "kept", unsure],
+        ["dog/3.png", "dog", "dog", "kept", "the label fits (label quality 0.99)"],
+        ["loose.png", "dog", "", "relabelled", "had no label, looks like dog (OOD score 0.10)"],
+        ["vague.png", "", "", "removed", "had no label, and no class is sure enough (OOD score 0.40)"],
+    ]  # fmt: skip
+    assert [line.split() for line in done.out.splitlines()[1:4]] == [
+        ["kept", "4"],
+        ["relabelled", "2"],
+        ["removed", "3"],
+    ]
+
+
+def test_uncertain_ones_can_be_dropped() -> None:
+    dropped = decide_actions(make_verdicts(ROWS), drop_uncertain=True)
+    differs = (dropped.action != decide_actions(make_verdicts(ROWS)).action).to_numpy()
+    assert dropped.id[differs].tolist() == ["dog/2.png"]
+    scores = "label quality 0.45, OOD score 0.20"
+    assert dropped.reason[differs].tolist() == [f"can't tell whether the label fits ({scores})"]
+    assert dropped.label[differs].isna().all()
+
+
+def test_a_second_time_changes_nothing(cli: Cli, photos: Path) -> None:
+    here = photos.parent
+    for arguments in (
+        [],
+        ["--out", "m.parquet"],
+        ["--link"],
+        ["--copy", "--out", "c"],
+        ["--hardlink", "--out", "h"],
+    ):
+        assert "Cleaned: " in cli("apply", "run", *arguments).out
+        before = states(here)
+        done = cli("apply", "run", *arguments)
+        assert done.code == 0
+        assert "Nothing to change" in done.out
+        assert states(here) == before
+
+
+@pytest.mark.parametrize("form", ["link", "hardlink", "copy"])
+def test_a_cleaned_folder(cli: Cli, photos: Path, form: str) -> None:
+    originals = states(photos)
+    out = photos.parent / "clean"
+    assert cli("apply", "run", f"--{form}", "--out", "clean", "--quiet").code == 0
+    found = {str(path.relative_to(out)) for path in out.glob("*/*")}
+    assert found == set(PLACED)
+    for name, original in PLACED.items():
+        placed = out / name
+        assert placed.read_bytes() == (photos / original).read_bytes()
+        assert placed.is_symlink() == (form == "link")
+        assert placed.samefile(photos / original) == (form != "copy")
+    table = pd.read_csv(out / "cleaned.csv").set_index("id")
+    assert table.file.dropna().to_dict() == {original: name for name, original in PLACED.items()}
+    assert states(photos) == originals
+
+
+@pytest.mark.parametrize("form", ["link", "hardlink", "copy"])
+def test_a_linked_photo_keeps_its_own_name(cli: Cli, photos: Path, form: str) -> None:
+    (photos / "cat/mine.png").symlink_to(photos / "dog/3.png")
+    make_run(photos.parent / "run", [*ROWS, ("cat/mine.png", "cat", "cat", "keep", 0.9, 0.1, True)])
+    assert cli("apply", "run", f"--{form}", "--out", "clean", "--quiet").code == 0
+    placed = photos.parent / "clean/cat/mine.png"
+    assert placed.read_bytes() == (photos / "dog/3.png").read_bytes()
+    assert placed.is_symlink() == (form == "link")
+    assert placed.resolve() == (photos / "dog/3.png" if form == "link" else placed)
+    assert not (photos.parent / "clean/cat/3.png").exists()
+    (photos / "m.csv").write_text("path,label\ncat/mine.png,cat\ndog/2.png,dog\n")
+    rows = [("cat/mine.png", "cat", "cat", "keep", 0.9, 0.1, True)]
+    make_run(photos.parent / "table", rows, data="photos/m.csv")
+    assert cli("apply", "table", f"--{form}", "--out", "of-table", "--quiet").code == 0
+    assert (photos.parent / "of-table/cat/mine.png").read_bytes() == placed.read_bytes()
+
+
+def test_other_verdicts_update_only_what_differs(cli: Cli, photos: Path) -> None:
+    out = photos.parent / "clean"
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    first = states(out)
+    rows = [
+        ("dog/3.png", "dog", "ant", "relabel", 0.1, 0.1, True) if r[0] == "dog/3.png" else r for r in ROWS
+    ]
+    make_run(photos.parent / "run", rows)
+    refused = cli("apply", "run", "--copy", "--out", "clean")
+    assert (refused.code, refused.out) == (2, "")
+    assert "use --overwrite to bring it up to date" in refused.err
+    assert states(out) == first
+    assert cli("apply", "run", "--copy", "--out", "clean", "--overwrite").code == 0
+    second = states(out)
+    assert set(second) - set(first) == {"ant", "ant/3.png"}
+    assert set(first) - set(second) == {"dog/3.png"}
+    changed = {name for name in set(first) & set(second) if first[name][2:] != second[name][2:]}
+    assert changed == {"cleaned.csv", RECORD}
+    # A label that goes takes its folder with it, and what was damaged or is a link is made anew.
+    make_run(photos.parent / "run")
+    (out / "cat/1.png").unlink()
+    (out / "cat/1.png").symlink_to(photos / "dog/3.png")
+    (out / "cat/1-2.png").write_bytes(b"spoilt")
+    cli("apply", "run", "--copy", "--out", "clean", "--overwrite", "--quiet")
+    assert {str(path.relative_to(out)) for path in out.glob("*/*")} == set(PLACED)
+    assert not (out / "ant").exists()
+    for name, original in PLACED.items():
+        assert not (out / name).is_symlink()
+        assert (out / name).read_bytes() == (photos / original).read_bytes()
+    # From copies to links, and a file that was lost, without being asked to overwrite.
+    cli("apply", "run", "--link", "--out", "clean", "--overwrite", "--quiet")
+    (out / "dog/3.png").unlink()
+    assert "files changed: 1" in cli("apply", "run", "--link", "--out", "clean").out
+    assert all((out / name).is_symlink() for name in PLACED)
+
+
+def test_a_dry_run_tells_and_writes_nothing(cli: Cli, photos: Path) -> None:
+    before = states(photos.parent)
+    for arguments, count in (([], 1), (["--link", "--out", "clean"], 7)):
+        done = cli("apply", "run", "--dry-run", *arguments)
+        assert done.code == 0
+        assert "looks like no known class (OOD score 0.93)" in " ".join(done.out.split())
+        where = arguments[-1] if arguments else "run/cleaned.csv"
+        assert f"Nothing was written; files to change in {where}: {count}" in done.out
+        assert states(photos.parent) == before
+    result = json.loads(cli("apply", "run", "--dry-run", "--json").out)
+    assert result == {
+        "out": "run/cleaned.csv", "dry_run": True, "changed": 1, "warnings": [],
+        "kept": 4, "relabelled": 2, "removed": 3,
+    }  # fmt: skip
+
+
+def test_tables_of_paths_and_odd_labels(cli: Cli, photos: Path) -> None:
+    here = photos.parent
+    labels = ["a/b", "a_b", "..", ".hidden", "A_B", "x\\y", "cleaned.csv"]
+    names = [f"photos/{row[0]}" for row in ROWS[:7]]
+    pd.DataFrame({"path": names, "key": list("abcdefg"), "label": labels}).to_csv(
+        here / "list.csv", index=False
+    )
+    rows = [(key, label, label, "keep", 1.0, 0.0, True) for key, label in zip("abcdefg", labels, strict=True)]
+    make_run(here / "run", rows, data="list.csv", id_column="key")
+    before = states(photos)
+    done = cli("apply", "run", "--copy", "--out", "clean")
+    assert done.code == 0
+    table = pd.read_csv(here / "clean/cleaned.csv").set_index("label").file
+    assert table.to_dict() == {
+        "A_B": "A_B/1.png",
+        "a_b": "a_b-2/2.png",
+        "a/b": "a_b-3/1.png",
+        "..": "_../1.png",
+        ".hidden": "_.hidden/bad.png",
+        "x\\y": "x_y/2.png",
+        "cleaned.csv": "cleaned.csv-2/3.png",
+    }
+    for name, original in zip(table[labels], names, strict=True):
+        assert (here / "clean" / name).read_bytes() == (here / original).read_bytes()
+    assert "labels that can't name a folder, or not a second one: a_b as a_b-2, " in done.err
+    assert states(photos) == before
+
+
+def test_names_of_folders_and_files() -> None:
+    assert name_folders(["b", "a"]) == {"a": "a", "b": "b"}
+    assert name_folders(["", " "]) == {"": "_", " ": "_ "}
+    long = name_folders(["é" * 300])["é" * 300]
+    assert len(long.encode()) <= 200
+    one = Path("/p/x/1.png")
+    plan = plan_files(
+        ["a", "a", "a", None, "a"], [one, one, one, one, None], [False, True, False, True, True]
+    )
+    assert plan.names == ["a/1-2.png", "a/1.png", "a/1-3.png", None, None]
+    assert plan.notes == []
+
+
+def test_photos_that_have_gone_moved_or_lead_out(cli: Cli, refuse: Refuse, photos: Path) -> None:
+    here = photos.parent
+    (photos / "cat/1.png").unlink()
+    (here / "secret.png").write_bytes(b"secret")
+    (photos / "dog/3.png").unlink()
+    (photos / "dog/3.png").symlink_to(here / "secret.png")
+    done = cli("apply", "run", "--copy", "--out", "clean")
+    assert done.code == 0
+    assert "2 photos are no longer there, such as cat/1.png" in done.err
+    assert not any(path.read_bytes() == b"secret" for path in (here / "clean").rglob("*") if path.is_file())
+    os.rename(photos, here / "moved")
+    refuse(
+        "apply run --link --out links", "photos: not there; run this from the folder where the run was made"
+    )
+    assert cli("apply", "run", "--link", "--out", "links", "--data", "moved").code == 0
+    assert (here / "links/dog/2.png").samefile(here / "moved/dog/2.png")
+    assert cli("apply", "run", "--quiet").code == 0  # a manifest needs no photos
+
+
+def test_refused_with_one_line_and_nothing_written(refuse: Refuse, photos: Path) -> None:
+    here = photos.parent
+    (here / "mine").mkdir()
+    (here / "mine/notes.txt").write_text("keep me")
+    (here / "other.csv").write_text("mine")
+    (here / "into").symlink_to(photos)
+    make_run(here / "arrays", kind="features", data="z.npz")
+    make_run(here / "odd", [("a", "x", "y", "maybe", 0.1, 0.1, True)])
+    make_run(here / "elsewhere", [("nowhere.png", "x", "x", "keep", 0.1, 0.1, True)])
+    make_run(here / "newer")
+    config = json.loads((here / "newer/config.json").read_text())
+    (here / "newer/config.json").write_text(json.dumps({**config, "format": 99}))
+    (make_run(here / "partial") / "verdicts.parquet").unlink()
+    (make_run(here / "broken") / "verdicts.parquet").write_bytes(b"PAR1 but not really")
+    make_run(here / "short")
+    make_verdicts(ROWS).drop(columns="verdict").to_parquet(here / "short/verdicts.parquet")
+    unfinished = make_run(here / "unfinished")
+    write_config(unfinished, "train", {}, {})
+    (unfinished / "summary.json").unlink()
+    cases = {
+        "apply nowhere": "nowhere: no such run folder",
+        "apply photos": "not a run folder",
+        "apply newer": "which is newer; upgrade graphclean",
+        "apply partial": "no verdicts.parquet in it: files are missing",
+        "apply broken": "verdicts.parquet: damaged",
+        "apply short": "damaged: no column verdict",
+        "apply unfinished": "its training has not finished",
+        "apply odd": "there is no verdict maybe",
+        "apply run --out photos/c.csv": "lies in photos, which is never written to",
+        "apply run --link --out photos/clean": "lies in photos, which is never written to",
+        "apply run --link --out into/clean": "lies in photos, which is never written to",
+        "apply run --link --out photos": "lies in photos",
+        "apply run --link --out mine": "holds files that `graphclean apply` did not write",
+        "apply run --link --out run": "holds files that `graphclean apply` did not write",
+        "apply run --link --out mine --overwrite": "holds files that `graphclean apply` did not write",
+        "apply run --link --out other.csv": "there is a file of that name",
+        "apply run --out other.csv": "the file differs; use --overwrite",
+        "apply run --out run/verdicts.csv --overwrite": "is a file of the run itself",
+        "apply run --out mine": "the manifest is a .csv or .parquet",
+        "apply run --out m.txt": "the manifest is a .csv or .parquet",
+        "apply run --link --copy": "give one of them",
+        "apply run --data photos": "is of use with --link",
+        "apply arrays --link": "there are no photos to link or copy",
+        "apply elsewhere --link": "not one of the run's photos is in it",
+    }
+    for command, message in cases.items():
+        refuse(command, message)
+        refuse(f"{command} --dry-run", message)
+
+
+def test_a_record_is_not_trusted(cli: Cli, photos: Path) -> None:
+    here = photos.parent
+    out = here / "clean"
+    cli("apply", "run", "--link", "--out", "clean", "--quiet")
+    record = json.loads((out / RECORD).read_text())
+    for evil in ("../photos/cat/1.png", "/etc/passwd", "a/../../b", "cat", ".."):
+        (out / RECORD).write_text(json.dumps({**record, "files": {evil: "x"}}))
+        assert "damaged" in cli("apply", "run", "--link", "--out", "clean", "--overwrite").err
+    for broken in ("{", "[]", "[" * 100_000, '{"files": []}', '{"files": {"a/b": 1}'):
+        (out / RECORD).write_text(broken)
+        assert "damaged" in cli("apply", "run", "--link", "--out", "clean", "--overwrite").err
+    (out / RECORD).write_text(json.dumps({**record, "files": {"dog/1.png": "x"}}))
+    for path in (out / "dog").iterdir():
+        path.unlink()
+    (out / "dog").rmdir()
+    (out / "dog").symlink_to(photos / "dog")
+    before = states(photos)
+    done = cli("apply", "run", "--link", "--out", "clean", "--overwrite")
+    assert "a link where a folder should be" in done.err
+    assert states(photos) == before
+
+
+def test_a_folder_that_became_the_source_is_not_touched(cli: Cli, refuse: Refuse, photos: Path) -> None:
+    here = photos.parent
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    for folder, message in (("", "the run was made from photos in it"), ("clean/", "list.csv lies in it")):
+        names = [name if folder else f"clean/{name}" for name in PLACED]
+        pd.DataFrame({"path": names, "label": "cat"}).to_csv(here / f"{folder}list.csv", index=False)
+        rows = [(name, "cat", "dog", "relabel", 0.1, 0.1, True) for name in names]
+        make_run(here / f"by{len(folder)}", rows, data=f"{folder}list.csv")
+        refuse(f"apply by{len(folder)} --copy --out clean --overwrite", message)
+
+
+def test_a_manifest_that_was_edited_is_not_replaced(cli: Cli, refuse: Refuse, photos: Path) -> None:
+    assert cli("apply", "run", "--copy", "--out", "clean", "--quiet").code == 0
+    manifest = photos.parent / "clean/cleaned.csv"
+    before = manifest.read_text()
+    manifest.write_text(before + "mine\n")
+    refuse("apply run --copy --out clean", "cleaned.csv: the file differs; use --overwrite to replace it")
+    assert cli("apply", "run", "--copy", "--out", "clean", "--overwrite").code == 0
+    assert manifest.read_text() == before
+
+
+@pytest.mark.usefixtures("photos")
+def test_what_fails_midway_leaves_nothing(refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copy2", full)
+    refuse("apply run --copy --out clean", "No space left on device")
+    monkeypatch.setattr("os.link", full)
+    refuse("apply run --hardlink --out clean", "--copy or --link may work")
+
+
+def test_an_interrupted_update_goes_on(cli: Cli, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    again = ("apply", "run", "--link", "--out", "clean", "--overwrite")
+    with monkeypatch.context() as patch:
+        made: list[object] = []
+        link_to = os.symlink
+
+        def interrupted(original: Path, link: Path) -> None:
+            made.append(link)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+            link_to(original, link)
+
+        patch.setattr("os.symlink", interrupted)
+        done = cli(*again)
+    assert (done.code, done.err) == (130, "graphclean: stopped at once; the same command goes on\n")
+    assert cli(*again).code == 0
+    out = photos.parent / "clean"
+    assert {str(path.relative_to(out)) for path in out.glob("*/*")} == set(PLACED)
+    assert all((out / name).is_symlink() for name in PLACED)
+
+
+def test_arrays_and_formulas(cli: Cli, tmp_path: Path) -> None:
+    digits = noisy_digits(noise=0.3)
+    np.savez(tmp_path / "z.npz", z=digits.pixels[:300], y=digits.labels[:300])
+    assert cli("clean", "z.npz", "--out", "run", "--quiet").code == 0
+    assert cli("apply", "run", "--out", "m.parquet", "--quiet").code == 0
+    verdicts, table = (
+        pd.read_parquet(tmp_path / "run/verdicts.parquet"),
+        pd.read_parquet(tmp_path / "m.parquet"),
+    )
+    assert table.id.tolist() == verdicts.id.tolist()
+    relabelled = (verdicts.verdict == "relabel").to_numpy()
+    assert relabelled.sum() > 20
+    assert (table.label[relabelled] == verdicts.proposed_label[relabelled]).all()
+    assert (table.action[relabelled] == "relabelled").all()
+    assert table.label[(verdicts.verdict == "ood").to_numpy()].isna().all()
+    assert cli("apply", "run", "--quiet").code == 0
+    assert pd.read_csv(tmp_path / "run/cleaned.csv").label.dropna().isin(range(8)).all()
+    make_run(tmp_path / "formulas", [("=cmd()", "+a", "-b", "relabel", 0.1, 0.1, True)])
+    cli("apply", "formulas", "--quiet")
+    row = pd.read_csv(tmp_path / "formulas/cleaned.csv").iloc[0]
+    assert (row.id, row.label, row.given_label) == ("'=cmd()", "'-b", "'+a")
+
+
+def decide(run: Path, **decided: tuple[str, str | None]) -> None:
+    """Write decisions as a review does; names are those of ROWS without what a keyword can't have."""
+    with DecisionLog(run) as log:
+        rows = {row[0].replace("/", "_").replace(".", "_"): number for number, row in enumerate(ROWS)}
+        for name, (kind, label) in decided.items():
+            log.add(log.samples.decide(rows[name], kind, label, "Ada"))
+
+
+def test_what_was_reviewed_goes_before_the_verdicts(photos: Path, cli: Any) -> None:
+    run = photos.parent / "run"
+    decide(
+        run,
+        cat_1_png=("label", "dog"),
+        cat_2_png=("reject", None),
+        dog_1_png=("accept", None),
+        dog_2_png=("remove", None),
+        loose_png=("label", "cat"),
+    )
+    done = cli("apply", str(run), "--out", "table.csv")
+    assert done.code == 0
+    table = pd.read_csv("table.csv").set_index("id")
+    found = {name: tuple(table.loc[name, ["label", "action", "reason"]].fillna("")) for name in table.index}
+    assert found["cat/1.png"] == ("dog", "relabelled", "reviewed by Ada: given cat, is dog")
+    assert found["cat/2.png"] == ("cat", "kept", "reviewed by Ada: the label is right")
+    assert found["dog/1.png"] == ("", "removed", "reviewed by Ada: of no class")
+    assert found["dog/2.png"] == ("", "removed", "reviewed by Ada: of no class")
+    assert found["loose.png"] == ("cat", "relabelled", "reviewed by Ada: had no label, is cat")
+    assert "reviewed" not in found["dog/3.png"][2]
+
+
+def test_reviewed_numbers_stay_numbers() -> None:
+    verdicts = make_verdicts([("a", 3, 5, "relabel", 0.1, 0.1, True), ("b", 5, 5, "keep", 0.9, 0.1, True)])
+    held = {0: Decision(0, "a", "reject", "3", ""), 1: Decision(1, "b", "label", "3", "")}
+    table = decide_actions(verdicts, held)
+    assert table["label"].tolist() == [3, 3]
+    assert table["label"].dtype == "Int64"
+    assert table["action"].tolist() == ["kept", "relabelled"]
+
+
+def test_decisions_on_another_run_are_refused(photos: Path, cli: Any) -> None:
+    run = photos.parent / "run"
+    line = {"row": 0, "id": "another.png", "kind": "remove", "label": None, "time": "", "by": None}
+    (run / "decisions.jsonl").write_text(json.dumps(line) + "\n")
+    done = cli("apply", str(run))
+    assert (done.code, "not a sample of this run" in done.err) == (2, True)

@@ -1,0 +1,149 @@
+"""Run folders that someone changed: one line that names the file, and no more."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphclean._files import read_tensors, write_json, write_tensors
+from tests.builders import Cli, Refuse
+from tests.cleaning.test_pipeline import blobs
+
+
+@pytest.fixture
+def run(cli: Cli, tmp_path: Path) -> Path:
+    z, labels, _ = blobs([30] * 3, noise=0.2, ood=10)
+    np.savez(tmp_path / "z.npz", z=z, y=np.array(["ant", "bee", "cat"])[labels])
+    assert cli("clean", "z.npz", "--out", "run", "--quiet").code == 0
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def _limit() -> Iterator[None]:
+    """What waits for ever fails instead."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.usefixtures("_limit")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(refuse: Refuse, run: Path) -> None:
+    cases = {
+        "decisions.jsonl": ("report run", "apply run", "review run"),
+        "cleaned.csv": ("apply run",),
+        "metrics.jsonl": ("report run",),
+        "scores.json": ("report run",),
+        "points.safetensors": ("report run",),
+        "summary.json": ("report run",),
+        "verdicts.parquet": ("report run", "apply run", "review run"),
+        "model.safetensors": ("predict run z.npz",),
+        "config.json": ("report run", "apply run", "predict run z.npz"),
+    }
+    for name, commands in cases.items():
+        path, kept = run / name, run.parent / name
+        if path.exists():
+            shutil.move(path, kept)
+        os.mkfifo(path)
+        for command in commands:
+            refuse(command, f"run/{name}: not a file, but in the place of one; move it away")
+        path.unlink()
+        if kept.exists():
+            shutil.move(kept, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "command", "said"),
+    [
+        ("config.json", "source", None, "apply", "source is not a table"),
+        ("config.json", "source.kind", [], "predict", "source.kind is not text"),
+        ("config.json", "source.columns", 7, "predict", "source.columns is not a list or null"),
+        ("config.json", "settings.audit", 3, "report", "settings.audit is not a table"),
+        ("config.json", "format", "2", "review", "format is not a whole number"),
+        ("summary.json", "classes", None, "report", "classes is not a list"),
+        ("summary.json", "classes.0", {}, "report", "classes.0 is not a whole number or text"),
+        ("summary.json", "k_tried", 7, "report", "k_tried is not a table"),
+        ("summary.json", "noise_rate", "x", "report", "noise_rate is not a number or null"),
+        ("summary.json", "expected_right.keep", None, "report", "expected_right.keep is not a number"),
+        ("summary.json", "selected", "x", "report", "selected is not a whole number"),
+        ("summary.json", "warnings", True, "report", "warnings is not a list"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(
+    refuse: Refuse, run: Path, name: str, field: str, value: object, command: str, said: str
+) -> None:
+    whole = json.loads((run / name).read_text())
+    *above, last = (int(part) if part.isdigit() else part for part in field.split("."))
+    place = whole
+    for part in above:
+        place = place[part]
+    place[last] = value
+    (run / name).write_text(json.dumps(whole))
+    refuse(f"{command} run" + (" z.npz" if command == "predict" else ""), f"run/{name}: damaged: {said}\n")
+
+
+def test_a_detector_without_its_threshold_is_named(refuse: Refuse, run: Path) -> None:
+    tensors, facts = read_tensors(run / "prototypes.safetensors")
+    for value, said in (("x", "threshold is not a number"), (None, "threshold is not a number")):
+        write_tensors(run / "prototypes.safetensors", tensors, {**facts, "threshold": value})
+        refuse("report run", f"run/prototypes.safetensors: damaged: {said}\n")
+    write_tensors(run / "prototypes.safetensors", tensors, {})
+    refuse("report run", "run/prototypes.safetensors: damaged: no threshold in it\n")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"ce": {}}, "no ce.accuracy in it"),
+        ({"ngc": 1}, "ngc is not a table"),
+        ({"facts": {"known": "9", "wrong": 1}}, "facts.known is not a whole number"),
+        (
+            {"verdicts": {"labels_right": "x", "ood_auroc": None}},
+            "verdicts.labels_right is not a number or null",
+        ),
+    ],
+)
+def test_scores_of_another_kind_are_named(
+    cli: Cli, refuse: Refuse, run: Path, changed: dict[str, Any], said: str
+) -> None:
+    scores: dict[str, Any] = {
+        "facts": {"known": 0, "wrong": 0},
+        "ce": {"accuracy": 1},
+        "ngc": {"accuracy": 1},
+    }
+    scores["verdicts"] = {"labels_right": 0.5, "ood_auroc": None}
+    write_json(run / "scores.json", scores)
+    assert cli("report", "run", "--quiet").code == 0
+    write_json(run / "scores.json", scores | changed)
+    refuse("report run", f"run/scores.json: damaged: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("given_label", 7, "the labels are neither all text nor all whole numbers"),
+        ("proposed_label", ["x"], "the labels are neither all text nor all whole numbers"),
+        ("selected", "yes", "selected is not true or false"),
+    ],
+)
+def test_columns_of_another_kind_are_named(
+    refuse: Refuse, run: Path, column: str, value: object, said: str
+) -> None:
+    table = pd.read_parquet(run / "verdicts.parquet")
+    table[column] = [value] * len(table)
+    table.to_parquet(run / "verdicts.parquet")
+    for command in ("report", "apply", "review"):
+        refuse(f"{command} run", f"run/verdicts.parquet: damaged: {said}\n")

@@ -1,0 +1,236 @@
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from graphclean._files import read_lines, read_tensors, write_json, write_tensors
+from graphclean.errors import InputError
+from graphclean.runs.folder import (
+    check_target,
+    new_run,
+    read_config,
+    read_verdicts,
+    safe_csv,
+    write_config,
+    write_env,
+)
+
+
+def make_run(out: Path, mark: str, *, overwrite: bool = False) -> None:
+    with new_run(out, overwrite=overwrite) as folder:
+        write_config(folder, "clean", {"mark": mark}, {})
+        write_env(folder, "0")
+
+
+def test_a_run_appears_whole(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "run"
+    with new_run(out) as folder:
+        write_config(folder, "clean", {}, {"audit": {"a": float("nan")}})
+        assert not out.exists()
+    assert read_config(out)["settings"] == {"audit": {"a": None}}
+    assert [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_a_broken_run_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    make_run(tmp_path / "run", "first")
+
+    def break_off() -> None:
+        with new_run(tmp_path / "run", overwrite=True) as folder:
+            (folder / "half").write_text("x")
+            raise error
+
+    with pytest.raises(error):
+        break_off()
+    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    make_run(out, "first")
+    with pytest.raises(InputError, match="holds another run; use --overwrite"):
+        make_run(out, "second")
+    make_run(out, "second", overwrite=True)
+    assert read_config(out)["source"] == {"mark": "second"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_folder_one_is_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shell would be left in a folder that is gone; and what can't be moved is put back."""
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    make_run(Path(), "first")
+    make_run(Path("../run"), "second", overwrite=True)
+    assert read_config(Path())["source"] == {"mark": "second"}
+    rename = os.rename
+
+    def failing(before: Path, after: Path) -> None:
+        if before.name == "env.json" and after.parent.name == "run" and before.parent.suffix != ".old":
+            raise OSError(5, "Input/output error")
+        rename(before, after)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", failing)
+        with pytest.raises(InputError, match="can't be written"):
+            make_run(Path(), "third", overwrite=True)
+    assert read_config(Path())["source"] == {"mark": "second"}
+    assert sorted(path.name for path in Path().iterdir()) == ["config.json", "env.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("here", "moves"), [*((False, n) for n in (1, 2)), *((True, n) for n in (1, 2, 3, 4))]
+)
+def test_a_signal_while_a_run_is_replaced_brings_the_older_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool, moves: int
+) -> None:
+    """It is heard as soon as what was moved last has been moved."""
+    make_run(tmp_path / "run", "first")
+    monkeypatch.chdir(tmp_path / "run" if here else tmp_path)
+    rename, left = os.rename, [moves]
+
+    def interrupted(before: Path, after: Path) -> None:
+        rename(before, after)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as signalled:
+        signalled.setattr(os, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make_run(tmp_path / "run", "second", overwrite=True)
+    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "env.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_was_quicker_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="the folder holds another run"), new_run(out):
+        make_run(out, "quick")
+    assert read_config(out)["source"] == {"mark": "quick"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_link_to_an_empty_folder_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    make_run(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "config.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_other_files_are_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    check_target(tmp_path / "photos", overwrite=False)
+    (tmp_path / "photos" / "cat.jpg").write_text("x")
+    with pytest.raises(InputError, match="not a run"):
+        make_run(tmp_path / "photos", "x", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="there is a file of that name"):
+        make_run(tmp_path / "file", "x", overwrite=True)
+    with pytest.raises(InputError, match="can't be written"):
+        make_run(tmp_path / "file" / "below", "x")
+
+
+def test_what_is_no_part_of_a_run_is_not_replaced_with_it(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("config.json", "env.json"):
+        (project / name).write_text("{}")
+    (project / "thesis.txt").write_text("x")
+    with pytest.raises(InputError, match="not a run"):
+        make_run(project, "x", overwrite=True)
+    make_run(tmp_path / "run", "first")
+    for name in ("report.html", "cleaned.csv", ".verdicts.csv.0123abcd", ".DS_Store"):
+        (tmp_path / "run" / name).write_text("x")
+    make_run(tmp_path / "run", "second", overwrite=True)
+    assert not (tmp_path / "run" / "report.html").exists()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        InputError, match=r"holds notes\.txt, which is no part of a run and which --overwrite would"
+    ):
+        make_run(tmp_path / "run", "third", overwrite=True)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_runs_that_are_not_readable(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such run folder"):
+        read_config(tmp_path / "none")
+    with pytest.raises(InputError, match=r"not a run folder, as there is no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        read_config(tmp_path)
+    write_json(tmp_path / "config.json", {"graphclean": "9.9", "format": 99})
+    with pytest.raises(InputError, match=r"written by graphclean 9\.9, which is newer"):
+        read_config(tmp_path)
+
+
+def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    write_tensors(path, {"a": torch.arange(6).reshape(2, 3).T}, {"names": ["x", 1]})
+    tensors, metadata = read_tensors(path)
+    assert torch.equal(tensors["a"], torch.arange(6).reshape(2, 3).T)
+    assert metadata == {"names": ["x", 1]}
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="damaged"):
+        read_tensors(path)
+    for metadata_text in ("1", "[" * 100_000):
+        save_file({"a": torch.zeros(1)}, path, metadata={"graphclean": metadata_text})
+        with pytest.raises(InputError, match="damaged"):
+            read_tensors(path)
+
+
+def test_formulas_are_made_inert_in_csv() -> None:
+    hostile = ["=cmd()", "+1", "-x", "@a", "\t=1", "fine", "<script>"]
+    table = pd.DataFrame({"id": hostile, "n": range(7), "neighbours": [["=a", 'b"']] * 7})
+    safe = safe_csv(table)
+    assert safe.id.tolist() == ["'=cmd()", "'+1", "'-x", "'@a", "'\t=1", "fine", "<script>"]
+    assert json.loads(safe.neighbours[0]) == ["=a", 'b"']
+    assert safe.n.tolist() == list(range(7))
+    assert table.id.tolist() == hostile
+
+
+def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "first")
+    (tmp_path / "run").chmod(0o555)
+    with pytest.raises(InputError, match="read-only"):
+        make_run(tmp_path / "run", "second", overwrite=True)
+    (tmp_path / "run").chmod(0o755)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def verdicts(**changed: object) -> pd.DataFrame:
+    row = {"id": "a", "given_label": "x", "proposed_label": "x", "verdict": "keep", "label_quality": 0.9}
+    return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbours": ["b"], **changed}])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"verdict": "maybe"}, "damaged: there is no verdict maybe"),
+        ({"ood_score": "high"}, "damaged: could not convert"),
+        ({"neighbours": None}, "damaged: .*not iterable"),
+    ],
+)
+def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+    verdicts().to_parquet(tmp_path / "verdicts.parquet")
+    assert read_verdicts(tmp_path).neighbours.tolist() == [["b"]]
+    verdicts(**changed).to_parquet(tmp_path / "verdicts.parquet")
+    with pytest.raises(InputError, match=message):
+        read_verdicts(tmp_path)
+
+
+def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="damaged"):
+        read_config(tmp_path)
+    with pytest.raises(InputError, match="damaged"):
+        read_lines(tmp_path / "config.json")

@@ -1,0 +1,201 @@
+"""Models under onnxruntime, compared with what predicts in Python."""
+
+import copy
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from graphclean.cleaning import KnnModel, audit_embeddings
+from graphclean.cleaning.evidence import Standardiser
+from graphclean.cleaning.inputs import encode_labels
+from graphclean.cleaning.knn_model import Calibration
+from graphclean.config import apply_settings, load_preset
+from graphclean.errors import InputError
+from graphclean.methods import build_method
+from graphclean.ood import Threshold
+from graphclean.ood.detectors import load_detector
+from graphclean.runs import onnx as export
+from graphclean.runs.onnx import Served, check, random_pictures, to_onnx
+from graphclean.training.fit import fit
+from graphclean.training.model import NetworkModel
+from graphclean.training.networks import build_network
+from tests.cleaning.test_pipeline import blobs
+
+onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+pytest.importorskip("onnxscript", reason="needs the extra onnx")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CLASSES = ["ant", "bee", "cat", "dog"]
+
+
+def trained(name: str, shape: tuple[int, ...], detector: str = "prototypes") -> NetworkModel:
+    """A network of random weights, with norms that have seen data, and one class without a prototype."""
+    torch.manual_seed(0)
+    network = build_network(name, len(CLASSES), input_shape=shape)
+    network.train()
+    with torch.no_grad():
+        network(torch.randn(16, *shape))
+    standardiser = None
+    if len(shape) == 1:
+        z = np.random.default_rng(0).normal(5, 3, (50, *shape)).astype(np.float32)
+        z[:, 1] = 7  # a constant feature
+        standardiser = Standardiser.fit(z)
+    prototypes = normalize(torch.randn(len(CLASSES), 64), dim=1)
+    prototypes[2] = 0
+    made = load_detector(detector)(len(CLASSES), 64)
+    if detector == "prototypes":
+        made.load_state_dict({"prototypes": prototypes})
+    found = Threshold(1 - 0.1, 0, 0)
+    return NetworkModel(network.eval(), {}, shape, CLASSES, standardiser, prototypes, made, found)
+
+
+def run_onnx(content: bytes, inputs: np.ndarray) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    assert [output.name for output in session.get_outputs()] == ["probabilities", "ood_score", "rejected"]
+    return session.run(None, {given.name: inputs})
+
+
+def assert_same(content: bytes, model: NetworkModel | KnnModel, inputs: np.ndarray) -> None:
+    """In batches of one, of two and of all, against `predict`."""
+    table = model.predict(inputs)
+    for size in (1, 2, len(inputs)):
+        probabilities, score, rejected = run_onnx(content, inputs[:size])
+        part = table[:size]
+        assert probabilities.shape == (size, len(model.classes))
+        np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+        np.testing.assert_allclose(probabilities.max(1), part.probability, atol=1e-4)
+        assert [model.classes[best] for best in probabilities.argmax(1)] == part.predicted_label.tolist()
+        np.testing.assert_allclose(score, part.ood_score, atol=1e-4)
+        assert rejected.dtype == bool
+        assert rejected.tolist() == (part.verdict == "ood").tolist()
+    assert 0 < rejected.sum() < len(inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "by_both", "mirrored", "detector"),
+    [
+        ("small-conv", (1, 8, 8), True, False, "prototypes"),
+        ("small-conv", (1, 8, 8), False, False, "max_softmax"),
+        ("small-conv", (3, 33, 21), False, True, "prototypes"),  # its pooling has windows of different sizes
+        ("preact-resnet18", (3, 16, 16), False, False, "prototypes"),
+        ("embedding-head", (12,), False, False, "prototypes"),
+    ],
+)
+def test_networks_say_the_same(
+    name: str, shape: tuple[int, ...], by_both: bool, mirrored: bool, detector: str
+) -> None:
+    model = replace(trained(name, shape, detector), by_both=by_both)
+    model.network.mirrored = mirrored
+    rng = np.random.default_rng(1)
+    if len(shape) == 1:
+        inputs = rng.normal(5, 3, (20, *shape)).astype(np.float32)
+    else:
+        inputs = rng.integers(0, 256, (20, *shape), dtype=np.uint8)
+        inputs[::2] = random_pictures(10, shape).numpy()
+    middle = np.median(model.score(inputs).ood_score)
+    model = replace(model, found=Threshold(float(middle), 0, 0))
+    served = Served(model, None)
+    content = to_onnx(served, {})
+    assert check(content, served, model.predict).largest_difference < 1e-4
+    assert_same(content, model, inputs)
+
+
+def test_neighbours_say_the_same() -> None:
+    z, labels, _ = blobs([60] * 3, noise=0.3, ood=50)
+    held = np.arange(len(z)) % 5 == 0
+    model = audit_embeddings(z[~held], labels[~held]).predictor
+    assert model is not None
+    served = Served(model, None)
+    content = to_onnx(served, {})
+    assert check(content, served, model.predict).inputs > 30
+    assert_same(content, model, z[held].astype(np.float32))
+
+
+@pytest.mark.parametrize("unlike", [False, True])
+def test_heads_with_a_panel_say_the_same(unlike: bool) -> None:
+    """Trained on features that carry classes, and on a constant feature and a tiny class besides."""
+    z, labels, _ = blobs([60, 60, 60, 2] if unlike else [60] * 3, noise=0.3, ood=50)
+    if unlike:
+        z[:, 0] = 3
+    held = np.arange(len(z)) % 5 == 0
+    config = apply_settings(load_preset("embeddings"), ["learn.epochs=2", "audit.k=10"])
+    model = fit(z[~held], encode_labels(labels[~held]), config, build_method(config)).model
+    assert model.panel is not None
+    served = Served(model, None)
+    content = to_onnx(served, {})
+    assert check(content, served, model.predict).inputs > 30
+    assert_same(content, model, z[held].astype(np.float32))
+
+
+def few(nodes: torch.Tensor) -> KnnModel:
+    """A predictor of these nodes, which belong to two classes or none by turns."""
+    posterior = torch.eye(3)[torch.arange(len(nodes)) % 3] * 0.9 + 0.1 / 3
+    standardiser = Standardiser(np.zeros(nodes.shape[1], np.float32), np.ones(nodes.shape[1], np.float32))
+    prototypes = normalize(torch.randn(2, nodes.shape[1]), dim=1)
+    return KnnModel([0, 1], standardiser, nodes, posterior, Calibration(1.5, 0.3, 1.2), prototypes, 0.5)
+
+
+def test_fewer_nodes_than_neighbours_wanted() -> None:
+    generator = torch.Generator().manual_seed(3)
+    model = few(normalize(torch.randn(4, 6, generator=generator), dim=1))
+    served = Served(model, None)
+    content = to_onnx(served, {})
+    check(content, served, model.predict)
+    inputs = torch.randn(30, 6, generator=generator).numpy()
+    inputs[0] = -model.nodes.sum(0).numpy()
+    _, score, _ = run_onnx(content, inputs)
+    np.testing.assert_allclose(score, model.predict(inputs).ood_score, atol=1e-4)
+
+
+def test_a_model_that_is_off_is_refused() -> None:
+    model = trained("small-conv", (1, 8, 8))
+    served = Served(model, None)
+    shifted = copy.deepcopy(served)
+    with torch.no_grad():
+        shifted.judge.network.classifier.bias[1] += 0.01
+    with pytest.raises(InputError, match=r"disagrees with PyTorch \(by up to 0.00\d, 0.0001 is allowed\)"):
+        check(to_onnx(shifted, {}), served, model.predict)
+    eager = copy.deepcopy(served)
+    eager.judge.threshold -= 0.5  # the same numbers, and other verdicts
+    with pytest.raises(InputError, match="disagrees"):
+        check(to_onnx(eager, {}), served, model.predict)
+    elsewhere = model.prototypes.roll(1, 1)
+    detector = copy.deepcopy(model.detector)
+    detector.load_state_dict({"prototypes": elsewhere})
+    moved = replace(model, prototypes=elsewhere, detector=detector)
+    with pytest.raises(InputError, match="disagrees"):
+        check(to_onnx(served, {}), served, moved.predict)
+
+
+def test_neighbours_that_all_tie_are_refused() -> None:
+    model = few(torch.eye(16)[:1].repeat(30, 1))
+    served = Served(model, None)
+    with pytest.raises(InputError, match="nearness is left to rounding"):
+        check(to_onnx(served, {}), served, model.predict)
+
+
+def test_what_no_onnx_file_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "LIMIT", 1000)
+    with pytest.raises(InputError, match="fewer samples"):
+        to_onnx(Served(few(torch.eye(20)), None), {})
+
+
+def test_the_file_is_plain(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    served = Served(trained("small-conv", (1, 8, 8)), None)
+    with caplog.at_level(logging.WARNING):
+        content = to_onnx(served, {"classes": ["é", 1], "input": "as it is"})
+    assert (capfd.readouterr(), caplog.records) == (("", ""), [])
+    model = onnx.load_from_string(content)
+    onnx.checker.check_model(model, full_check=True)
+    assert {p.key: p.value for p in model.metadata_props} == {"classes": '["é", 1]', "input": "as it is"}
+    assert model.opset_import[0].version >= 17
+    assert str(Path(torch.__file__).parents[1]).encode() not in content
+    assert str(Path(export.__file__).parent).encode() not in content
+    assert to_onnx(served, {"classes": ["é", 1], "input": "as it is"}) == content

@@ -1,0 +1,358 @@
+"""Photos in, verdicts out, through the command line."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import graphclean.runs.photos
+from graphclean._files import read_tensors, write_tensors
+from graphclean.embed import embed_batches
+from tests.builders import Cli, Refuse
+
+pytest.importorskip("efficientnet_lite_pytorch")
+
+WRONG = {"blue": "green", "green": "red", "red": "blue"}
+COLOURS = {"blue": (20, 40, 220), "green": (20, 200, 40), "red": (220, 30, 30)}
+
+
+def paint(path: Path, colour: str, rng: np.random.Generator) -> None:
+    """A noisy square of a colour on grey."""
+    pixels = rng.integers(90, 140, (48, 48, 3))
+    x, y = rng.integers(0, 16, 2)
+    pixels[y : y + 32, x : x + 32] = np.array(COLOURS[colour]) + rng.integers(-15, 15, (32, 32, 3))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three classes of 24 photos, four more of each in a wrong folder, and four files that can't be read."""
+    rng = np.random.default_rng(0)
+    for colour in COLOURS:
+        for number in range(24):
+            paint(tmp_path / "photos" / colour / f"{number:02}.png", colour, rng)
+    for place, colour in WRONG.items():
+        for number in range(4):
+            paint(tmp_path / "photos" / place / f"wrong-{number}.png", colour, rng)
+    (tmp_path / "photos" / "red" / "empty.jpg").write_bytes(b"")
+    whole = (tmp_path / "photos" / "blue" / "00.png").read_bytes()
+    (tmp_path / "photos" / "blue" / "half.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "photos" / "blue" / "=text.jpg").write_text("not an image")
+    (tmp_path / "secret.png").write_bytes(whole)
+    (tmp_path / "photos" / "green" / "link.png").symlink_to(tmp_path / "secret.png")
+    return tmp_path / "photos"
+
+
+def test_wrong_folders_are_found_and_bad_files_listed(cli: Cli, folder: Path) -> None:
+    done = cli("clean", "photos", "--set", "audit.k=8")
+    assert done.code == 0
+    out = folder.parent / "runs" / "photos-clean"
+    table = pd.read_parquet(out / "verdicts.parquet").set_index("id")
+    assert len(table) == 88
+    found = table[table.verdict == "relabel"]
+    assert len(found) >= 9  # of 12: some blue squares look like red ones to the network
+    assert found.index.str.contains("wrong").all()
+    assert (found.proposed_label == found.given_label.map(WRONG)).all()
+    assert (table.verdict == "keep").sum() >= 66
+    listed = pd.read_csv(out / "unreadable.csv").set_index("id").reason.to_dict()
+    assert listed == {
+        "blue/=text.jpg": "not an image",
+        "blue/half.png": "truncated",
+        "green/link.png": "leaves the folder",
+        "red/empty.jpg": "empty file",
+    }
+    bad = table[table.verdict == "unreadable"]
+    assert sorted(bad.index) == ["blue/=text.jpg", "blue/half.png", "green/link.png", "red/empty.jpg"]
+    assert bad.ood_score.isna().all()
+    assert bad.given_label.tolist() == [name.split("/")[0] for name in bad.index]
+    assert not bad.selected.any()
+    assert "4 photos can't be read, listed in unreadable.csv" in done.err
+    assert "unreadable" in done.out
+    assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
+    assert json.loads((out / "config.json").read_text())["source"]["embedder"] == "efficientnet-lite0"
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many photos were embedded, a number each time."""
+    counts: list[int] = []
+
+    def counting(items: Any, *args: Any, **kwargs: Any) -> Any:
+        wanted = list(items)
+        counts.append(len(wanted))
+        return embed_batches(wanted, *args, **kwargs)
+
+    monkeypatch.setattr(graphclean.runs.photos, "embed_batches", counting)
+    return counts
+
+
+def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) -> None:
+    cli("clean", "photos", "--quiet")
+    first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
+    paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8")
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8", "--out", "elsewhere")
+    # All 87 files that are no link; then the changed one and the three bad ones; then all in a new folder.
+    assert embedded == [87, 4, 87]
+    again = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
+    assert again == (folder.parent / "elsewhere/verdicts.csv").read_bytes()
+    assert again != first
+
+
+def test_new_photos_get_a_class(cli: Cli, folder: Path) -> None:
+    cli("clean", "photos", "--quiet")
+    rng = np.random.default_rng(5)
+    for number, colour in enumerate(COLOURS):
+        paint(folder.parent / "new" / f"{number}.png", colour, rng)
+    (folder.parent / "new" / "bad.png").write_bytes(b"x")
+    done = cli("predict", "runs/photos-clean", "new", "--out", "p.csv")
+    assert done.code == 0
+    assert "1 can't be read" in done.out
+    table = pd.read_csv(folder.parent / "p.csv")
+    assert table.predicted_label[:3].tolist() == list(COLOURS)
+    assert table.verdict.tolist()[3] == "unreadable"
+
+
+def test_one_photo_gets_a_class(cli: Cli, folder: Path, refuse: Refuse) -> None:
+    cli("clean", "photos", "--quiet")
+    paint(folder.parent / "one.PNG", "green", np.random.default_rng(5))
+    done = cli("predict", "runs/photos-clean", "one.PNG")
+    assert done.code == 0
+    assert done.out.startswith("one.PNG: green, probability ")
+    table = pd.read_csv(folder.parent / "runs/photos-clean/predictions/one.csv")
+    assert table.id.tolist() == ["one.PNG"]
+    assert table.verdict.tolist() == ["known"]
+    (folder.parent / "two.heic").write_bytes(b"x")
+    refuse("predict runs/photos-clean two.heic", r".heic is not read; convert it to .jpg or .png")
+    refuse("clean one.PNG", "one photo by itself has no label; give the folder of the class folders")
+
+
+def test_a_manifest_gives_the_same_verdicts(cli: Cli, folder: Path) -> None:
+    rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
+    manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)
+    manifest.to_csv(folder.parent / "list.csv", index=False, sep=";")
+    assert cli("clean", "list.csv", "--quiet").code == 0
+    assert cli("clean", "photos", "--quiet").code == 0
+    from_list = pd.read_parquet(folder.parent / "runs/list-clean/verdicts.parquet").set_index("id")
+    from_folder = pd.read_parquet(folder.parent / "runs/photos-clean/verdicts.parquet")
+    for name, verdict in from_folder[from_folder.verdict != "unreadable"][["id", "verdict"]].to_numpy():
+        assert from_list.verdict[f"photos/{name}"] == verdict
+
+
+def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
+    (folder / "yellow" / "later").mkdir(parents=True)
+    (folder / "yellow" / "notes.txt").write_text("none yet")
+    (folder / ".hidden").mkdir()
+    done = cli("clean", "photos")
+    assert done.code == 0
+    assert "no photos in 1 folder, so no class: yellow" in " ".join(done.err.split())
+
+
+def test_other_runs_on_the_same_photos_lend_their_embeddings(
+    cli: Cli, folder: Path, embedded: list[int]
+) -> None:
+    quick = ["--quiet", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
+    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    assert cli("train", "photos", *quick).code == 0
+    assert cli("train", str(folder), *quick, "--out", "runs/by another name").code == 0
+    (folder.parent / "runs" / "photos-clean" / "config.json").write_text("{")
+    (folder.parent / "runs" / "photos-train" / "embeddings.safetensors").write_bytes(b"cut off")
+    assert cli("clean", "photos", *quick[:1], "--out", "runs/third", "--set", "audit.k=8").code == 0
+    folder.rename(folder.parent / "moved")
+    assert cli("clean", "moved", *quick[:1], "--set", "audit.k=8").code == 0
+    # All that are no links; then the three bad ones; those of other data, as far as is known, are left alone.
+    assert embedded == [87, 3, 3, 3, 87]
+    fresh, lent = (folder.parent / "runs" / name / "verdicts.csv" for name in ("photos-clean", "third"))
+    assert lent.read_bytes() == fresh.read_bytes()
+
+
+def test_embeddings_outlast_a_run_that_is_stopped(
+    cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    embed = graphclean.runs.photos.embed_batches
+
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        batches = embed(*args, **kwargs)
+        yield from itertools.islice(batches, 2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(graphclean.runs.photos, "embed_batches", stopping)
+        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    assert done.code == 130
+    assert done.err == (
+        "graphclean: stopped; the embeddings of 62 photos are kept, and the same command goes on from there\n"
+    )
+    runs = folder.parent / "runs"
+    assert [path.name for path in runs.iterdir()] == [".photos-clean.embeddings"]
+    (runs / ".photos-clean.embeddings" / "0.safetensors").write_bytes(b"cut off")
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    # Two batches of 32 were kept, but for the two in them that can't be read.
+    assert embedded == [87, 87 - 62, 87]
+    assert [path.name for path in runs.iterdir()] == ["photos-clean"]
+    again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
+    assert again.read_bytes() == fresh.read_bytes()
+
+
+def test_embeddings_outlast_a_run_that_may_not_be_written(
+    cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A review of the older run that began meanwhile goes before; what was embedded is not lost by that."""
+    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    runs = folder.parent / "runs"
+    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    (runs / "photos-clean" / "embeddings.safetensors").unlink()
+    decisions = runs / "photos-clean" / "decisions.jsonl"
+
+    with monkeypatch.context() as once:
+        once.setattr("graphclean.runs.clean.write_points", lambda *_: decisions.write_text(""))
+        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite")
+    assert done.code == 2
+    assert "the decisions of a review" in done.err
+    decisions.unlink()
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert embedded == [87, 87, 3]
+    assert [path.name for path in runs.iterdir()] == ["photos-clean"]
+
+
+def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
+    """Not of another column, not of other files under the same ids, and not what is damaged."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        colour = ("red", "blue")[number % 2]
+        for side, shown in (("front", colour), ("back", "green")):
+            path = tmp_path / side / f"{number}.bmp"
+            paint(path, shown, rng)
+            os.utime(path, ns=(0, 0))
+        rows.append(
+            {"id": number, "label": colour, "front": f"front/{number}.bmp", "back": f"back/{number}.bmp"}
+        )
+    table = pd.DataFrame(rows)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for side in ("front", "back"):
+        table[side] = [(tmp_path / path).read_bytes() for path in table[side]]
+    table.to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        for side in ("front", "back"):
+            done = cli(
+                "clean", name, "--path-column", side, "--out", f"runs/{name}-{side}", "--set", "audit.k=8"
+            )
+            assert done.code == 0
+            assert ("no class signal" in " ".join(done.err.split())) is (side == "back")
+    assert embedded == [40] * 4
+    good = tmp_path / "runs/t.csv-front/embeddings.safetensors"
+    tensors, metadata = read_tensors(good)
+    odd = [["x", [1]], *metadata["stamps"][1:]]
+    write_tensors(good, tensors, {**metadata, "stamps": odd})
+    front = ["t.csv", "--path-column", "front", "--quiet", "--set", "audit.k=8"]
+    assert cli("clean", *front, "--out", "runs/second").code == 0
+    write_tensors(good, {"features": tensors["features"][:, :7]}, metadata)
+    (tmp_path / "front" / "0.bmp").touch()
+    assert cli("clean", *front, "--out", "runs/third").code == 0  # from the second, but for one photo
+    assert embedded[4:] == [40, 1]
+
+
+def test_photos_that_changed_names_are_embedded_anew(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
+    """Also where size and time of change are the same, as those of bitmaps from one archive are."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        colour = ("red", "blue")[number % 2]
+        path = tmp_path / "set" / colour / f"{number // 2}.bmp"
+        paint(path, colour, rng)
+        os.utime(path, ns=(0, 0))
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8").code == 0
+    red, blue, aside = (tmp_path / name / "0.bmp" for name in ("set/red", "set/blue", "."))
+    red.rename(aside)
+    blue.rename(red)
+    aside.rename(blue)
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    assert embedded == [40, 2, 40]
+    again, fresh = (tmp_path / name / "verdicts.csv" for name in ("runs/set-clean", "elsewhere"))
+    assert again.read_bytes() == fresh.read_bytes()
+
+
+def test_a_run_may_be_made_in_the_folder_one_is_in(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    (folder.parent / "here").mkdir()
+    monkeypatch.chdir(folder.parent / "here")
+    assert cli("clean", str(folder), "--quiet", "--set", "audit.k=8", "--out", ".").code == 0
+    assert Path("verdicts.csv").is_file()
+    done = cli("train", str(folder), "--quiet", "--set", "audit.k=8", "--set", "learn.epochs=2", "--out", ".")
+    assert "use --overwrite" in done.err
+    quick = ["--overwrite", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]
+    assert cli("train", str(folder), "--quiet", "--set", "audit.k=8", *quick, "--out", ".").code == 0
+    assert Path("metrics.jsonl").is_file()
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_may_be_called_anything(cli: Cli, folder: Path) -> None:
+    for colour, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
+        (folder / colour).rename(folder / name)
+    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    table = pd.read_parquet(folder.parent / "runs/photos-clean/verdicts.parquet")
+    assert table.given_label.tolist() == [name.split("/")[0] for name in table.id]
+    assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
+
+
+def test_heads_are_trained_on_photos(cli: Cli, refuse: Refuse, folder: Path, embedded: list[int]) -> None:
+    options = ["--set", "learn.epochs=4", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
+    done = cli("train", "photos", *options)
+    assert done.code == 0
+    assert "84 photos, 1,280 features, 3 classes; preset embeddings" in done.err
+    assert "4 photos can't be read" in done.err
+    out = folder.parent / "runs" / "photos-train"
+    table = pd.read_parquet(out / "verdicts.parquet")
+    assert len(table) == 88
+    assert (table.verdict == "unreadable").sum() == 4
+    assert len(pd.read_csv(out / "unreadable.csv")) == 4
+    # Going on needs no embedding of what was embedded before.
+    before = (out / "model.safetensors").read_bytes()
+    (out / "summary.json").unlink()
+    assert cli("train", "photos", "--resume", "--quiet").code == 0
+    assert embedded == [87, 3]  # those that can't be read are tried again
+    assert (out / "model.safetensors").read_bytes() == before
+    assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
+    for number, colour in enumerate(COLOURS):
+        paint(folder.parent / "new" / f"{number}.png", colour, np.random.default_rng(5))
+    (folder.parent / "new" / "bad.png").write_bytes(b"x")
+    assert cli("predict", "runs/photos-train", "new", "--out", "p.csv").code == 0
+    new = pd.read_csv(folder.parent / "p.csv")
+    assert new.predicted_label[:3].tolist() == list(COLOURS)
+    assert new.verdict.tolist()[3] == "unreadable"
+    done = cli("predict", "runs/photos-train", "photos", "--score", "--json")
+    assert json.loads(done.out)["scores"]["known"] == 84  # of 88, four can't be read
+    (folder.parent / "only").mkdir()
+    (folder / "red").rename(folder.parent / "only" / "red")
+    done = cli("predict", "runs/photos-train", "only", "--score")
+    assert "Of 28 under a known label" in done.out
+    refuse("predict runs/photos-train new --score", "no classes in new; at least one is needed")
+    np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
+    assert (
+        "it holds images, but runs/photos-train was made from photos"
+        in cli("predict", "runs/photos-train", "x.npy").err
+    )
+
+
+def test_refused(refuse: Refuse, folder: Path) -> None:
+    np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
+    np.savetxt(folder.parent / "y.txt", np.arange(9))
+    cases = {
+        "photos --embedder efficientnet-lite": "did you mean efficientnet-lite0?",
+        "photos --labels y.txt": "--labels is for arrays and embeddings",
+        "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
+    }
+    for arguments, message in cases.items():
+        refuse(f"clean {arguments}", message)

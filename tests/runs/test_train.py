@@ -1,0 +1,468 @@
+"""`graphclean train` as a person uses it: what it writes, says, accepts and refuses."""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+
+from graphclean.cleaning.inputs import encode_labels
+from graphclean.config import apply_settings, load_preset
+from graphclean.data.digits import noisy_digits
+from graphclean.data.tables import Names
+from graphclean.graph import Cleaned, GraphCleaner
+from graphclean.methods import build_method
+from graphclean.report.text import train_again
+from graphclean.runs.inputs import read_source
+from graphclean.runs.interrupts import one_line_errors
+from graphclean.runs.predict import load_model
+from graphclean.training import DivergedError
+from graphclean.training.fit import fit
+from graphclean.training.model import NetworkModel
+from tests.builders import Cli, Refuse
+from tests.cleaning.test_pipeline import blobs
+from tests.runs.tiny import SETTINGS, TINY, metrics, results, save_digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_run_folder_and_the_screen(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    done = cli("train", "digits.npz", *TINY)
+    assert done.code == 0
+    out = tmp_path / "runs" / "digits-train"
+    assert {path.name for path in out.iterdir()} == {
+        *("config.json", "env.json", "metrics.jsonl", "checkpoint", "summary.json"),
+        *("verdicts.parquet", "verdicts.csv", "model.safetensors", "prototypes.safetensors"),
+        "points.safetensors",
+    }
+    config = json.loads((out / "config.json").read_text())
+    assert (config["kind"], config["preset"]) == ("train", "demo")
+    assert set(config["settings"]) == {"audit", "graph", "learn", "method", "ood"}
+    assert config["settings"]["learn"]["epochs"] == 3
+    assert config["settings"]["method"]["name"] == "ngc"
+    assert config["settings"]["method"]["warmup_epochs"] == 1
+    table = pd.read_parquet(out / "verdicts.parquet")
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["selected"] == table.selected.sum() == sum(table.selected)
+    lines = metrics(out)
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 160)
+        assert line["loss"] == pytest.approx(sum(line["losses"].values()))
+    assert "digits.npz: 160 images of 1 × 8 × 8, 8 classes; preset demo, epochs: 3, device: cpu" in done.err
+    assert f"epoch 3 of 3, loss {lines[-1]['loss']:.3f}" in done.err
+    for verdict, count in table.verdict.value_counts().items():
+        assert f"{verdict} " in done.out
+        assert str(count) in done.out
+    detector = summary["detector"]
+    with safe_open(out / "prototypes.safetensors", framework="pt") as file:
+        assert detector == {"name": "prototypes", **json.loads(file.metadata()["graphclean"])}
+    assert (
+        f"Detector prototypes: threshold {detector['threshold']:.3f}, found on the training set" in done.out
+    )
+    assert f"about {100 * detector['rejected_known']:.1f} % of good inputs" in done.out
+    assert "graphclean predict runs/digits-train NEW" in done.out
+
+
+def test_the_command_line_and_python_agree(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    assert cli("train", "digits.npz", *TINY, "--quiet").out == ""
+    digits = noisy_digits(noise=0.3)
+    config = apply_settings(load_preset("demo"), SETTINGS)
+    result = fit(digits.images[:160], encode_labels(digits.labels[:160]), config, build_method(config))
+    written = pd.read_parquet(tmp_path / "runs/digits-train/verdicts.parquet")
+    assert written.verdict.tolist() == result.audit.verdicts.verdict.tolist()
+    assert written.selected.tolist() == result.audit.verdicts.selected.tolist()
+    np.testing.assert_array_equal(written.ood_score, result.audit.verdicts.ood_score)
+    assert cli("predict", "runs/digits-train", "new.npz", "--out", "p.parquet").code == 0
+    new = pd.read_parquet(tmp_path / "p.parquet")
+    by_python = result.predict(digits.images[160:320])
+    np.testing.assert_array_equal(new.predicted_label, by_python.classes)
+    np.testing.assert_array_equal(new.probability, by_python.probability)
+    np.testing.assert_array_equal(new.ood_score, by_python.ood_score)
+    threshold = result.model.found.threshold
+    assert new.verdict.tolist() == ["ood" if s > threshold else "known" for s in by_python.ood_score]
+
+
+def test_features_choose_their_preset_and_are_standardised(cli: Cli, tmp_path: Path) -> None:
+    z, labels, truth = blobs([60] * 3, noise=0.3, ood=30)
+    spread = np.linspace(0.01, 5000, 16)
+    names = np.array(["ant", "bee", "cat"])[labels]
+    np.savez(tmp_path / "plain.npz", z=z, y=names)
+    np.savez(tmp_path / "spread.npz", z=z * spread + spread, y=names)
+    for name in ("plain", "spread"):
+        done = cli("train", f"{name}.npz", "--set", "learn.epochs=8", "--set", "method.warmup_epochs=2")
+        assert "16 features, 3 classes; preset embeddings, epochs: 8" in done.err
+        assert "Detector k-NN + class means: threshold 0.500, found on the training set" in done.out
+    tables = [
+        pd.read_parquet(tmp_path / f"runs/{name}-train/verdicts.parquet") for name in ("plain", "spread")
+    ]
+    assert (tables[0].verdict == tables[1].verdict).mean() > 0.97  # but for rounding
+    known = truth >= 0
+    expected = np.array(["ant", "bee", "cat"])[truth[known]]
+    assert (tables[1].proposed_label[known] == expected).mean() > 0.9
+    np.savez(tmp_path / "new.npz", z=z[known] * spread + spread)
+    cli("predict", "runs/spread-train", "new.npz")
+    new = pd.read_csv(tmp_path / "runs/spread-train/predictions/new.csv")
+    assert (new.predicted_label == expected).mean() > 0.9
+    loaded = load_model(tmp_path / "runs/spread-train")
+    assert isinstance(loaded, NetworkModel)
+    assert loaded.panel is not None
+    by_python = loaded.predict(z[known] * spread + spread)
+    np.testing.assert_allclose(new.ood_score, by_python.ood_score, atol=1e-6)
+    np.testing.assert_allclose(new.probability, by_python.probability, atol=1e-6)
+    with safe_open(tmp_path / "runs/spread-train/model.safetensors", framework="pt") as file:
+        np.testing.assert_allclose(file.get_tensor("mean"), (z * spread + spread).mean(0), rtol=1e-5)
+
+
+def test_images_take_the_paper_s_preset(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    options = ["learn.epochs=1", "learn.network=small-conv", "learn.crop=1", "audit.k=10"]
+    done = cli("train", "digits.npz", *(word for option in options for word in ("--set", option)))
+    assert done.code == 0
+    assert "preset cifar10-lond, epochs: 1, device: cpu" in done.err
+    assert "takes very long" not in done.err
+
+
+def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) -> None:
+    digits = noisy_digits()
+    np.savez(tmp_path / "few.npz", images=digits.images[:24], labels=digits.labels[:24])
+    options = ["learn.epochs=1", "method.warmup_epochs=1", "learn.augmix=off", "graph.k=5", "audit.k=5"]
+    done = cli(
+        *("train", "few.npz", "--preset", "cifar10-lond", "--device", "cpu"),
+        *(word for option in options for word in ("--set", option)),
+    )
+    assert done.code == 0
+    assert (
+        "preact-resnet18 takes very long without a GPU; --preset small-images has a small network" in done.err
+    )
+
+
+def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> None:
+    digits = noisy_digits()
+    grey = digits.images[:50]
+    grey[0, 0, 0, :2] = 0, 255
+    labels = digits.labels[:50]
+    kinds = {
+        "first": grey,
+        "last": np.moveaxis(grey, 1, 3),
+        "flat": grey[:, 0],
+        "deep": grey.astype(np.uint16) * 257,
+        "unit": grey / 255,
+        "colour": np.repeat(grey, 3, 1),
+        "rgba": np.concatenate([np.repeat(grey, 3, 1), np.full_like(grey, 255)], 1),
+    }
+    marks = {}
+    for name, array in kinds.items():
+        np.savez(tmp_path / f"{name}.npz", x=array, y=labels)
+        marks[name] = read_source(tmp_path / f"{name}.npz", Names(), images=True).fingerprint()
+    assert len({marks[name] for name in ("first", "last", "flat", "deep", "unit")}) == 1
+    assert marks["colour"] == marks["rgba"] != marks["first"]
+
+
+def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli: Cli, tmp_path: Path) -> None:
+    digits = noisy_digits(noise=0.1)
+    rows = np.flatnonzero(np.isin(digits.labels, (1, 6)))[:150]
+    labels = digits.labels[rows].astype(float)
+    labels[:20] = np.nan
+    np.savez(tmp_path / "two.npz", x=digits.images[rows], y=labels)
+    done = cli("train", "two.npz", *TINY)
+    assert done.code == 0
+    assert "20 samples are unlabelled" in done.err
+    table = pd.read_parquet(tmp_path / "runs/two-train/verdicts.parquet")
+    assert set(table.verdict[:20]) <= {"unlabelled", "ood"}
+    assert table.given_label[:20].isna().all()
+    assert set(table.proposed_label) == {1, 6}
+    assert json.loads((tmp_path / "runs/two-train/summary.json").read_text())["classes"] == [1, 6]
+    cli("predict", "runs/two-train", "two.npz", "--quiet")
+    assert set(pd.read_csv(tmp_path / "runs/two-train/predictions/two.csv").predicted_label) <= {1, 6}
+    line = metrics(tmp_path / "runs/two-train")[-1]
+    assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 130)
+
+
+def test_a_trusted_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    done = cli("train", "digits.npz", *TINY, "--trusted", "new.npz")
+    assert "31 trusted samples are of no class of the data" in done.err
+    assert "of the trusted samples right" in done.out
+    cli("train", "digits.npz", *TINY, "--out", "without", "--quiet")
+    watched, plain = results(tmp_path / "runs/digits-train"), results(tmp_path / "without")
+    assert watched["model.safetensors"] == plain["model.safetensors"]
+    assert watched["verdicts.parquet"] == plain["verdicts.parquet"]
+    accuracy = [line.pop("trusted_accuracy") for line in watched["metrics"]]
+    assert watched["metrics"] == plain["metrics"]
+    cli("predict", "without", "new.npz", "--quiet")
+    new = pd.read_csv(tmp_path / "without/predictions/new.csv")
+    truth = noisy_digits().truth[160:320]
+    assert accuracy[-1] == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
+    both = (*TINY, "--set", "learn.predict_by=both", "--trusted", "new.npz", "--out", "both")
+    cli("train", "digits.npz", *both, "--quiet")
+    cli("predict", "both", "new.npz", "--quiet")
+    new = pd.read_csv(tmp_path / "both/predictions/new.csv")
+    summary = json.loads((tmp_path / "both/summary.json").read_text())
+    told = summary["training"]["trusted_accuracy"]
+    assert told == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
+
+
+def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli: Cli, tmp_path: Path) -> None:
+    with np.load(save_digits(tmp_path)) as data, np.load(tmp_path / "new.npz") as new:
+        np.savez(tmp_path / "two.npz", a=data["images"], b=data["images"][::-1], y=data["labels"])
+        np.savez(tmp_path / "right.npz", a=new["images"], y=new["labels"])
+        np.savez(tmp_path / "y.npz", y=data["labels"], other=data["labels"][::-1])
+    np.save(tmp_path / "x.npy", np.load(tmp_path / "two.npz")["a"])
+    both = {
+        "keys": ["two.npz", "--images-key", "a", "--trusted", "right.npz"],
+        "labels": ["x.npy", "--labels", "y.npz", "--labels-key", "other"],
+    }
+    for out, arguments in both.items():
+        assert cli("train", *arguments, *TINY, "--out", out, "--quiet").code == 0
+        before, config = results(tmp_path / out), (tmp_path / out / "config.json").read_bytes()
+        printed = train_again(Path(out), json.loads(config))
+        assert printed is not None
+        for again in (shlex.split(printed)[1:], ["train", arguments[0], "--out", out, "--resume"]):
+            (tmp_path / out / "summary.json").unlink()
+            assert cli(*again, "--quiet").code == 0
+            assert results(tmp_path / out) == before
+            assert (tmp_path / out / "config.json").read_bytes() == config
+    assert results(tmp_path / "keys")["summary"]["training"]["trusted_accuracy"] is not None
+
+
+def test_trusted_features_may_be_of_any_width(cli: Cli, tmp_path: Path) -> None:
+    z, labels, truth = blobs([30] * 2)
+    pd.DataFrame(z).assign(label=labels).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame(z).assign(label=truth).to_csv(tmp_path / "right.csv", index=False)
+    short = ["--set", "learn.epochs=2", "--set", "method.warmup_epochs=1", "--quiet"]
+    assert cli("train", "t.csv", "--trusted", "right.csv", *short, "--out", "run").code == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["training"]["trusted_accuracy"] > 0.9
+
+
+def test_a_table_of_features_goes_on_as_one(cli: Cli, tmp_path: Path) -> None:
+    z, labels, _ = blobs([30] * 2)
+    table = pd.DataFrame(z[:, :3], columns=["x", "y", "z"]).assign(label=labels)  # as few as in a manifest
+    table.assign(path=[f"{row}.jpg" for row in range(len(z))]).to_csv(tmp_path / "t.csv", index=False)
+    short = ["--set", "learn.epochs=1", "--set", "method.warmup_epochs=1", "--quiet"]
+    assert cli("train", "t.csv", "--embedder", "none", "--trusted", "t.csv", *short).code == 0
+    assert cli("train", "t.csv", "--resume", "--quiet").code == 0
+
+
+def test_an_empty_selection_is_survived_and_said(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path)
+    plain = GraphCleaner.step
+
+    def without(classes: int) -> Callable[..., Cleaned]:
+        def step(self: GraphCleaner, *args: torch.Tensor, **options: Any) -> Cleaned:
+            cleaned = plain(self, *args, **options)
+            return replace(cleaned, selected=cleaned.selected & (cleaned.labels >= classes))
+
+        return step
+
+    monkeypatch.setattr(GraphCleaner, "step", without(2))
+    two = cli("train", "digits.npz", *TINY, "--out", "two")
+    assert two.code == 0
+    assert "nothing selected of 2 classes" in two.err
+    assert "classes without a selected sample, and so without a prototype: 0, 1" in two.err
+    monkeypatch.setattr(GraphCleaner, "step", without(8))
+    none = cli("train", "digits.npz", *TINY, "--out", "none")
+    assert none.code == 0
+    assert "3 steps of the last epoch had no selected sample" in none.err
+    without = "not one sample was selected as clean: there is no detector, and nothing is rejected"
+    assert without in none.err
+    told = cli("predict", "none", "new.npz", "--out", "new.csv")
+    assert (told.code, told.err) == (0, f"warning: {without}\n")
+    new = pd.read_csv(tmp_path / "new.csv")
+    assert set(new.verdict) == {"known"}
+    assert (new.ood_score == 0).all()
+    told = cli("predict", "none", "new.npz", "--out", "json.csv", "--json")
+    assert json.loads(told.out)["warnings"] == [without]
+    assert cli("report", "none", "--quiet").code == 0
+    set_to = cli("train", "digits.npz", "--out", "none", "--resume", "--set", "ood.threshold=0.1", "--json")
+    assert json.loads(set_to.out)["detector"]["rejected_known"] == 0
+    assert cli("predict", "two", "new.npz", "--out", "two.csv").err == ""
+
+
+def test_a_run_that_never_got_past_warm_up_says_so(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    short = [*TINY, "--set", "method.warmup_epochs=9"]
+    done = cli("train", "digits.npz", *short, "--out", "warm")
+    assert "warning: all 3 epochs were warm-up on the labels as given (method.warmup_epochs=9)" in done.err
+    plain = cli("train", "digits.npz", *short, "--set", "method.name=cross_entropy", "--out", "ce")
+    assert "warm-up" not in plain.err
+
+
+def test_the_threshold_can_be_set_and_results_made_again_with_it(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    cli("train", "digits.npz", *TINY, "--quiet")
+    before = results(tmp_path / "runs/digits-train")
+    done = cli("train", "digits.npz", "--resume", "--set", "ood.threshold=0.03")
+    assert "threshold 0.030, as it was set" in done.out
+    after = results(tmp_path / "runs/digits-train")
+    assert after["summary"]["detector"]["how"] == "fixed"
+    assert after["model.safetensors"] == before["model.safetensors"]
+    cli("predict", "runs/digits-train", "new.npz", "--quiet")
+    new = pd.read_csv(tmp_path / "runs/digits-train/predictions/new.csv")
+    assert ((new.verdict == "ood") == (new.ood_score > 0.03)).all()
+
+
+def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
+    """Name -> arguments, and what the one line must say."""
+    images, labels = noisy_digits().images[:60], noisy_digits().labels[:60]
+    features = noisy_digits().pixels[:60]
+    spoilt = features.copy()
+    spoilt[3, 3] = np.nan
+    np.savez(folder / "good.npz", x=images, y=labels)
+    np.savez(folder / "features.npz", z=features, y=labels)
+    np.savez(folder / "nan.npz", z=spoilt, y=labels)
+    np.savez(folder / "float.npz", x=features.reshape(-1, 8, 8), y=labels)
+    np.savez(folder / "short.npz", x=images, y=labels[:-1])
+    np.savez(folder / "one.npz", x=images, y=np.zeros(60, int))
+    np.savez(folder / "none.npz", x=images, y=np.full(60, -1))
+    np.savez(folder / "both.npz", x=images, z=features, y=labels)
+    np.savez(folder / "small.npz", x=images[:, :, :6], y=labels)
+    np.savez(folder / "other.npz", x=images, y=labels + 100)
+    np.save(folder / "flat.npy", labels)
+    np.save(folder / "bare.npy", images)
+    return {
+        "no-file": (["absent.npz"], "absent.npz: no such file"),
+        "nan": (["nan.npz"], "NaN or infinite values in 1 row of 60"),
+        "float": (["float.npz"], "values from 0 to 16 are neither 0 to 1 nor 0 to 255"),
+        "labels": (["short.npz"], "there are 59 labels for 60 samples"),
+        "one-class": (["one.npz"], "the labels name one class (0); at least two"),
+        "no-class": (["none.npz"], "the labels name no class; at least two"),
+        "both": (["both.npz"], "choose with --images-key or --features-key"),
+        "flat": (
+            ["flat.npy", "--labels", "flat.npy"],
+            "a table of rows and columns, not an array of shape (60,)",
+        ),
+        "unlabelled": (["bare.npy"], "no labels in it; give them with --labels"),
+        "preset": (
+            ["good.npz", "--preset", "cifar-lond"],
+            "no preset cifar-lond; did you mean cifar10-lond?",
+        ),
+        "head": (
+            ["good.npz", "--preset", "embeddings"],
+            "preset embeddings: method.name=sampled_labels takes embeddings",
+        ),
+        "images": (["features.npz", "--preset", "demo"], "preset demo: this network takes images"),
+        "network": (["good.npz", "--set", "learn.network=smallconv"], "did you mean small-conv?"),
+        "setting": (["good.npz", "--set", "learn.epoch=3"], "did you mean learn.epochs?"),
+        "threshold": (["good.npz", "--set", "ood.threshold=high"], "threshold must be auto or a number"),
+        "threshold-inf": (["good.npz", "--set", "ood.threshold=inf"], "threshold must be auto or a number"),
+        "device": (["good.npz", "--device", "gpu"], "'gpu' is not one of"),
+        "trusted": (["good.npz", "--trusted", "features.npz"], "good.npz was made from images"),
+        "trusted-absent": (["absent.npz", "--trusted", "gone.npz"], "gone.npz: no such file or folder"),
+        "trusted-shape": (
+            ["good.npz", "--trusted", "small.npz"],
+            "small.npz: its samples have the shape (1, 6, 8)",
+        ),
+        "trusted-labels": (["good.npz", "--trusted", "other.npz"], "not one trusted label is a class"),
+        "key": (["good.npz", "--images-key", "w"], "no array 'w' in it"),
+        "column": (["good.npz", "--label-column", "y"], "--label-column does not apply to a .npz file"),
+        "both-ways": (["good.npz", "--resume", "--overwrite"], "give one of them"),
+        "out": (["good.npz", "--out", "good.npz"], "there is a file of that name"),
+    }
+
+
+@pytest.mark.parametrize("case", [
+    *("no-file", "nan", "float", "labels", "one-class", "no-class", "both", "flat", "unlabelled"),
+    *("preset", "head", "images", "network", "setting", "threshold", "threshold-inf", "device"),
+    *("trusted", "trusted-absent", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
+])  # fmt: skip
+def test_bad_input_is_one_line_and_nothing_is_created(refuse: Refuse, tmp_path: Path, case: str) -> None:
+    arguments, message = bad_inputs(tmp_path)[case]
+    refuse(["train", *arguments], message)
+
+
+def test_cuda_is_refused_where_there_is_none(
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refuse("train digits.npz --device cuda", "--device cuda: this machine has no CUDA device")
+
+
+def test_divergence_is_one_line_and_keeps_the_checkpoint(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path)
+    done = cli("train", "digits.npz", *TINY, "--set", "learn.lr=1e18", "--set", "learn.ramp=0", "--quiet")
+    assert done.code == 1
+    assert "the loss is no longer a number in epoch 1: ce" in done.err
+    assert "there is no checkpoint yet" in done.err
+    assert "learn.lr=1e+18 usually helps" in done.err
+    assert done.err.count("\n") == 1
+    assert "its training has not finished" in cli("predict", "runs/digits-train", "new.npz").err
+
+    def diverge(*_: object) -> None:
+        raise DivergedError("the loss is no longer a number in epoch 2: inst")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "graphclean.cli.progress.StageProgress.epoch", lambda _, m, __: m["epoch"] < 2 or diverge()
+        )
+        late = cli("train", "digits.npz", *TINY, "--overwrite", "--quiet")
+    assert (late.code, late.err.count("\n")) == (1, 1)
+    assert "in epoch 2: inst; the last good checkpoint is kept" in late.err
+    assert cli("train", "digits.npz", "--resume", "--quiet").code == 0
+    assert len(metrics(tmp_path / "runs/digits-train")) == 3
+
+
+def test_too_small_a_gpu_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore lines")
+
+    save_digits(tmp_path)
+    for place, advice in (
+        (
+            "graphclean.training.trainer.Trainer._step",
+            "learn.batch, which is 64, as with --set learn.batch=32",
+        ),
+        ("graphclean.graph.cleaner.nearest_neighbours", "graph.k, which is 8, as with --set graph.k=4"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            done = cli("train", "digits.npz", *TINY, "--overwrite", "--quiet")
+        assert done.code == 1
+        assert f"lower {advice} --overwrite" in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+    with pytest.raises(RuntimeError, match="odd"), one_line_errors(load_preset("demo"), Path("none")):
+        raise RuntimeError("odd")
+
+
+def test_a_full_disk_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    save_digits(tmp_path)
+    cli("train", "digits.npz", *TINY, "--out", "whole", "--quiet")
+    for place in ("graphclean.training.checkpoint.save_file", "safetensors.torch.save_file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            done = cli("train", "digits.npz", *TINY, "--quiet", "--overwrite")
+        assert "can't be written: No space left on device" in done.err
+        assert (done.code, done.err.count("\n")) == (2, 1)
+    assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
+    assert results(tmp_path / "runs/digits-train") == results(tmp_path / "whole")
+
+
+def test_json_is_all_that_is_printed(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    done = cli("train", "digits.npz", *TINY, "--json")
+    assert done.err == ""
+    summary = json.loads(done.out)
+    assert summary["run"] == "runs/digits-train"
+    assert summary["training"]["epochs"] == 3
+    assert summary["detector"]["how"] == "auto"

@@ -1,0 +1,72 @@
+"""New inputs go through the network as the training set does."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from graphclean.config import LearnSettings
+from graphclean.errors import InputError
+from graphclean.training import Trainer
+from graphclean.training.batches import ResidentInputs
+from graphclean.training.inference import describe_network, embed_new, rebuild_network
+from tests.training.test_trainer import TINY, digits, ngc
+
+
+@pytest.mark.parametrize("network", ["small-conv", "preact-resnet18", "embedding-head"])
+def test_the_same_numbers_as_in_training_and_from_saved_weights(network: str) -> None:
+    pixels, labels, _ = digits(40)
+    inputs = pixels.flatten(1).float() / 16 if network == "embedding-head" else pixels
+    settings = dataclasses.replace(TINY, network=network, epochs=1, trunk="release")
+    trainer = Trainer(ResidentInputs(inputs), labels, 8, settings, ngc())
+    trained = trainer.train()
+    logits, z = embed_new(trained.network, inputs)
+    torch.testing.assert_close(z, trained.z)
+    torch.testing.assert_close(logits, trained.logits)
+    again = rebuild_network(
+        describe_network(settings), trained.network.state_dict(), 8, tuple(inputs.shape[1:])
+    )
+    assert torch.equal(embed_new(again, inputs).logits, logits)
+
+
+@pytest.mark.parametrize("network", ["small-conv", "preact-resnet18"])
+def test_mirrored_is_the_mean_of_an_image_and_its_mirror_image(network: str) -> None:
+    """After training alone: until then images are seen once, as without it."""
+    pixels, labels, _ = digits(40)
+    settings = dataclasses.replace(TINY, network=network, epochs=2, flip=True)
+    plain = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc()).train()
+    settings = dataclasses.replace(settings, mirrored=True)
+    mirrored = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc()).train()
+    for ours, theirs in zip(mirrored.network.parameters(), plain.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    looks = [embed_new(plain.network, images) for images in (pixels, pixels.flip(-1))]
+    logits, z = (sum(parts) / 2 for parts in zip(*looks, strict=True))
+    assert not torch.allclose(logits, plain.logits, atol=1e-3)
+    z = z / z.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(mirrored.z, z)
+    torch.testing.assert_close(mirrored.logits, logits)
+    again = rebuild_network(
+        describe_network(settings), mirrored.network.state_dict(), 8, tuple(pixels.shape[1:])
+    )
+    for found, expected in zip(embed_new(again, pixels), (logits, z), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_mirrored_needs_images_that_training_mirrors() -> None:
+    pixels, labels, _ = digits(40)
+    mirrored = dataclasses.replace(TINY, mirrored=True)
+    for inputs, settings in (
+        (pixels, dataclasses.replace(mirrored, flip=False)),
+        (pixels.flatten(1).float(), dataclasses.replace(mirrored, flip=True, network="embedding-head")),
+    ):
+        with pytest.raises(InputError, match="mirrored in training too"):
+            Trainer(ResidentInputs(inputs), labels, 8, settings, ngc())
+
+
+def test_progress_counts_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphclean.training.inference.BATCH", 40)
+    pixels, labels, _ = digits(100)
+    trainer = Trainer(ResidentInputs(pixels), labels, 8, LearnSettings(network="small-conv"), ngc())
+    told: list[tuple[int, int]] = []
+    embed_new(trainer.method.predictor(), pixels, lambda *step: told.append(step))
+    assert told == [(40, 100), (80, 100), (100, 100)]

@@ -1,0 +1,108 @@
+"""The seam for methods: networks, streams, parts and own optimizers, all of it resumed exactly."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from graphclean.training import EpochReport, InterruptedRun, Trainer
+from graphclean.training.batches import ResidentInputs
+from graphclean.training.method import Batch, Method, MethodInfo, Run
+from tests.training.test_trainer import TINY, assert_same, digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """None."""
+
+
+class Pair(Method):
+    """Two networks in turn, each in a part of the epoch, on halves of the batch; a temperature of its own."""
+
+    info = MethodInfo(name="pair", title="Two networks in turn", kind="selection", networks=2)
+    Settings = NoSettings
+
+    def __init__(self, stop: tuple[int, int, int] | None = None) -> None:
+        super().__init__()
+        self.stop, self.seen = stop, list[tuple[int, int, int]]()
+
+    def setup(self, run: Run) -> None:
+        self.networks = nn.ModuleDict({"main": run.new_network(), "second": run.new_network()})
+        self.weights = {"ce": 1.0, "scale": 0.1}
+        self.temperature = nn.Parameter(torch.ones(()))
+        self.register_buffer("part", torch.tensor(-1))
+        self.register_buffer("counts", torch.zeros(len(run.given)))
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        return {"temperature": torch.optim.Adam([self.temperature], lr=0.01)}
+
+    def parts(self, epoch: int) -> int:  # noqa: ARG002
+        return 2
+
+    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+        self.part = (self.part + 1) % 2
+        return run.shuffle()[:, :32], run.shuffle()[:, :32]
+
+    def losses(self, run: Run, first: Batch, second: Batch) -> dict[str, Tensor]:
+        self.seen.append((run.epoch, int(self.part), run.step))
+        name = ("main", "second")[int(self.part)]
+        views = torch.cat([run.weak_view(first.inputs), run.weak_view(second.inputs)])
+        (out,) = run.forward(views, network=name)
+        given = torch.cat([first.given, second.given])
+        scaled = out.logits / self.temperature
+        return {"ce": cross_entropy(scaled, given), "scale": (self.temperature - 2) ** 2}
+
+    def after_step(self, run: Run, *batches: Any) -> None:
+        for batch in batches:
+            self.counts[batch.index] += 1
+        if (run.epoch, int(self.part), run.step) == self.stop:
+            assert isinstance(run, Trainer)
+            run.request_stop()
+
+
+def make(method: Pair, checkpoint: Path | None = None) -> Trainer:
+    pixels, labels, _ = digits(120)
+    settings = dataclasses.replace(TINY, epochs=3, batch=40)
+    return Trainer(ResidentInputs(pixels), labels, 8, settings, method, checkpoint=checkpoint)
+
+
+def test_every_part_and_every_parameter_is_trained() -> None:
+    method, reports = Pair(), list[EpochReport]()
+    made = make(method)
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    made.train(on_epoch=lambda report, _: reports.append(report))
+    assert method.seen == [(epoch, part, step) for epoch in range(3) for part in (0, 1) for step in range(3)]
+    for name in ("main", "second"):
+        moved = method.networks[name].classifier.weight
+        assert not torch.equal(moved, before[f"networks.{name}.classifier.weight"])
+    assert not torch.equal(*(before[f"networks.{name}.classifier.weight"] for name in ("main", "second")))
+    assert 1 < method.temperature < 2
+    assert method.counts.sum() == 2 * 32 * len(method.seen)
+    for report in reports:
+        ce, scale = report.losses["ce"], report.losses["scale"]
+        assert 0 < scale <= 1, "a mean over the steps of all parts"
+        assert report.loss == pytest.approx(ce + 0.1 * scale)
+
+
+@pytest.mark.parametrize("stop", [(0, 0, 1), (1, 0, 0), (1, 0, 2), (1, 1, 1), (1, 1, 2), (2, 1, 2)])
+def test_a_run_stopped_in_any_part_ends_as_if_nothing_had_been(
+    tmp_path: Path, stop: tuple[int, int, int]
+) -> None:
+    whole, reports, later = Pair(), list[EpochReport](), list[EpochReport]()
+    expected = make(whole).train(on_epoch=lambda report, _: reports.append(report))
+    with pytest.raises(InterruptedRun):
+        make(Pair(stop), tmp_path).train()
+    resumed = Pair()
+    found = make(resumed, tmp_path).train(resume=True, on_epoch=lambda report, _: later.append(report))
+    assert_same(found, expected)
+    torch.testing.assert_close(resumed.save_state(), whole.save_state(), atol=0, rtol=0)
+    for ours, theirs in zip(later, reports[len(reports) - len(later) :], strict=True):
+        same = [dataclasses.replace(report, seconds=0, clean_seconds=0) for report in (ours, theirs)]
+        assert same[0] == same[1]
