@@ -1,0 +1,61 @@
+"""What there is to choose from, as a person and as a script see it."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from graphclean.methods import load_method, method_names
+from graphclean.ood.detectors import detector_names, load_detector
+from tests.builders import Cli
+
+
+def test_methods_are_listed_with_cost_and_title(cli: Cli) -> None:
+    done = cli("methods")
+    assert done.code == 0
+    rows = {line.split()[0]: line for line in done.out.splitlines() if line and not line.startswith(" ")}
+    for name in method_names():
+        info = load_method(name).info
+        assert f"{info.cost:g}" in rows[name].split()
+        assert info.title.split()[0] in rows[name]
+        assert info.paper[:12] in done.out
+    assert "verdicts" in rows["sampled_labels"]
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "graphclean methods NAME" in done.out
+
+
+def test_a_list_for_scripts_has_all_facts(cli: Cli) -> None:
+    found = json.loads(cli("methods", "--json").out)
+    assert [row["name"] for row in found] == method_names()
+    elr = next(row for row in found if row["name"] == "elr")
+    assert (elr["kind"], elr["networks"], elr["cost"], elr["needs"]) == ("loss", 1, 1.0, [])
+    assert "NeurIPS 2020" in elr["paper"]
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_setting_of_a_method_is_shown_with_its_reason(cli: Cli, name: str) -> None:
+    settings = load_method(name).Settings()
+    shown = cli("methods", name).out
+    assert shown.startswith(load_method(name).info.title)
+    facts = json.loads(cli("methods", name, "--json").out)["settings"]
+    assert list(facts) == [field.name for field in fields(settings)]
+    for setting, fact in facts.items():
+        assert f"\nmethod.{setting} = {getattr(settings, setting)}\n    {fact['reason']}" in shown
+        assert len(fact["reason"]) > 10
+
+
+def test_an_unknown_method_is_one_line(cli: Cli) -> None:
+    done = cli("methods", "erl")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "graphclean: method.name=erl: no such method; did you mean elr?\n"
+
+
+def test_detectors_are_listed_with_what_they_need(cli: Cli) -> None:
+    done, found = cli("detectors"), json.loads(cli("detectors", "--json").out)
+    assert [row["name"] for row in found] == detector_names()
+    for row in found:
+        made = load_detector(row["name"])
+        assert row == {"name": made.name, "title": made.title, "paper": made.paper, "needs": made.needs}
+        assert made.title.split()[0] in done.out
+        assert row["needs"] in done.out
+    assert "ood.detector=NAME" in done.out
