@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 from warnings import warn
@@ -19,10 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._files import read_tensors, write_lines
 from .cleaning.inputs import Labels, encode_classes, lay_beside
-from .config import Config, change_settings, differing_settings, load_preset, recorded_settings
+from .config import Config, MethodChoice, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
 from .methods import build_method, complete_settings
+from .ood.detector import Detector
 from .ood.model import Predictions
 from .runs.callbacks import Metrics
 from .runs.device import choose_device
@@ -44,6 +45,7 @@ from .runs.results import sum_up, write_results
 from .runs.route import Route, choose_route
 from .training import EpochReport
 from .training.fit import epoch_metrics, finish, prepare
+from .training.method import Method
 from .training.model import load_trained
 
 try:
@@ -75,6 +77,11 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         a GPU (`cifar10-lond-fast` for many) and `small-images` without.
     settings
         Changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
+    method
+        A name from `graphclean methods`, or a `Method`, which brings its own settings and those of the graph;
+        None leaves it to the preset.
+    detector
+        A name from `graphclean detectors`, or a subclass of `Detector`; None takes `ood.detector`.
     epochs
         The setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
     random_state
@@ -113,12 +120,16 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         preset: str | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
+        method: str | Method | None = None,
+        detector: str | type[Detector] | None = None,
         epochs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
     ) -> None:
         self.preset = preset
         self.settings = settings
+        self.method = method
+        self.detector = detector
         self.epochs = epochs
         self.random_state = random_state
         self.device = device
@@ -142,7 +153,10 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         config = self._configure(route.preset)
         classes, labels = _encode(y, count)
         history: list[Metrics] = []
-        prepared = prepare(source.inputs, labels, config, build_method(config), device=place)
+        # A copy, since training changes it, and another fit begins again.
+        method = copy.deepcopy(self.method) if isinstance(self.method, Method) else build_method(config)
+        detector = None if isinstance(self.detector, str) else self.detector
+        prepared = prepare(source.inputs, labels, config, method, detector=detector, device=place)
 
         def note(report: EpochReport, _: object) -> None:
             history.append(epoch_metrics(report, prepared))
@@ -249,7 +263,17 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             changes["learn.seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         elif self.random_state is not None:
             changes["learn.seed"] = self.random_state
-        return complete_settings(change_settings(load_preset(preset), changes))
+        if isinstance(self.method, str):
+            changes["method.name"] = self.method
+        if self.detector is not None:
+            changes["ood.detector"] = self.detector if isinstance(self.detector, str) else self.detector.name
+        if not isinstance(self.method, Method):
+            return complete_settings(change_settings(load_preset(preset), changes))
+        for name in changes:
+            if name.partition(".")[0] in ("method", "graph"):
+                raise InputError(f"{name}: the method is an object with settings of its own; set it there")
+        choice = MethodChoice(self.method.info.name, asdict(self.method.settings))
+        return replace(change_settings(load_preset(preset), changes), method=choice, graph=self.method.graph)
 
     def _read(self, X: Any) -> Source:
         """Training samples of either kind, without labels."""

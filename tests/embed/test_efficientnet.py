@@ -28,15 +28,16 @@ def paint(name: str) -> Image.Image:
     return Image.new("RGB", (5, 3), (number % 100, 0, 7))
 
 
-class MeanColour:
+class MeanColour(Embedder):
     """An embedder whose features can be told by hand."""
 
     name, size = "mean-colour", 4
 
     def __init__(self) -> None:
+        super().__init__()
         self.shapes: set[tuple[int, ...]] = set()
 
-    def __call__(self, batch: Tensor) -> Tensor:
+    def forward(self, batch: Tensor) -> Tensor:
         assert batch.dtype == torch.uint8
         self.shapes.add(tuple(batch.shape))
         return batch.float().mean((2, 3))
@@ -94,9 +95,9 @@ def test_the_whole_photo_is_squashed() -> None:
     seen: list[Tensor] = []
 
     class Keep(MeanColour):
-        def __call__(self, batch: Tensor) -> Tensor:
+        def forward(self, batch: Tensor) -> Tensor:
             seen.append(batch[0].permute(1, 2, 0))
-            return super().__call__(batch)
+            return super().forward(batch)
 
     embed([(0, wide)], Keep(), lambda image: image)
     assert np.array_equal(seen[0].numpy(), np.asarray(wide.resize((4, 4), Image.Resampling.BICUBIC)))
@@ -158,7 +159,7 @@ def test_features_are_those_of_the_package_as_it_comes(lite0: Embedder) -> None:
 
 
 def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
-    assert list(EMBEDDERS) == [lite0.name]
+    assert EMBEDDERS.names() == [lite0.name]
     assert lite0.size == 160
     assert lite0(random_photos(1)).shape == (1, 1280)
 

@@ -65,11 +65,12 @@ def test_commands_say_where(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monkey
         Image.new("RGB", (8, 8), (100 * (row % 2) + row, 0, row)).save(place)
     places: list[str] = []
 
-    def recording(name: str, device: torch.device) -> TimmEmbedder:
-        places.append(device.type)
-        return TimmEmbedder(name)
+    class Recording(TimmEmbedder):
+        def to(self, device: torch.device) -> TimmEmbedder:  # type: ignore[override]
+            places.append(device.type)
+            return self
 
-    monkeypatch.setattr("graphclean.embed.TimmEmbedder", recording)
+    monkeypatch.setattr("graphclean.embed.TimmEmbedder", Recording)
     options = ["--embedder", "timm:tiny", "--out", "run", "--quiet", "--set", "audit.k=5"]
     options += ["--set", "learn.epochs=1", "--set", "method.warmup_epochs=1"] if command == "train" else []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

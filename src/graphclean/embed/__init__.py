@@ -1,28 +1,27 @@
-"""Pretrained embedders, behind extras."""
-
-from collections.abc import Callable
+"""Pretrained embedders, behind extras, and those of other packages."""
 
 import torch
 
-from ..errors import InputError, suggest
+from ..config.plugins import Plugins
 from .backbones import PREFIX
-from .efficientnet import EfficientNetLite0
 from .photos import Batch, Embedder, embed_batches, read_batches
 from .timm import TimmEmbedder
 
 __all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "load_embedder", "read_batches"]
 
-EMBEDDERS: dict[str, Callable[[], Embedder]] = {"efficientnet-lite0": EfficientNetLite0}
-"""Name -> what loads it; besides, `timm:NAME` is any network of timm."""
+OWN = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
+EMBEDDERS = Plugins("graphclean.embedders", OWN, 'there is no embedder "{name}"')
+"""Besides, `timm:NAME` is any network of timm."""
 
 
-def load_embedder(name: str, device: torch.device = torch.device("cpu")) -> Embedder:
-    """The embedder of that name, or `timm:NAME`; an `InputError` where its extra is not installed.
+def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu")) -> Embedder:
+    """An embedder by its name, or as an object; an `InputError` where its extra is not installed.
 
-    Networks of timm work on the `device`, the others are made for the CPU.
+    Ours is made for the CPU; networks of timm and those of other packages work on the `device`.
     """
-    if name.startswith(PREFIX):
-        return TimmEmbedder(name.removeprefix(PREFIX), device)
-    if name not in EMBEDDERS:
-        raise InputError(f'there is no embedder "{name}"; {suggest(name, [*EMBEDDERS, f"{PREFIX}NAME"])}')
-    return EMBEDDERS[name]()
+    if isinstance(spec, Embedder):
+        return spec.eval()
+    if spec.startswith(PREFIX):
+        return TimmEmbedder(spec.removeprefix(PREFIX)).to(device)
+    made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{PREFIX}NAME",))()
+    return made.eval() if spec in OWN else made.eval().to(device)

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..errors import InputError
+from .photos import Embedder
 
 WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the only weights file that is loaded."""
 
 
-class EfficientNetLite0:
+class EfficientNetLite0(Embedder):
     """Photos to the 1280 mean-pooled features under the network's classifier."""
 
     name = "efficientnet-lite0"
@@ -24,24 +25,11 @@ class EfficientNetLite0:
     """Pixels a side: half the work of the 224 that it was trained at."""
 
     def __init__(self) -> None:
-        self.network = Pooled(_speed_up(load_network()))
-
-    @torch.inference_mode()
-    def __call__(self, batch: Tensor) -> Tensor:
-        """(N, 1280) float32 features of an (N, 3, 160, 160) uint8 batch."""
-        features: Tensor = self.network(batch)
-        return features
-
-
-class Pooled(nn.Module):
-    """From bytes to the mean of the network's last map."""
-
-    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network = network
+        self.network = _speed_up(load_network())
 
     def forward(self, batch: Tensor) -> Tensor:
-        """The features of a uint8 batch."""
+        """(N, 1280) float32 features of an (N, 3, 160, 160) uint8 batch: the mean of the last map."""
         x = batch.contiguous(memory_format=torch.channels_last).float().sub_(127).div_(128)
         features: Tensor = self.network.extract_features(x)  # type: ignore[operator]
         return features.mean((2, 3))

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol, TypeAlias, TypeVar
+from itertools import chain, islice
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,22 +21,23 @@ T = TypeVar("T")
 Picture: TypeAlias = npt.NDArray[np.uint8]
 
 
-class Embedder(Protocol):
-    """A pretrained network, from uint8 photos to features."""
+class Embedder(nn.Module):
+    """A pretrained network, from uint8 photos to features; it works where its weights are."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    """In the run folder, by which new photos are embedded alike."""
+    size: int
+    """Pixels a side that it takes."""
 
-    @property
-    def size(self) -> int:
-        """Pixels a side that it takes."""
-
-    @property
-    def network(self) -> nn.Module:
-        """What a call runs, for export."""
-
-    def __call__(self, batch: Tensor) -> Tensor:
+    def forward(self, batch: Tensor) -> Tensor:
         """(N, d) float32 features of an (N, 3, size, size) uint8 batch."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches go."""
+        first = next(chain(self.parameters(), self.buffers()), None)
+        return first.device if first is not None else torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def embed_batches(
         # Always a full batch: its shape decides the last bits, and copies of a photo must agree to the bit.
         full = np.zeros((BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
         full[: len(batch.rows)] = batch.inputs.transpose(0, 2, 3, 1)
-        found = embedder(torch.from_numpy(full).permute(0, 3, 1, 2))
+        with torch.inference_mode():
+            found = embedder(torch.from_numpy(full).permute(0, 3, 1, 2).to(embedder.device)).float().cpu()
         yield Batch(batch.rows, found[: len(batch.rows)].numpy(), batch.problems)
 
 

@@ -1,16 +1,15 @@
 """Detectors by name: ours, and those that other packages register."""
 
-from importlib.metadata import entry_points
-from typing import Any
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, suggest
-from .detector import Detector
+from ..config.plugins import Plugins
+from ..errors import InputError
+from .detector import Detector, Needs
 from .prototypes import class_prototypes, prototype_similarity
 
-ENTRY_POINTS = "graphclean.detectors"
 NO_DETECTOR = "not one sample was selected as clean: there is no detector, and nothing is rejected"
 
 
@@ -24,7 +23,7 @@ class Prototypes(Detector):
     prototypes: Tensor
 
     def __init__(self, n_classes: int, width: int) -> None:
-        super().__init__()
+        super().__init__(n_classes, width)
         self.register_buffer("prototypes", torch.zeros(n_classes, width))
 
     def fit_features(self, features: Tensor, labels: Tensor) -> "Prototypes":
@@ -49,29 +48,32 @@ class MaxSoftmax(Detector):
     title = "1 − largest softmax probability"
     paper = "Hendrycks and Gimpel, A Baseline for Detecting Misclassified and OOD Examples, ICLR 2017"
 
-    def __init__(self, n_classes: int, width: int) -> None:  # noqa: ARG002
-        super().__init__()
-
     def predict_logits(self, logits: Tensor) -> Tensor:
         """1 − max p."""
         return 1 - logits.softmax(1).amax(1)
 
 
-BUILT_IN: dict[str, type[Any]] = {made.name: made for made in (Prototypes, MaxSoftmax)}
+BUILT_IN = {made.name: f"{made.__module__}:{made.__name__}" for made in (Prototypes, MaxSoftmax)}
+DETECTORS = Plugins("graphclean.detectors", BUILT_IN, "ood.detector={name}: no such detector")
 
 
 def detector_names() -> list[str]:
     """All that there are: ours, then those of other packages."""
-    return [*BUILT_IN, *sorted(entry_points(group=ENTRY_POINTS).names - BUILT_IN.keys())]
+    return DETECTORS.names()
 
 
 def load_detector(name: str) -> type[Detector]:
     """The class of a detector; it is made with the number of classes and the width of z."""
-    found: Any = BUILT_IN.get(name)
-    if found is None:
-        theirs = entry_points(group=ENTRY_POINTS, name=name)
-        if not theirs:
-            raise InputError(f"ood.detector={name}: no such detector; {suggest(name, detector_names())}")
-        found = next(iter(theirs)).load()
-    loaded: type[Detector] = found
-    return loaded
+    loaded: type[Detector] = DETECTORS.load(name, Detector)
+    return check_needs(loaded)
+
+
+def check_needs(made: type[Detector]) -> type[Detector]:
+    """Refuse a detector that needs what no model here gives."""
+    gives = get_args(Needs)
+    if made.needs not in gives:
+        raise InputError(
+            f"ood.detector={made.name}: it needs {made.needs}, and a model has {' and '.join(gives)} alone; "
+            f"take one of {', '.join(BUILT_IN)}"
+        )
+    return made

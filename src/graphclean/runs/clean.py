@@ -15,6 +15,7 @@ from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
 from ..data.verdict import Verdict
+from ..embed import Embedder
 from ..ood import prototype_similarity
 from .device import choose_device
 from .embedding_cache import drop_pieces
@@ -40,12 +41,12 @@ def clean(
     *,
     labels: Path | None = None,
     names: Names | None = None,
-    embedder: str | None = None,
+    embedder: str | Embedder | None = None,
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit embeddings or photos and write the run folder `out`; `device` is where timm embeds photos."""
+    """Audit embeddings or photos and write the run folder `out`; `device` is where photos are embedded."""
     check_target(out, overwrite=overwrite)
     refuse_sources(out, [data, labels])
     require_search(config.audit)

@@ -17,6 +17,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
+from ..embed import Embedder
 from ..errors import ELSEWHERE, InputError, arg
 from .photos import (
     DEFAULT_EMBEDDER,
@@ -82,7 +83,7 @@ def read_source(
     names: Names,
     *,
     labels: Path | None = None,
-    embedder: str | None = None,
+    embedder: str | Embedder | None = None,
     choose: Callable[[int], Reading] | None = None,
     images: bool = False,
     device: torch.device = torch.device("cpu"),
@@ -191,7 +192,7 @@ def stream_like(
     return Pieces(images.ids, images.labels, parts, True)
 
 
-def embedding(embedder: str | None, device: torch.device) -> Embedding:
+def embedding(embedder: str | Embedder | None, device: torch.device) -> Embedding:
     """By the embedder that was named, or the usual one."""
     return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
 

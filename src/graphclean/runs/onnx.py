@@ -40,9 +40,7 @@ class Served(nn.Module):
     def __init__(self, model: Model, embedder: str | None) -> None:
         super().__init__()
         self.judge = model.module()
-        loaded = load_embedder(embedder) if embedder is not None else None
-        self.embedder = loaded.network if loaded is not None else None
-        self.size = loaded.size if loaded is not None else 0
+        self.embedder = load_embedder(embedder) if embedder is not None else None
 
     def forward(self, inputs: Tensor) -> Judged:
         """The outputs by name are `OUTPUTS`."""
@@ -51,13 +49,16 @@ class Served(nn.Module):
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Photos to features; anything else as it is."""
-        return inputs if self.embedder is None else self.embedder(inputs)
+        if self.embedder is None:
+            return inputs
+        features: Tensor = self.embedder(inputs)
+        return features
 
     def examples(self, count: int) -> Tensor:
         """Inputs to trace and to check by; the same ones each time."""
         if self.embedder is None:
             return self.judge.examples(count)
-        return random_pictures(count, (3, self.size, self.size))
+        return random_pictures(count, (3, self.embedder.size, self.embedder.size))
 
 
 @dataclass(frozen=True)

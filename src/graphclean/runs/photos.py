@@ -30,7 +30,7 @@ from ..data.parquet import (
 from ..data.progress import Progress
 from ..data.resize import to_array
 from ..data.tables import TABLES, Names
-from ..embed import Batch, embed_batches, load_embedder, read_batches
+from ..embed import Batch, Embedder, embed_batches, load_embedder, read_batches
 from ..errors import InputError, arg
 from .embedding_cache import PIECE, keep_pieces, load_features, save_features
 from .folder import CACHE
@@ -57,14 +57,14 @@ class Reading(Protocol):
 class Embedding:
     """As features of a pretrained network."""
 
-    embedder: str
+    embedder: str | Embedder
     device: torch.device
-    """Of networks of timm."""
+    """Of networks of timm and of other packages."""
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
         """The embedder's name."""
-        return {"embedder": self.embedder}
+        return {"embedder": getattr(self.embedder, "name", self.embedder)}
 
     def batches(self, items: Items) -> Iterator[Batch]:
         """Features (n, d)."""
@@ -115,7 +115,7 @@ class Photos:
         return [self.images.labels[row] for row in self.rows] if self.images.labels is not None else []
 
 
-def are_photos(data: Path, names: Names, embedder: str | None) -> bool:
+def are_photos(data: Path, names: Names, embedder: str | Embedder | None) -> bool:
     """Whether DATA is photos (a folder, one file, a table of them or of paths, `hf:NAME`), not embeddings."""
     if embedder == "none":
         return False

@@ -14,10 +14,11 @@ from ..cleaning.inputs import encode_classes
 from ..cleaning.pipeline import require_search
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.tables import Names
+from ..embed import Embedder
 from ..errors import InputError, arg
 from ..methods import build_method, complete_settings
 from ..training import EpochReport
-from ..training.fit import Prepared, TrainingResult, epoch_metrics, finish, prepare
+from ..training.fit import Prepared, TrainingResult, choose_detector, epoch_metrics, finish, prepare
 from ..training.method import Selection
 from ..training.networks import require_network, takes_features
 from .callbacks import Metrics, Watcher
@@ -84,7 +85,7 @@ def train(
     settings: Sequence[str] = (),
     labels: Path | None = None,
     names: Names | None = None,
-    embedder: str | None = None,
+    embedder: str | Embedder | None = None,
     trusted: Path | None = None,
     device: str = "auto",
     resume: bool = False,
@@ -117,7 +118,9 @@ def train(
     # What is misspelt is said before anything is read.
     if trusted is not None and not is_there(trusted):
         raise InputError(f"{trusted}: no such file or folder")
-    require_network(complete_settings(apply_settings(base, settings, SECTIONS)).learn.network)
+    asked = complete_settings(apply_settings(base, settings, SECTIONS))
+    require_network(asked.learn.network)
+    choose_detector(asked, build_method(asked))
     if goes_on:
         device = _same_device(out, device)
     place = choose_device(device)
@@ -235,7 +238,7 @@ class _Way:
     """What is trained with which settings: as asked for, or settled when the data is known."""
 
     settings: Sequence[str]
-    embedder: str | None
+    embedder: str | Embedder | None
     usual: str | None
     """The embedder of the run that goes on, where no other is asked for."""
     device: torch.device
@@ -263,8 +266,9 @@ class _Way:
         if takes_features(learn.network):
             return embedding(self.embedder if self.embedder is not None else self.usual, self.device)
         if self.embedder is not None:
+            name = getattr(self.embedder, "name", self.embedder)
             raise InputError(
-                f"{arg('embedder')} {self.embedder} makes features of photos, but {learn.network} "
+                f"{arg('embedder')} {name} makes features of photos, but {learn.network} "
                 f"(preset {route.preset}) takes the photos themselves; leave one of them out"
             )
         return Cropping(learn.size)

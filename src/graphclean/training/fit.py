@@ -18,12 +18,12 @@ from ..data.progress import Progress
 from ..errors import InputError
 from ..ood import find_threshold, measure_closeness
 from ..ood.detector import Detector
-from ..ood.detectors import load_detector
+from ..ood.detectors import check_needs, load_detector
 from ..ood.model import Predictions
 from .batches import place_inputs
 from .inference import describe_network
 from .method import Method, Prior
-from .model import NetworkModel
+from .model import BATCH, NetworkModel
 from .trainer import EpochReport, OnEpoch, Trained, Trainer
 
 
@@ -37,6 +37,7 @@ class Prepared:
     standardiser: Standardiser | None
     """For features; None for images."""
     ids: Sequence[str] | None
+    detector: type[Detector]
     verdicts: Audit | None
     """Those on the features, where training takes its labels from them; else they are made on z.
 
@@ -69,12 +70,13 @@ def fit(
     config: Config,
     method: Method,
     *,
+    detector: type[Detector] | None = None,
     device: torch.device | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> TrainingResult:
     """Train by a method on uint8 images (N, C, H, W) or features (N, d), and judge the labels."""
     started = time.perf_counter()
-    prepared = prepare(inputs, labels, config, method, device=device)
+    prepared = prepare(inputs, labels, config, method, detector=detector, device=device)
     result = finish(prepared, prepared.trainer.train(on_epoch=on_epoch))
     return replace(result, seconds=time.perf_counter() - started)
 
@@ -85,12 +87,17 @@ def prepare(
     config: Config,
     method: Method,
     *,
+    detector: type[Detector] | None = None,
     ids: Sequence[str] | None = None,
     device: torch.device | None = None,
     checkpoint: Path | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Check inputs and settings against each other, and standardise features; nothing is trained yet."""
+    """Check inputs and settings against each other, and standardise features; nothing is trained yet.
+
+    `detector` goes before `ood.detector`.
+    """
+    chosen = check_needs(detector) if detector is not None else choose_detector(config, method)
     place = device if device is not None else torch.device("cpu")
     if inputs.ndim == 4 and inputs.dtype == np.uint8:
         standardiser, tensor = None, torch.as_tensor(inputs)
@@ -108,6 +115,11 @@ def prepare(
             raise InputError(
                 "learn.predict_by=both: classifier and panel judge these embeddings already; leave it out"
             )
+        if config.audit.judges == "panel" and (detector is not None or config.ood.detector != "auto"):
+            raise InputError(
+                f"ood.detector={chosen.name}: the panel, which judges these embeddings, says itself what is "
+                "OOD; take auto, or audit.judges=neighbours"
+            )
         verdicts = _judge(array, labels, config, ids, progress)
         prior = _make_prior(verdicts, place)
     trainer = Trainer(
@@ -119,7 +131,7 @@ def prepare(
         prior=prior,
         checkpoint=checkpoint,
     )
-    return Prepared(trainer, labels, config, standardiser, ids, verdicts)
+    return Prepared(trainer, labels, config, standardiser, ids, chosen, verdicts)
 
 
 def _make_prior(audit: Audit, device: torch.device) -> Prior | None:
@@ -154,11 +166,10 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     if audit is None:
         closeness = measure_closeness(trained.z, trained.prototypes)
         audit = replace(_judge(trained.z, labels, config, prepared.ids, progress, closeness), panel=None)
-    detector = _fit_detector(prepared, trained)
+    detector, score = _fit_detector(prepared, trained)
+    auto = None
     if audit.panel is not None:
         score, auto = audit.panel.prior.ood, 0.5
-    else:
-        score, auto = detector(trained.z, trained.logits).double().cpu().numpy(), None
     model = NetworkModel(
         network=trained.network,
         description=describe_network(config.learn),
@@ -180,13 +191,20 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
     return TrainingResult(trained, model, audit, score, time.perf_counter() - started)
 
 
-def _fit_detector(prepared: Prepared, trained: Trained) -> Detector:
-    """The one that is asked for, or that suits the method, on the samples selected as clean."""
-    name, chosen = prepared.config.ood.detector, trained.selection
-    made = load_detector(prepared.trainer.method.detector if name == "auto" else name)
-    detector = made(len(prepared.labels.classes), trained.z.shape[1]).to(trained.z.device)
-    with torch.no_grad():
-        return detector.fit(trained.z, trained.logits, torch.where(chosen.selected, chosen.labels, -1))
+def choose_detector(config: Config, method: Method) -> type[Detector]:
+    """The one that is asked for, or that suits the method."""
+    name = config.ood.detector
+    return load_detector(method.detector if name == "auto" else name)
+
+
+@torch.no_grad()
+def _fit_detector(prepared: Prepared, trained: Trained) -> tuple[Detector, npt.NDArray[np.float64]]:
+    """The detector on the samples selected as clean, and the scores of all, in pieces as for new data."""
+    chosen = trained.selection
+    detector = prepared.detector(len(prepared.labels.classes), trained.z.shape[1]).to(trained.z.device)
+    detector.fit(trained.z, trained.logits, torch.where(chosen.selected, chosen.labels, -1))
+    parts = zip(torch.split(trained.z, BATCH), torch.split(trained.logits, BATCH), strict=True)
+    return detector, torch.cat([detector(*part) for part in parts]).double().cpu().numpy()
 
 
 def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:

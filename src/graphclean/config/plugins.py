@@ -1,0 +1,44 @@
+"""What is chosen by name: ours, and what other packages register as entry points."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ..errors import InputError, suggest
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """Methods, detectors or embedders; each is loaded when it is asked for."""
+
+    group: str
+    """Of the entry points that other packages have."""
+    own: Mapping[str, str]
+    """Name -> `module:class`."""
+    missing: str
+    """What is said of an unknown `{name}`."""
+
+    def names(self) -> list[str]:
+        """All that there are: ours, then those of other packages."""
+        return [*self.own, *sorted(entry_points(group=self.group).names - self.own.keys())]
+
+    def load(self, name: str, kind: type, others: tuple[str, ...] = ()) -> Any:
+        """The class of that name, a `kind`; `others` are names that are known elsewhere."""
+        if name in self.own:
+            return EntryPoint(name, self.own[name], self.group).load()
+        theirs = list(entry_points(group=self.group, name=name))
+        if not theirs:
+            unknown = self.missing.format(name=name)
+            raise InputError(f"{unknown}; {suggest(name, [*self.names(), *others])}")
+        where = f"{self.group}: {name} = {theirs[0].value}"
+        try:
+            found = theirs[0].load()
+        except Exception as error:
+            raise InputError(f"{where}: can't be loaded: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, kind)):
+            raise InputError(f"{where}: is no subclass of {kind.__module__}.{kind.__qualname__}")
+        called = getattr(getattr(found, "info", found), "name", None)
+        if called != name:
+            raise InputError(f"{where}: calls itself {called}; register it under that name")
+        return found
