@@ -1,13 +1,21 @@
 """Pretrained embedders, behind extras, and those of other packages."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..config.plugins import Plugins
+from ..data.images import Encoded, UnreadableImage, open_image
+from ..errors import InputError
 from .backbones import PREFIX
 from .photos import Batch, Embedder, embed_batches, read_batches
 from .timm import TimmEmbedder
 
-__all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "load_embedder", "read_batches"]
+__all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "embed_photos", "load_embedder", "read_batches"]
 
 OWN = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
 EMBEDDERS = Plugins("graphclean.embedders", OWN, 'there is no embedder "{name}"')
@@ -25,3 +33,19 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
         return TimmEmbedder(spec.removeprefix(PREFIX)).to(device)
     made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{PREFIX}NAME",))()
     return made.eval() if spec in OWN else made.eval().to(device)
+
+
+def embed_photos(
+    photos: Sequence[Encoded], spec: str | Embedder, device: torch.device = torch.device("cpu")
+) -> npt.NDArray[Any]:
+    """Features (N, d) of photos, by their paths or contents; one that can't be read is an `InputError`."""
+    parts = []
+    loaded = load_embedder(spec, device)
+    for batch in embed_batches(enumerate(photos), open_image, loaded, refusal=UnreadableImage):
+        for row, reason in batch.problems.items():
+            photo = photos[row]
+            raise InputError(f"{photo if isinstance(photo, Path) else f'photo {row}'}: {reason}")
+        parts.append(batch.inputs)
+    if not parts:
+        raise InputError("there are no photos to embed")
+    return np.concatenate(parts)
