@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs test-min bench clean
+.PHONY: demo test test-fast coverage lint docs test-min bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/graphclean demo --overwrite
@@ -10,6 +10,14 @@ demo: $(VENV)/.ready
 # One thread a test process: two that spin against each other are many times slower than one.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# For the loop while working: without lint, and without the tests that are marked slow.
+test-fast: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+
+# Which lines and branches no test reaches; the page is build/coverage/index.html.
+coverage: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html:build/coverage
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
 def test_measured_pages_are_made_from_the_recorded_results() -> None:
     code = "import tables; print([str(p) for p, text in tables.pages().items() if text != p.read_text()])"

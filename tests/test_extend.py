@@ -73,6 +73,7 @@ def register(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
     (folder / "entry_points.txt").write_text("\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("extras", "one_thread")
 def test_the_commands_of_the_page_run(
     page: SitePage, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +99,7 @@ def test_the_commands_of_the_page_run(
     assert np.mean([row[0].split("/")[0] == row[1] for row in classes]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("extras", "one_thread")
 def test_an_interrupted_run_continues_as_if_nothing_had_been(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +122,7 @@ def test_an_interrupted_run_continues_as_if_nothing_had_been(
     assert results(Path("stopped")) == results(Path("whole"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("extras", "one_thread")
 @pytest.mark.filterwarnings("ignore::graphclean.errors.DataWarning")
 def test_the_python_of_the_page_runs(page: SitePage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
 def test_wheel_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
@@ -70,6 +71,7 @@ def test_the_command_line_starts_without_what_few_commands_need() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_nothing_of_the_caller_is_changed_by_importing() -> None:
     script = """
 import random, warnings

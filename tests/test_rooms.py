@@ -68,6 +68,7 @@ def test_imports_keep_to_the_rules(path: Path) -> None:
         assert outside - standard <= OUTSIDE[room]
 
 
+@pytest.mark.slow
 def test_importing_the_package_pulls_in_no_extra_and_nothing_that_draws() -> None:
     import subprocess
     import sys

@@ -201,6 +201,7 @@ def world(
 
 
 # docs/extend.md builds a package, and is run by test_extend.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in PAGES if p.stem != "extend"], ids=lambda path: path.stem)
 def test_blocks_run(path: Path, world: Path, given: Path) -> None:
     page = read_page(path)
@@ -346,6 +347,7 @@ def test_the_list_of_commands_is_that_of_the_command_line() -> None:
     assert "<!--" not in page
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_its_links_hold(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs the extra docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
@@ -382,6 +384,7 @@ def test_figures_are_drawn_from_a_run(tmp_path: Path, one_thread: None) -> None:
     assert all((ROOT / "docs" / "images" / name).is_file() for name in shown)
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_a_recorded_run(tmp_path: Path) -> None:
     drawn = {path.name for path in load("figures").draw_recorded(tmp_path)}
     page = (ROOT / "docs" / "reproduction.md").read_text()

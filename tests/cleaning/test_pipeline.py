@@ -194,6 +194,7 @@ def test_weak_features_relabel_nothing() -> None:
     assert (table.proposed_label == table.given_label)[table.verdict == "uncertain"].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [50, 200])
 def test_an_echo_of_the_own_label_is_no_signal(n_classes: int) -> None:
     """Random labels in small tight groups, as frames of a film: more of the own label comes back there."""

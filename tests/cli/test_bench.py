@@ -60,6 +60,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
     command = ("run", MIXED.name, "--seeds", "0", "1", *SETTINGS)
     code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)

@@ -148,6 +148,7 @@ def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[s
         assert torch.equal(again(x).logits, network(x).logits)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("calls", "one_thread")
 def test_from_images_to_predictions_and_onnx(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

@@ -139,6 +139,7 @@ def test_bad_run_folders_are_one_line(tmp_path: Path, refuse: Any) -> None:
         refuse(["report", str(folder)])
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_stay_under_25_mb(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 100_000)
     started = time.perf_counter()

@@ -244,6 +244,7 @@ def test_two_servers_have_two_tokens(tmp_path: Path) -> None:
         assert first.token.encode() in first.page
 
 
+@pytest.mark.slow
 def test_the_command_line_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     command = [sys.executable, "-m", "graphclean", "review", str(run)]

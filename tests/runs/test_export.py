@@ -86,6 +86,7 @@ def test_a_network_for_images(cli: Cli, trained: Path) -> None:
     assert about["graphclean"] == json.loads((trained / "config.json").read_text())["graphclean"]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_detector_is_said_to_have_none(cli: Cli, trained: Path) -> None:
     assert json.loads(cli("export", "run", "--json", "--out", "m.onnx").out)["warnings"] == []
     for name, key in (("prototypes", "prototypes"), ("model", "detector.prototypes")):
@@ -116,6 +117,7 @@ def test_json_and_scaled_pixels(cli: Cli, tmp_path: Path) -> None:
     assert metadata(tmp_path / "new" / "deep.onnx")["input"] == told["input"]["expects"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["clean"], ["train", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]]
 )
@@ -138,6 +140,7 @@ def test_features_are_taken_raw(cli: Cli, tmp_path: Path, command: list[str]) ->
     assert json.loads(about["ood_threshold"]) == (trained["threshold"] if trained else 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["my model.onnx", 'it\'s "ours" [b].onnx'])
 def test_the_line_to_serve_can_be_pasted(cli: Cli, trained: Path, out: str) -> None:
     digits = noisy_digits(noise=0.3)
@@ -199,6 +202,7 @@ def test_photos_are_served_without_graphclean(
         assert float(score) == pytest.approx(row.ood_score, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_refused(cli: Cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = trained.parent
     (folder / "there.onnx").write_bytes(b"mine")
@@ -242,6 +246,7 @@ def test_refused(cli: Cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> No
             assert refused("run").endswith('the extra "onnx": pip install "graphclean[onnx]"')
 
 
+@pytest.mark.slow
 def test_damaged_runs_are_one_line(cli: Cli, trained: Path) -> None:
     def refused() -> str:
         done = cli("export", "run")

@@ -47,6 +47,7 @@ def break_off(folder: Path, where: str, number: int) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "left"),
     [
@@ -83,6 +84,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_stops(cli: Cli, tmp_path: Path, number: int, code: int) -> None:
     save_digits(tmp_path)

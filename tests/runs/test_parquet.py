@@ -62,6 +62,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "photos.parquet"
 
 
+@pytest.mark.slow
 def test_verdicts_are_those_of_the_folder(cli: Cli, table: Path) -> None:
     pytest.importorskip("efficientnet_lite_pytorch")
     for data in ("photos", "photos.parquet"):
@@ -151,6 +152,7 @@ def test_a_cleaned_copy_keeps_all_but_labels_and_rows(cli: Cli, table: Path) -> 
     assert len(pd.read_csv(here / "run/cleaned.csv")) == 86
 
 
+@pytest.mark.slow
 def test_labels_of_every_type_stay_what_they_are(cli: Cli, table: Path) -> None:
     here = table.parent
     rows = pq.read_table(table).to_pylist()

@@ -93,6 +93,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) -> None:
     cli("clean", "photos", "--quiet")
     first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
@@ -134,6 +135,7 @@ def test_one_photo_gets_a_class(cli: Cli, folder: Path, refuse: Refuse) -> None:
     refuse("clean one.PNG", "one photo by itself has no label; give the folder of the class folders")
 
 
+@pytest.mark.slow
 def test_a_manifest_gives_the_same_verdicts(cli: Cli, folder: Path) -> None:
     rows = [(f"photos/{p.parent.name}/{p.name}", p.parent.name) for p in sorted(folder.rglob("[0-9w]*.png"))]
     manifest = pd.DataFrame(rows, columns=["file", "class"]).assign(width=48)
@@ -155,6 +157,7 @@ def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
     assert "no photos in 1 folder, so no class: yellow" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_other_runs_on_the_same_photos_lend_their_embeddings(
     cli: Cli, folder: Path, embedded: list[int]
 ) -> None:
@@ -173,6 +176,7 @@ def test_other_runs_on_the_same_photos_lend_their_embeddings(
     assert lent.read_bytes() == fresh.read_bytes()
 
 
+@pytest.mark.slow
 def test_embeddings_outlast_a_run_that_is_stopped(
     cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ def test_embeddings_outlast_a_run_that_is_stopped(
     assert again.read_bytes() == fresh.read_bytes()
 
 
+@pytest.mark.slow
 def test_embeddings_outlast_a_run_that_may_not_be_written(
     cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +229,7 @@ def test_embeddings_outlast_a_run_that_may_not_be_written(
     assert [path.name for path in runs.iterdir()] == ["photos-clean"]
 
 
+@pytest.mark.slow
 def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
     """Not of another column, not of other files under the same ids, and not what is damaged."""
     rng = np.random.default_rng(0)
@@ -262,6 +268,7 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
     assert embedded[4:] == [40, 1]
 
 
+@pytest.mark.slow
 def test_photos_that_changed_names_are_embedded_anew(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
     """Also where size and time of change are the same, as those of bitmaps from one archive are."""
     rng = np.random.default_rng(0)
@@ -307,6 +314,7 @@ def test_a_folder_may_be_called_anything(cli: Cli, folder: Path) -> None:
     assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
 
 
+@pytest.mark.slow
 def test_heads_are_trained_on_photos(cli: Cli, refuse: Refuse, folder: Path, embedded: list[int]) -> None:
     options = ["--set", "learn.epochs=4", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
     done = cli("train", "photos", *options)
