@@ -66,8 +66,8 @@ def test_list_goes_on_past_a_damaged_set(cli: Run, cifar10: Path) -> None:
     code, out, err = cli("list", "--json")
     assert (code, err) == (0, "")
     row = json.loads(out)["sets"][0]
-    assert "as parquet" in row["problem"]
-    assert "cifar10 damaged cannot read" in cli("list")[1]
+    assert "can't be read" in row["problem"]
+    assert "cifar10 damaged" in cli("list")[1]
 
 
 def test_the_root_can_be_named(cli: Run, tmp_path: Path) -> None:

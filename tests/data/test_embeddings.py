@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from graphclean.data.embeddings import read_embeddings
-from graphclean.data.tables import Names, read_labels
+from graphclean.data.labels import read_labels
+from graphclean.data.tables import Names
 from graphclean.errors import InputError
 
 Z = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
@@ -161,7 +162,7 @@ def test_refused_files(tmp_path: Path) -> None:
         (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "not text in UTF-8; save it as such"),
         (
             write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
-            "no column 'label' in it; did you mean 'lable'.*--label-column, or give labels with --labels",
+            r"known to hold the label \(there are: a, lable\); name it .*, or give labels with --labels",
         ),
         (write(tmp_path / "t.csv", b"a,label\nx,2\n"), "no feature columns: none of a holds numbers"),
         (pickled, "pickled objects, which are never loaded"),
@@ -210,7 +211,9 @@ def test_damaged_headers_are_refused(tmp_path: Path, there: bytes, instead: byte
 
 def test_a_comma_at_the_end_of_rows_does_not_shift_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", b"id,label,f0,f1\ns0,ant,1,2,\ns1,bee,3,4,\n")
-    with pytest.raises(InputError, match="rows have more cells than the header"):
+    with pytest.raises(
+        InputError, match="line 2: 5 cells, the header has 4; is there a separator at its end"
+    ):
         read_embeddings(path)
 
 

@@ -91,7 +91,7 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 0: no bytes of an image"):
         read_tables([path])
     path.write_bytes(b"PAR1 not really")
-    with pytest.raises(InputError, match=r"cannot read .*a\.parquet as parquet"):
+    with pytest.raises(InputError, match=r"a\.parquet: can't be read"):
         read_tables([path])
 
 

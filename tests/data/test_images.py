@@ -192,7 +192,7 @@ def test_parquet_tables_read_like_text(folder: Path) -> None:
     with pytest.raises(InputError, match='column "image" holds dict values'):
         read_manifest(folder / "hf.parquet")
     (folder / "bad.parquet").write_bytes(b"no parquet")
-    with pytest.raises(InputError, match=r"^cannot read .*bad.parquet as parquet: "):
+    with pytest.raises(InputError, match=r"bad.parquet: can't be read: "):
         read_manifest(folder / "bad.parquet")
 
 
@@ -258,8 +258,8 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
             {"path_column": "path"},
             r"the label \(there are: path, image, labels, kind, key\); say which one does, with --label",
         ),
-        ({"path_column": "pth"}, 'has no column "pth"; did you mean "path"\\? there are: path, image,'),
-        ({"path_column": "path", "label_column": "zzz"}, 'has no column "zzz"; there are: path,'),
+        ({"path_column": "pth"}, "no column 'pth' in it; did you mean 'path'"),
+        ({"path_column": "path", "label_column": "zzz"}, "no column 'zzz' in it; it holds path,"),
     ):
         with pytest.raises(InputError, match=message):
             read_manifest(table, **columns)
@@ -276,11 +276,12 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
             b"a,b,c,d,e,f,g,h,i\n",
             r"the path \(there are: a, b, c, d, e, f, g, h, …\); say which one does, with --path-column$",
         ),
-        (b"", r"no column is known to hold the path \(there are: none\)"),
-        (b"path,label\n", "m.csv has no rows$"),
+        (b"", "the file is empty"),
+        (b"\n\n", r"no column is known to hold the path \(there are: none\)"),
+        (b"path,label\n", "m.csv: the table has no rows$"),
         (b"path,label\na.png,x\nb.png,y,z\n", "m.csv, line 3: 3 cells, the header has 2$"),
         (b'path,label\n"a"b.png,x\n', "m.csv, line 2: "),
-        (b"path,label\n\xff\xfe,x\n", "m.csv is not UTF-8 text"),
+        (b"path,label\n\xff\xfe,x\n", "m.csv: not text in UTF-8; save it as such"),
         (
             b"path,label\na.png,x\n",
             "no images in .*m.csv that can be opened; a.png: no such file; paths start from .* the table$",
@@ -291,7 +292,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path, content: bytes, mess
     (tmp_path / "m.csv").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_manifest(tmp_path / "m.csv")
-    with pytest.raises(InputError, match=r"^no such file: .*n.csv$"):
+    with pytest.raises(InputError, match=r"n.csv: no such file$"):
         read_manifest(tmp_path / "n.csv")
 
 

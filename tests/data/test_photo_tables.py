@@ -166,7 +166,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
             Names(),
             r"known to hold the label \(there are: a, kind\); say which one does, with --label-column$",
         ),
-        ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), 'did you mean "label"'),
+        ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), "did you mean 'label'"),
         (
             {"a": pa.array([], pa.binary()), "label": pa.array([], pa.string())},
             Names(),

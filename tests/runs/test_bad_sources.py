@@ -45,7 +45,7 @@ TABLES = {
     "path,label\nphotos/cat/1.png,cat\n\"photos/dog/2.png,dog\n": "m.csv, line 3: ",
     "path,path,label\nphotos/cat/1.png,photos/cat/1.png,cat\n": "more than one column could hold the path",
     "path,kind\nphotos/cat/1.png,cat\n": "no column is known to hold the label (there are: path, kind); say",
-    "path,label\n": "m.csv has no rows",
+    "path,label\n": "m.csv: the table has no rows",
 }  # fmt: skip
 
 

@@ -8,18 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, MissingLabels
-from .tables import (
-    Names,
-    Numbers,
-    array_shapes,
-    check_file,
-    load_arrays,
-    match_labels,
-    one_a_row,
-    pick_array,
-    pick_labels,
-    refuse_unused,
-)
+from .labels import match_labels
+from .numpy_files import Numbers, array_shapes, load_arrays, one_a_row, pick_array, pick_labels
+from .tables import Names, check_file, refuse_unused
 
 Images = npt.NDArray[np.uint8]
 

@@ -10,22 +10,19 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError, MissingLabels, parse_json
+from .labels import match_labels
+from .numpy_files import Numbers, load_arrays, one_a_row, pick_array, pick_labels
 from .tables import (
     TABLES,
     Names,
-    Numbers,
     check_file,
     find_column,
+    find_id,
     guard,
     listed,
-    load_arrays,
-    load_table,
-    match_labels,
-    one_a_row,
-    pick_array,
-    pick_labels,
+    read_table,
     refuse_unused,
-    usual_column,
+    usual_columns,
 )
 
 SUFFIXES = (".npz", ".npy", *TABLES)
@@ -114,17 +111,14 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
 def _read_table(
     path: Path, names: Names, *, labelled: bool, columns: Sequence[str] | None = None
 ) -> EmbeddingSet:
-    table = load_table(path)
-    label = names.label_column
-    if labelled or label is not None or usual_column(list(table.columns), "label") is not None:
+    table = read_table(path).frame()
+    header, label = list(table.columns), names.label_column
+    if labelled or label is not None or usual_columns(header, {"label"}):
         advice = "name it with --label-column, or give labels with --labels FILE"
-        label = find_column(path, table, label, "label", advice)
-    ids: list[str] | None = None
-    id_column = names.id_column
-    if id_column is not None or usual_column(list(table.columns), "id") is not None:
-        id_column = find_column(path, table, id_column, "id", "name it with --id-column")
-        ids = [str(value) for value in table[id_column]]
-    rest = [str(name) for name in table.columns if name not in (label, id_column)]
+        label = find_column(path, header, label, {"label"}, "label", advice)
+    id_column = find_id(path, header, names.id_column)
+    ids = [str(value) for value in table[id_column]] if id_column is not None else None
+    rest = [name for name in header if name not in (label, id_column)]
     if columns is not None:
         missing = [name for name in columns if name not in rest]
         if missing:
@@ -151,7 +145,7 @@ def _feature_columns(
             numeric[name] = values.to_numpy(dtype=np.float64, na_value=np.nan)
         elif _looks_like_list(values.iloc[0]):
             lists.append(name)
-        elif (parsed := _as_numbers(path, values, table.attrs.get("decimal", "."))) is not None:
+        elif (parsed := _as_numbers(path, values, table.attrs["decimal"])) is not None:
             numeric[name] = parsed
         else:
             ignored.append(name)

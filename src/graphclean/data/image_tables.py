@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..errors import InputError, parse_json
 from .decode import LabelledImages, decode_images
 from .progress import Progress
-from .tables import PARQUET, listed
+from .tables import PARQUET, listed, open_parquet, read_batches
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("fine_label", "label")
@@ -82,17 +81,13 @@ def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> Labe
 def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each image; its label is put on `labels`."""
     for path in parts:
-        with open_parquet(path) as file:
-            image, label = _columns(path, file)
-            row = 0
-            try:
-                for batch in file.iter_batches(BATCH, columns=[image, label]):
-                    for cell, number in zip(batch[image].to_pylist(), batch[label].to_pylist(), strict=True):
-                        labels.append(_number(number, path, row))
-                        yield f"{path}, row {row}", _bytes(cell, path, row)
-                        row += 1
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+        image, label = _columns(path)
+        row = 0
+        for batch in read_batches(path, [image, label], BATCH):
+            for cell, number in zip(batch[image].to_pylist(), batch[label].to_pylist(), strict=True):
+                labels.append(_number(number, path, row))
+                yield f"{path}, row {row}", _bytes(cell, path, row)
+                row += 1
 
 
 def _number(value: Any, path: Path, row: int) -> int:
@@ -108,9 +103,10 @@ def _bytes(cell: Any, path: Path, row: int) -> bytes:
     return content
 
 
-def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
+def _columns(path: Path) -> tuple[str, str]:
     """The columns of images and of labels, by their usual names."""
-    names = file.schema_arrow.names
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
     image, label = (
         next((name for name in usual if name in names), None) for usual in (IMAGE_COLUMNS, LABEL_COLUMNS)
     )
@@ -122,7 +118,7 @@ def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
 
 def _classes(path: Path) -> tuple[str, ...]:
     with open_parquet(path) as file:
-        return class_names(file.schema_arrow, _columns(path, file)[1])
+        return class_names(file.schema_arrow, _columns(path)[1])
 
 
 def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
@@ -132,11 +128,3 @@ def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
         return tuple(str(name) for name in features[column]["names"])
     except (ValueError, KeyError, TypeError):
         return ()
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file that is mapped into memory: read plainly, a whole row group would stand there."""
-    try:
-        return pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..errors import InputError
 from .image_folder import ImageSet
-from .image_tables import SPLITS, check_parts, class_names, find_tables, open_parquet
+from .image_tables import SPLITS, check_parts, class_names, find_tables
 from .images import Encoded
-from .manifests import LABEL_COLUMNS, cell_text, find_column
-from .tables import PARQUET, Names, listed, usual_column
+from .manifests import LABEL_COLUMNS
+from .tables import PARQUET, Names, cell_text, find_column, find_id, listed, open_parquet, read_batches
 
 BATCH = 64
 """Rows with images that are read at a time."""
@@ -63,10 +62,7 @@ class ParquetTable:
             with open_parquet(path) as file:
                 if file.schema_arrow.remove_metadata() != expected:
                     raise InputError(f"{path}: its columns are not those of {self.parts[0].name}")
-                try:
-                    yield from file.iter_batches(size, columns=columns)
-                except (pa.ArrowException, OSError) as error:
-                    raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+            yield from read_batches(path, columns, size)
 
     def stamps(self) -> Iterator[list[Any]]:
         """Place in the part, and the part's name, size and time of change."""
@@ -138,9 +134,9 @@ def find_parts(data: Path, path_column: str | None = None) -> list[Path]:
     if not parts:
         return []
     try:
-        with pq.ParquetFile(parts[0]) as file:
+        with open_parquet(parts[0]) as file:
             columns = image_columns(file.schema_arrow)
-    except (pa.ArrowException, OSError):
+    except InputError:
         return []
     return parts if (path_column in columns if path_column is not None else columns) else []
 
@@ -178,9 +174,7 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
     where, schema = Path(table.name), table.schema
     image = _choose_image(table, names.path_column)
     label = _choose_label(where, schema, names.label_column) if labelled else None
-    identity = None
-    if names.id_column is not None or usual_column(schema.names, "id") is not None:
-        identity = schema.names[find_column(where, schema.names, names.id_column, {"id"}, "id")]
+    identity = find_id(where, schema.names, names.id_column)
     kind = schema.field(image).type
     beside = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
     path = [f"{image}.path"] if beside and identity is None else []
@@ -221,7 +215,7 @@ def _choose_label(where: Path, schema: pa.Schema, asked: str | None) -> str:
     if asked is None and len(named) == 1:
         return named[0]
     usual = LABEL_COLUMNS | {"fine_label"}
-    return header[find_column(where, header, asked, usual, "label")]
+    return find_column(where, header, asked, usual, "label")
 
 
 def _label(value: Any, classes: tuple[str, ...], name: str, where: Path) -> str:

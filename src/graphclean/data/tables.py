@@ -1,4 +1,7 @@
-"""Files that hold arrays, tables and labels, opened without trust. Nothing pickled is ever loaded."""
+"""The one reader of tables (CSV, TSV, parquet), which trusts nothing in them.
+
+What it gives has whole rows, one column a name, and text in UTF-8. Anything else is refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import tokenize
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,18 +27,20 @@ from ..errors import InputError, MissingLabels
 if TYPE_CHECKING:
     import pandas as pd
 
-Numbers = npt.NDArray[Any]
 T = TypeVar("T")
 
 PARQUET = (".parquet", ".pq")
 TABLES = (".csv", ".tsv", *PARQUET)
 READING = (
     *(ValueError, TypeError, OSError, EOFError, LookupError, RuntimeError, MemoryError),
+    *(ArithmeticError, AttributeError, StopIteration),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, csv.Error, pa.ArrowException),
 )
 """What damaged, locked or foreign files make their readers raise."""
 LONGEST = 2**31 - 1
 """Characters of a cell: the csv module's own limit is under a list of some thousand numbers."""
+BLOCK = 1024
+"""Rows of text that stand in memory as Python has them."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +56,23 @@ class Names:
     """Of a table that names photos."""
 
 
-def check_file(path: Path) -> None:
-    """Refuse what is not there, a folder, or an empty file."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    if path.is_dir():
-        raise InputError(f"{path}: a folder, not a file")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path}: the file is empty")
-
-
 def refuse_unused(names: Names, name: str, path: Path) -> None:
     """Refuse an option that would have no effect on this kind of file."""
     if getattr(names, name) is not None:
         raise InputError(f"{path}: --{name.replace('_', '-')} does not apply to a {path.suffix} file")
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not there, a folder, or an empty file."""
+    try:
+        if not path.exists():
+            raise InputError(f"{path}: no such file")
+        if path.is_dir():
+            raise InputError(f"{path}: a folder, not a file")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path}: the file is empty")
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
 
 
 def guard(path: Path, read: Callable[[], T]) -> T:
@@ -74,159 +83,220 @@ def guard(path: Path, read: Callable[[], T]) -> T:
         raise
     except MemoryError as error:
         raise InputError(f"{path}: too large for this machine's memory") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not text in UTF-8; save it as such") from error
     except READING as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
+            raise InputError(f"{path}: not text in UTF-8; save it as such") from error
         if "pickle" in reason.lower():
             reason = "it holds pickled objects, which are never loaded; save plain arrays"
         raise InputError(f"{path}: can't be read: {reason}") from error
 
 
-def load_arrays(path: Path) -> dict[str, Numbers]:
-    """The arrays of a .npz by name; the one of a .npy under the file's name."""
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file, in Arrow: as text those of a .csv or .tsv, with their types those of a .parquet."""
 
-    def read() -> dict[str, Numbers]:
-        with path.open("rb") as file:
-            if not file.read(6).startswith((b"\x93NUMPY", b"PK", b"\x80")):
-                raise InputError(f"{path}: not a NumPy file")
-            file.seek(0)
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {path.stem: loaded}
-            found = {name: loaded[name] for name in loaded.files}
-            return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    path: Path
+    columns: pa.Table
+    decimal: str = "."
+    """What parts a number in text: a comma, where commas don't part cells, or a point."""
 
-    return guard(path, read)
-
-
-def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of what `load_arrays` would load, from the headers alone; what is no array is left out."""
-
-    def read() -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...] | None] = {}
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                for member in archive.namelist():
-                    with archive.open(member) as file:
-                        found[member.removesuffix(".npy")] = _read_shape(file)
-        else:
-            with path.open("rb") as file:
-                found[path.stem] = _read_shape(file)
-        return {name: shape for name, shape in found.items() if shape is not None}
-
-    return guard(path, read)
-
-
-def _read_shape(file: IO[bytes]) -> tuple[int, ...] | None:
-    """Of the array that starts here."""
-    if file.read(6) != b"\x93NUMPY":
-        return None
-    old = file.read(2) == b"\x01\x00"
-    header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-    shape: tuple[int, ...] = header(file)[0]
-    return shape
-
-
-def pick_array(
-    path: Path,
-    arrays: dict[str, Numbers],
-    key: str | None,
-    fits: Callable[[Numbers], bool],
-    what: str,
-    option: str,
-) -> Numbers:
-    """The array that was named, or the only one that fits."""
-    if key is not None:
-        if key not in arrays:
-            raise InputError(f"{path}: no array {key!r} in it{nearest(key, list(arrays))}")
-        return arrays[key]
-    fitting = [name for name, array in arrays.items() if fits(array)]
-    if len(fitting) != 1:
-        held = listed([f"{name} {array.shape}" for name, array in arrays.items()])
-        count = "no" if not fitting else "more than one"
-        raise InputError(f"{path}: {count} {what} in it (it holds {held}); name one with {option}")
-    return arrays[fitting[0]]
-
-
-def pick_labels(path: Path, arrays: dict[str, Numbers], key: str | None) -> Numbers:
-    """The labels among arrays, flat; a single column, as some libraries keep labels, will do."""
-    found = pick_array(path, arrays, key, lambda a: one_a_row(a.shape), "1-D array", "--labels-key")
-    return found.reshape(-1) if one_a_row(found.shape) else found
-
-
-def one_a_row(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape has one value a row, as labels have."""
-    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-
-
-def separator(path: Path, header: str) -> str:
-    """What parts the cells of a table, by its first line: spreadsheets write semicolons in many countries."""
-    return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
-
-
-def load_table(path: Path) -> pd.DataFrame:
-    """A .csv or .tsv with every cell as text, or a .parquet with its types.
-
-    `attrs["decimal"]` is what parts a number in it: a comma, where commas don't part cells, or a point.
-    """
-    import pandas as pd
-
-    def read() -> pd.DataFrame:
-        if path.suffix.lower() in PARQUET:
-            frame: pd.DataFrame = pq.read_table(path).to_pandas()
-            return frame
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            parted = separator(path, file.readline())
-        _check_header(path, parted)
-        # As text first: a label column of 01, 02 or NA must stay what it is.
-        frame = pd.read_csv(path, sep=parted, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        frame = frame.rename(columns=str.strip)
-        frame.attrs["decimal"] = "." if parted == "," else ","
+    def frame(self) -> pd.DataFrame:
+        """For pandas; without the columns that were an index there, and with rows counted from 0."""
+        try:
+            frame: pd.DataFrame = self.columns.to_pandas()
+        except READING as error:
+            wrong = "its columns are not what its pandas metadata says of them"
+            raise InputError(f"{self.path}: {wrong}; save it again, or without that metadata") from error
+        frame = frame.reset_index(drop=True).set_axis([str(name) for name in frame.columns], axis=1)
+        frame.attrs = {"decimal": self.decimal}
         return frame
 
-    table = guard(path, read)
-    if len(table) == 0:
+    def texts(self, name: str) -> list[str]:
+        """A column as a CSV would write it."""
+        values = guard(self.path, self.columns[name].to_pylist)
+        return [cell_text(value, name, self.path) for value in values]
+
+
+def cell_text(value: Any, name: str, path: Path) -> str:
+    """A value as a CSV would write it; numbers that became floats beside gaps are whole again."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, dict | list | bytes):
+        raise InputError(f'{path}: column "{name}" holds {type(value).__name__} values, not text or numbers')
+    if isinstance(value, datetime):
+        return str(value).removesuffix(" 00:00:00")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def read_header(path: Path) -> list[str]:
+    """The names of a table's columns."""
+    check_file(path)
+    if path.suffix.lower() in PARQUET:
+        with open_parquet(path) as file:
+            return list(file.schema_arrow.names)
+    return guard(path, lambda: _read_rows(path, 0)[0])
+
+
+def read_start(path: Path, rows: int) -> list[list[Any]]:
+    """The first few rows of a table."""
+    if path.suffix.lower() in PARQUET:
+        batch = next(read_batches(path, None, rows), None)
+        columns = [guard(path, column.to_pylist) for column in batch.columns] if batch is not None else []
+        return [list(cells) for cells in zip(*columns, strict=True)]
+    return guard(path, lambda: _read_rows(path, rows)[1])
+
+
+def read_table(path: Path, names: Sequence[str] | None = None) -> Table:
+    """These columns of a table, or all."""
+    check_file(path)
+    read = _read_parquet if path.suffix.lower() in PARQUET else _read_text
+    table = guard(path, lambda: read(path, names))
+    if len(table.columns) == 0:
         raise InputError(f"{path}: the table has no rows")
     return table
 
 
-def _check_header(path: Path, parted: str) -> None:
-    """Refuse rows longer than the header: pandas would take the first column for an index, and shift.
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A file that is mapped into memory: read plainly, a whole row group would stand there."""
 
-    And a name that two columns have: pandas would call the second `label.1`, which would be a feature.
-    """
+    def read() -> pq.ParquetFile:
+        file = pq.ParquetFile(path, memory_map=True)
+        list(file.schema_arrow.names)  # where these are no text, it shows here
+        return file
+
+    return guard(path, read)
+
+
+def read_batches(path: Path, columns: list[str] | None, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a parquet file in order, `size` at a time, with these columns (`image.path` is a part)."""
+    with open_parquet(path) as file:
+        batches = guard(path, lambda: file.iter_batches(size, columns=columns))
+        missing = guard(path, lambda: file.metadata.num_rows)
+        while (batch := guard(path, lambda: next(batches, None))) is not None:
+            _check_text(path, batch)
+            missing -= len(batch)
+            yield batch
+    if missing:
+        raise InputError(f"{path}: damaged: rows are missing")
+
+
+def _check_text(path: Path, table: pa.Table | pa.RecordBatch) -> None:
+    """Refuse what is not as its type says: text that is not UTF-8, lists that end outside of the file."""
+    guard(path, lambda: table.validate(full=True))
+
+
+def _read_parquet(path: Path, names: Sequence[str] | None) -> Table:
+    with open_parquet(path) as file:
+        chosen = _check_names(path, names, file.schema_arrow.names)
+        table = file.read(columns=chosen).select(chosen)
+        if len(table) != file.metadata.num_rows:
+            raise InputError(f"{path}: damaged: rows are missing")
+    _check_text(path, table)
+    return Table(path, table)
+
+
+def _read_text(path: Path, names: Sequence[str] | None) -> Table:
+    """Every cell as it is written: a label column of 01, 02 or NA must stay what it is."""
+    kind = pa.large_string()
+    with _open_text(path) as (header, rows, decimal):
+        chosen = _check_names(path, names, header)
+        places = [header.index(name) for name in chosen]
+        blocks = []
+        while block := list(islice(rows, BLOCK)):
+            cells = list(zip(*block, strict=True))
+            blocks.append([pa.array(cells[place], kind) for place in places])
+    columns = [pa.chunked_array([block[i] for block in blocks], kind) for i in range(len(chosen))]
+    return Table(path, pa.table(columns, names=chosen), decimal)
+
+
+def _read_rows(path: Path, rows: int) -> tuple[list[str], list[list[str]]]:
+    """The header of a .csv or .tsv, and some rows."""
+    with _open_text(path) as (header, cells, _):
+        return header, list(islice(cells, rows))
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]], str]]:
+    """The header, the rows, and what parts a number, of a .csv or .tsv."""
     limit = csv.field_size_limit(LONGEST)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=parted)
-            header, first = next(reader, []), next(reader, [])
+            first = next((line for line in file if line.strip()), "")
+            # By the first line: spreadsheets write semicolons in many countries.
+            parted = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=first.count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=parted, strict=True)
+            try:
+                header = [name.strip() for name in next(filter(None, reader), [])]
+                named = [name or f"Unnamed: {place}" for place, name in enumerate(header)]  # as pandas has it
+                yield named, _whole_rows(path, reader, len(header)), "." if parted == "," else ","
+            except csv.Error as error:
+                raise InputError(f"{path}, line {reader.line_num}: {error}") from error
     finally:
         csv.field_size_limit(limit)
-    if len(first) > len(header):
-        raise InputError(f"{path}: rows have more cells than the header; is there a separator at their end?")
-    names = Counter(name.strip() for name in header)
-    twice = next((name for name, count in names.items() if name and count > 1), None)
+
+
+def _whole_rows(path: Path, reader: Any, width: int) -> Iterator[list[str]]:
+    """Rows but for blank lines; one that is longer or shorter than the header is refused."""
+    for cells in reader:
+        if not cells or (len(cells) == 1 and cells[0].isspace()):
+            continue
+        if len(cells) != width:
+            counts = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, the header has {width}"
+            hint = "; is there a separator at its end?" if len(cells) > width and not cells[-1] else ""
+            raise InputError(f"{path}, line {reader.line_num}: {counts}{hint}")
+        yield cells
+
+
+def _check_names(path: Path, names: Sequence[str] | None, header: Sequence[str]) -> list[str]:
+    """The names that were asked for, or all; one that two columns have is refused, as the second labels
+    would be a feature.
+    """
+    names, counts = names if names is not None else header, Counter(header)
+    twice = next((name for name in names if counts[name] > 1), None)
     if twice is not None:
         raise InputError(f"{path}: two columns are called {twice!r}; rename one, or drop it")
+    return list(names)
 
 
-def find_column(path: Path, table: pd.DataFrame, name: str | None, default: str, advice: str) -> str:
-    """The column that was named, or the usual one; where it is missing, refused with the nearest name.
+def find_column(
+    path: Path,
+    header: Sequence[str],
+    asked: str | None,
+    usual: Collection[str],
+    what: str,
+    advice: str | None = None,
+) -> str:
+    """The column that was asked for, or the only one with a usual name; `advice` is for neither."""
+    if asked is not None:
+        if asked not in header:
+            raise InputError(f"{path}: no column {asked!r} in it{nearest(asked, header)}")
+        return asked
+    found = usual_columns(header, usual)
+    if len(found) > 1:
+        which = f"more than one column could hold the {what} ({', '.join(found)})"
+        raise InputError(f"{path}: {which}; say which with --{what}-column")
+    if found:
+        return found[0]
+    missing = f"{path}: no column is known to hold the {what} (there are: {listed(header)})"
+    advice = advice if advice is not None else f"say which one does, with --{what}-column"
+    raise MissingLabels(missing, advice) if what == "label" else InputError(f"{missing}; {advice}")
 
-    `advice` is for who named none.
-    """
-    columns = [str(column) for column in table.columns]
-    wanted = name if name is not None else usual_column(columns, default) or default
-    if wanted not in columns:
-        missing = f"{path}: no column {wanted!r} in it{nearest(wanted, columns)}"
-        raise InputError(missing) if name is not None else MissingLabels(missing, advice)
-    return wanted
+
+def find_id(path: Path, header: Sequence[str], asked: str | None) -> str | None:
+    """The column of ids, if there is one."""
+    if asked is None and not usual_columns(header, {"id"}):
+        return None
+    return find_column(path, header, asked, {"id"}, "id")
 
 
-def usual_column(columns: Sequence[str], usual: str) -> str | None:
-    """The column with a usual name, in capitals or not, if there is one."""
-    return usual if usual in columns else next((name for name in columns if name.lower() == usual), None)
+def usual_columns(header: Sequence[str], usual: Collection[str]) -> list[str]:
+    """The columns with usual names; one in capitals only where there is none without."""
+    return [
+        name for name in header if name in usual or (name.lower() in usual and name.lower() not in header)
+    ]
 
 
 def nearest(name: str, there: Sequence[str]) -> str:
@@ -240,40 +310,3 @@ def nearest(name: str, there: Sequence[str]) -> str:
 def listed(names: Sequence[str]) -> str:
     """Names for a message, eight at most: a table of embeddings has a thousand columns."""
     return ", ".join([*names[:8], "…"] if len(names) > 8 else names) or "none"
-
-
-def read_labels(path: Path, names: Names | None = None) -> Any:
-    """Labels by themselves: an array, a table with a label column, or a .txt with one a line."""
-    names = names if names is not None else Names()
-    check_file(path)
-    suffix = path.suffix.lower()
-    if suffix == ".txt":
-        text = guard(path, lambda: path.read_text(encoding="utf-8-sig"))
-        return text.splitlines()
-    if suffix in (".npy", ".npz"):
-        arrays = load_arrays(path)
-        return pick_labels(path, arrays, names.labels_key)
-    if suffix in TABLES:
-        table = load_table(path)
-        if names.label_column is None and len(table.columns) == 1:
-            return table[table.columns[0]]
-        return table[find_column(path, table, names.label_column, "label", "name it with --label-column")]
-    raise InputError(f"{path}: labels come as .npy, .npz, .txt, {', '.join(TABLES)}")
-
-
-def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
-    """Labels from a file of their own: by id where both files have ids, else by position."""
-    values = read_labels(labels, names)
-    if ids is None or labels.suffix.lower() not in TABLES:
-        return values
-    table = load_table(labels)
-    id_column = names.id_column if names.id_column is not None else usual_column(list(table.columns), "id")
-    if id_column not in table.columns:
-        return values
-    keys = [str(value) for value in table[id_column]]
-    by_id = dict(zip(keys, values, strict=True))
-    missing = [key for key in ids if key not in by_id]
-    if missing or len(by_id) < len(keys):
-        problem = f"no label for id {missing[0]}" if missing else "an id stands more than once"
-        raise InputError(f"{labels}: labels are matched by {id_column}, but there is {problem}")
-    return [by_id[key] for key in ids]

@@ -1,0 +1,56 @@
+"""Labels from a file of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .numpy_files import load_arrays, pick_labels
+from .tables import TABLES, Names, check_file, find_column, find_id, guard, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_labels(path: Path, names: Names | None = None) -> Any:
+    """Labels by themselves: an array, a table with a label column, or a .txt with one a line."""
+    names = names if names is not None else Names()
+    check_file(path)
+    suffix = path.suffix.lower()
+    if suffix == ".txt":
+        return guard(path, lambda: path.read_text(encoding="utf-8-sig")).splitlines()
+    if suffix in (".npy", ".npz"):
+        return pick_labels(path, load_arrays(path), names.labels_key)
+    if suffix in TABLES:
+        return _pick_column(path, read_table(path).frame(), names)
+    raise InputError(f"{path}: labels come as .npy, .npz, .txt, {', '.join(TABLES)}")
+
+
+def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
+    """Labels from a file of their own: by id where both files have ids, else by position."""
+    if ids is None or labels.suffix.lower() not in TABLES:
+        return read_labels(labels, names)
+    table = read_table(labels).frame()
+    values = _pick_column(labels, table, names)
+    header = list(table.columns)
+    # The one that was named may be that of the other file.
+    id_column = names.id_column if names.id_column is not None else find_id(labels, header, None)
+    if id_column not in header:
+        return values
+    keys = [str(value) for value in table[id_column]]
+    by_id = dict(zip(keys, values, strict=True))
+    missing = [key for key in ids if key not in by_id]
+    if missing or len(by_id) < len(keys):
+        problem = f"no label for id {missing[0]}" if missing else "an id stands more than once"
+        raise InputError(f"{labels}: labels are matched by {id_column}, but there is {problem}")
+    return [by_id[key] for key in ids]
+
+
+def _pick_column(path: Path, table: pd.DataFrame, names: Names) -> pd.Series[Any]:
+    """The label column, or the only one."""
+    header = list(table.columns)
+    if names.label_column is None and len(header) == 1:
+        return table[header[0]]
+    return table[find_column(path, header, names.label_column, {"label"}, "label")]
