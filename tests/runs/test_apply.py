@@ -289,7 +289,7 @@ def test_refused_with_one_line_and_nothing_written(refuse: Refuse, photos: Path)
         "apply photos": "not a run folder",
         "apply newer": "which is newer; upgrade graphclean",
         "apply partial": "no verdicts.parquet in it: files are missing",
-        "apply broken": "verdicts.parquet: damaged",
+        "apply broken": "verdicts.parquet: can't be read",
         "apply short": "damaged: no column verdict",
         "apply unfinished": "its training has not finished",
         "apply odd": "there is no verdict maybe",

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from graphclean._files import read_tensors, write_json, write_tensors
+from graphclean.config import recorded_settings
+from graphclean.errors import InputError
 from tests.builders import Cli, Refuse
 from tests.cleaning.test_pipeline import blobs
 
@@ -72,6 +75,11 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(refuse: Refuse, run: Path) 
         ("config.json", "source.kind", [], "predict", "source.kind is not text"),
         ("config.json", "source.columns", 7, "predict", "source.columns is not a list or null"),
         ("config.json", "settings.audit", 3, "report", "settings.audit is not a table"),
+        ("config.json", "settings.audit", None, "report", "settings.audit is not a table"),
+        ("config.json", "settings", None, "report", "settings is not a table"),
+        ("config.json", "settings", None, "apply", "settings is not a table"),
+        ("config.json", "settings", None, "review", "settings is not a table"),
+        ("config.json", "settings", None, "predict", "settings is not a table"),
         ("config.json", "format", "2", "review", "format is not a whole number"),
         ("summary.json", "classes", None, "report", "classes is not a list"),
         ("summary.json", "classes.0", {}, "report", "classes.0 is not a whole number or text"),
@@ -93,6 +101,21 @@ def test_a_value_of_another_kind_is_named(
     place[last] = value
     (run / name).write_text(json.dumps(whole))
     refuse(f"{command} run" + (" z.npz" if command == "predict" else ""), f"run/{name}: damaged: {said}\n")
+
+
+@pytest.mark.parametrize("name", ["audit.k", "learn.network", "learn.flip", "learn.batch", "method.name"])
+def test_a_setting_that_is_null_is_named(name: str) -> None:
+    section, _, key = name.partition(".")
+    with pytest.raises(InputError, match=rf"^config.json: {name}: (null is not |not the name of a method)"):
+        recorded_settings({section: {key: None}}, "config.json")
+
+
+def test_a_training_run_with_null_settings_is_not_resumed(refuse: Refuse, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config |= {"kind": "train", "settings": {"learn": {"network": None}}}
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "summary.json").unlink()
+    refuse("train z.npz --out run --resume", "run/config.json: learn.network: null is not text\n")
 
 
 def test_a_detector_without_its_threshold_is_named(refuse: Refuse, run: Path) -> None:
@@ -137,6 +160,10 @@ def test_scores_of_another_kind_are_named(
         ("given_label", 7, "the labels are neither all text nor all whole numbers"),
         ("proposed_label", ["x"], "the labels are neither all text nor all whole numbers"),
         ("selected", "yes", "selected is not true or false"),
+        ("ood_score", float("inf"), "ood_score holds inf, which is not from 0 to 1"),
+        ("label_quality", 1e300, "label_quality holds 1e+300, which is not from 0 to 1"),
+        ("neighbours", [["x"]], "neighbours is no column of lists of names"),
+        ("id", ["x"], "id is no column of names"),
     ],
 )
 def test_columns_of_another_kind_are_named(
@@ -147,3 +174,15 @@ def test_columns_of_another_kind_are_named(
     table.to_parquet(run / "verdicts.parquet")
     for command in ("report", "apply", "review"):
         refuse(f"{command} run", f"run/verdicts.parquet: damaged: {said}\n")
+
+
+def test_verdicts_with_odd_metadata_or_of_a_damaged_file_are_named(refuse: Refuse, run: Path) -> None:
+    path = run / "verdicts.parquet"
+    whole = path.read_bytes()
+    table = pq.read_table(path).replace_schema_metadata({"pandas": "{}"})
+    pq.write_table(table, path)
+    for command in ("report", "apply", "review"):
+        refuse(f"{command} run", "run/verdicts.parquet: its columns are not what its pandas metadata says")
+    path.write_bytes(whole[:-100])
+    for command in ("report", "apply", "review"):
+        refuse(f"{command} run", "run/verdicts.parquet: can't be read: ")

@@ -2,6 +2,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -216,8 +217,14 @@ def verdicts(**changed: object) -> pd.DataFrame:
     ("changed", "message"),
     [
         ({"verdict": "maybe"}, "damaged: there is no verdict maybe"),
-        ({"ood_score": "high"}, "damaged: could not convert"),
-        ({"neighbours": None}, "damaged: .*not iterable"),
+        ({"ood_score": "high"}, "damaged: ood_score is no column of numbers"),
+        ({"ood_score": 1e300}, "damaged: ood_score holds 1e\\+300, which is not from 0 to 1"),
+        ({"ood_score": -np.inf}, "damaged: ood_score holds -inf, which"),
+        ({"label_quality": 1.5}, "damaged: label_quality holds 1.5, which"),
+        ({"label_quality": [0.5]}, "damaged: label_quality is no column of numbers"),
+        ({"neighbours": None}, "damaged: neighbours is no column of lists of names"),
+        ({"neighbours": [["b"]]}, "damaged: neighbours is no column of lists of names"),
+        ({"id": ["a"]}, "damaged: id is no column of names"),
     ],
 )
 def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:

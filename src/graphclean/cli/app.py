@@ -490,6 +490,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         raise
     except BrokenPipeError:
         sys.exit(1)
+    except PermissionError as error:
+        _fail(f"{error.filename}: permission denied; ask for access to it, or choose another place", 2)
     except MemoryError:
         _fail("this machine's memory is too small for the data", 1)
     except Exception as error:

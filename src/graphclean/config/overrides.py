@@ -86,6 +86,8 @@ def _assign(config: Config, name: str, value: Any, where: str, sections: Sequenc
     parts = [part.name for part in fields(config) if not sections or part.name in sections]
     section, _, key = name.partition(".")
     if section == "method" and section in parts and key:
+        if key == "name" and not isinstance(value, str):
+            raise InputError(f"{where}: not the name of a method")
         return replace(config, method=_assign_method(config.method, key, value))
     if section not in parts or key not in {one.name for one in fields(getattr(config, section))}:
         known = [f"{part}.{one.name}" for part in parts for one in fields(getattr(config, part))]
@@ -108,7 +110,8 @@ def _set(settings: T, key: str, value: Any, where: str, section: str) -> T:
     try:
         parsed = _parse(value, kind)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: {value!r} is not {_describe(kind)}") from error
+        shown = "null" if value is None else repr(value)
+        raise InputError(f"{where}: {shown} is not {_describe(kind)}") from error
     try:
         return replace(settings, **{key: parsed})  # type: ignore[type-var]
     except ValueError as error:
@@ -117,6 +120,8 @@ def _set(settings: T, key: str, value: Any, where: str, section: str) -> T:
 
 def _parse(value: Any, kind: Any) -> Any:
     """Text, or a TOML value, as a value of the setting's type."""
+    if value is None:
+        raise ValueError(value)
     if get_origin(kind) is tuple:
         parts = value.strip("()[]").split(",") if isinstance(value, str) else value
         return tuple(get_args(kind)[0](part) for part in parts if str(part).strip())

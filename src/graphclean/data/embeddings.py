@@ -111,12 +111,16 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
 def _read_table(
     path: Path, names: Names, *, labelled: bool, columns: Sequence[str] | None = None
 ) -> EmbeddingSet:
-    table = read_table(path).frame()
+    whole = read_table(path)
+    table = whole.frame()
     header, label = list(table.columns), names.label_column
     if labelled or label is not None or usual_columns(header, {"label"}):
         advice = "name it with --label-column, or give labels with --labels FILE"
         label = find_column(path, header, label, {"label"}, "label", advice)
     id_column = find_id(path, header, names.id_column)
+    for name in (label if labelled else None, id_column):
+        if name is not None:
+            whole.check_flat(name)
     ids = [str(value) for value in table[id_column]] if id_column is not None else None
     rest = [name for name in header if name not in (label, id_column)]
     if columns is not None:

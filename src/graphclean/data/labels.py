@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .numpy_files import load_arrays, pick_labels
-from .tables import TABLES, Names, check_file, find_column, find_id, guard, read_table
+from .tables import TABLES, Names, Table, check_file, find_column, find_id, guard, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,8 @@ def read_labels(path: Path, names: Names | None = None) -> Any:
     if suffix in (".npy", ".npz"):
         return pick_labels(path, load_arrays(path), names.labels_key)
     if suffix in TABLES:
-        return _pick_column(path, read_table(path).frame(), names)
+        table = read_table(path)
+        return _pick_column(table, table.frame(), names)
     raise InputError(f"{path}: labels come as .npy, .npz, .txt, {', '.join(TABLES)}")
 
 
@@ -32,9 +33,9 @@ def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
     """Labels from a file of their own: by id where both files have ids, else by position."""
     if ids is None or labels.suffix.lower() not in TABLES:
         return read_labels(labels, names)
-    table = read_table(labels).frame()
-    values = _pick_column(labels, table, names)
-    header = list(table.columns)
+    whole = read_table(labels)
+    table = whole.frame()
+    values, header = _pick_column(whole, table, names), list(table.columns)
     # The one that was named may be that of the other file.
     id_column = names.id_column if names.id_column is not None else find_id(labels, header, None)
     if id_column not in header:
@@ -48,9 +49,10 @@ def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
     return [by_id[key] for key in ids]
 
 
-def _pick_column(path: Path, table: pd.DataFrame, names: Names) -> pd.Series[Any]:
+def _pick_column(whole: Table, table: pd.DataFrame, names: Names) -> pd.Series[Any]:
     """The label column, or the only one."""
     header = list(table.columns)
-    if names.label_column is None and len(header) == 1:
-        return table[header[0]]
-    return table[find_column(path, header, names.label_column, {"label"}, "label")]
+    alone = header[0] if names.label_column is None and len(header) == 1 else None
+    label = alone or find_column(whole.path, header, names.label_column, {"label"}, "label")
+    whole.check_flat(label)
+    return table[label]

@@ -113,6 +113,11 @@ class Table:
         frame.attrs = {"decimal": self.decimal}
         return frame
 
+    def check_flat(self, name: str) -> None:
+        """Refuse a column of lists or records where each row has a name or a number."""
+        if pa.types.is_nested(self.columns.schema.field(name).type):
+            raise InputError(f"{self.path}: column {name!r} holds lists or records, not text or numbers")
+
     def texts(self, name: str) -> list[str]:
         """A column as a CSV would write it."""
         values = guard(self.path, self.columns[name].to_pylist)

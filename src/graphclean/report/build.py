@@ -108,8 +108,6 @@ def build_page(
     summary, source = read_summary(run), dict(config.get("source", {}))
     detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
-    if len(verdicts) == 0:
-        raise InputError(f"{run}: there is not one verdict in it")
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
     things = describe_things(str(source.get("kind")), 2)
     tell("drawing the map", 0, 1)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError
 
@@ -31,6 +30,7 @@ from .._files import (
 )
 from .._version import __version__
 from ..cleaning.knn_model import MODEL, PROTOTYPES
+from ..data.tables import read_table
 from ..data.verdict import Verdict
 from ..errors import ELSEWHERE, InputError, arg, occupied
 from .schema import ConfigFile, Epoch, ScoresFile, SummaryFile
@@ -57,9 +57,12 @@ OWN_FILES = frozenset(
 """What a run is made of."""
 KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
 """And what is made from it, and put beside it, by us or by who shows the folder."""
+SCORE_COLUMNS = ("label_quality", "ood_score")
+ROUNDING = 1e-6
+"""By which a score, which is a probability, may leave 0 to 1."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
-    *("label_quality", "ood_score", "selected", "neighbours"),
+    *(*SCORE_COLUMNS, "selected", "neighbours"),
 }
 FORMAT = 3
 """Rises when an older version could no longer read what this one writes."""
@@ -327,32 +330,43 @@ def read_verdicts(run: Path) -> pd.DataFrame:
     """The verdicts of a run, one row a sample, in the order of its data."""
     path = run / VERDICTS
     _require(path)
-    try:
-        columns = pq.read_table(path)
-        table = columns.to_pandas()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}") from error
-    missing = sorted(VERDICT_COLUMNS - set(table.columns))
-    if missing:
-        raise InputError(f"{path}: damaged: no column {missing[0]}")
-    _check_columns(path, {field.name: field.type for field in columns.schema})
-    unknown = sorted(set(table["verdict"].map(str)) - set(Verdict))
+    table = read_table(path)
+    kinds = {field.name: field.type for field in table.columns.schema}
+    wrong = next((f"no column {name}" for name in sorted(VERDICT_COLUMNS - kinds.keys())), None)
+    wrong = wrong if wrong is not None else _wrong_column(kinds)
+    if wrong is not None:
+        raise InputError(f"{path}: damaged: {wrong}")
+    verdicts = table.frame()
+    unknown = sorted(set(verdicts["verdict"].map(str)) - set(Verdict))
     if unknown:
         raise InputError(f"{path}: damaged: there is no verdict {unknown[0]}")
-    try:
-        # Lists come back as arrays.
-        near = [list(near) for near in table["neighbours"]]
-        scores = {name: table[name].astype("float64") for name in ("label_quality", "ood_score")}
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: damaged: {error}") from error
-    return pd.DataFrame(table.assign(neighbours=near, **scores))
+    scores = {name: verdicts[name].astype("float64") for name in SCORE_COLUMNS}
+    for name, values in scores.items():
+        outside = values[(values - 0.5).abs() > 0.5 + ROUNDING]
+        if len(outside):
+            raise InputError(f"{path}: damaged: {name} holds {outside.iloc[0]:g}, which is not from 0 to 1")
+    near = [[] if row is None else row for row in table.columns["neighbours"].to_pylist()]
+    return verdicts.assign(neighbours=near, **scores)
 
 
-def _check_columns(path: Path, kinds: dict[str, Any]) -> None:
-    """Refuse labels that are lists or of two kinds, and what is not true or false of `selected`."""
-    labels = {kinds[name] for name in ("given_label", "proposed_label")} - {pa.null()}
-    text = [pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in labels]
-    if not all(text) and not all(pa.types.is_integer(kind) for kind in labels):
-        raise InputError(f"{path}: damaged: the labels are neither all text nor all whole numbers")
+def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
+    """What is wrong with the first column that can't be used, by the types of all."""
+    text = {name: pa.types.is_string(kind) or pa.types.is_large_string(kind) for name, kind in kinds.items()}
+    whole = {name: pa.types.is_integer(kind) for name, kind in kinds.items()}
+    labels = [name for name in ("given_label", "proposed_label") if not pa.types.is_null(kinds[name])]
+    if not all(text[name] for name in labels) and not all(whole[name] for name in labels):
+        return "the labels are neither all text nor all whole numbers"
     if not pa.types.is_boolean(kinds["selected"]):
-        raise InputError(f"{path}: damaged: selected is not true or false")
+        return "selected is not true or false"
+    numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_null)
+    odd = next((name for name in SCORE_COLUMNS if not any(kind(kinds[name]) for kind in numbers)), None)
+    if odd is not None:
+        return f"{odd} is no column of numbers"
+    if not text["id"] and not whole["id"]:
+        return "id is no column of names"
+    near = kinds["neighbours"]
+    inner = near.value_type if pa.types.is_list(near) or pa.types.is_large_list(near) else None
+    kept = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    if inner is None or not any(kind(inner) for kind in kept):
+        return "neighbours is no column of lists of names"
+    return None
