@@ -43,6 +43,7 @@ from .runs.predict import require_model
 from .runs.projection import gather_points
 from .runs.results import sum_up, write_results
 from .runs.route import Route, choose_route
+from .runs.schema import SourceRecord
 from .training import EpochReport
 from .training.fit import epoch_metrics, finish, prepare
 from .training.method import Method
@@ -167,7 +168,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.verdicts_ = result.audit.verdicts
         lay_beside(self.verdicts_, X, y)
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
-        self._source = {"data": IN_PYTHON, "labels": None, **source.describe()}
+        self._source = SourceRecord(data=IN_PYTHON, labels=None) | source.describe()
         self._source["class_type"] = classes.dtype.name if classes.dtype.kind in "biufM" else "str"
         self._points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
         self._pixels = source.pixels
@@ -233,8 +234,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         loaded = cls(preset, settings=changes or None, device=device)
         loaded.config_, loaded.model_ = config, model
         loaded.verdicts_ = read_verdicts(run)
-        loaded.summary_, loaded.history_ = read_summary(run), read_metrics(run)
-        loaded._source = dict(recorded.get("source", {}))
+        loaded.summary_, loaded.history_ = dict(read_summary(run)), read_metrics(run)
+        loaded._source = recorded.get("source", SourceRecord())
         loaded.classes_ = _restore_type(np.array(model.classes), loaded._source.get("class_type"), where)
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
         loaded._points = read_tensors(run / POINTS)[0]

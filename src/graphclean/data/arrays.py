@@ -13,6 +13,7 @@ from .numpy_files import Numbers, array_shapes, load_arrays, one_a_row, pick_arr
 from .tables import Names, check_file, refuse_unused
 
 Images = npt.NDArray[np.uint8]
+PixelKind = Literal["bytes", "bool", "integers", "fractions"]
 
 CHANNELS = (1, 3, 4)
 BLOCK = 1024
@@ -25,7 +26,7 @@ DIM = 16
 class Pixels:
     """Which values of the training images became 0 and 255; new images of the same kind get the same."""
 
-    kind: Literal["bytes", "bool", "integers", "fractions"]
+    kind: PixelKind
     low: float
     high: float
 

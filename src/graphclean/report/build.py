@@ -25,6 +25,7 @@ from ..runs.folder import (
     read_verdicts,
     require_finished,
 )
+from ..runs.schema import SourceRecord
 from ..training.model import Border
 from .escape import count_bytes, to_json
 from .map import draw_map, read_points
@@ -105,7 +106,7 @@ def build_page(
     tell = progress if progress is not None else lambda *_: None
     config = read_config(run)
     require_finished(run)
-    summary, source = read_summary(run), dict(config.get("source", {}))
+    summary, source = read_summary(run), config.get("source", SourceRecord())
     detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
@@ -196,7 +197,7 @@ def _read_detector(run: Path) -> dict[str, Any] | None:
 
 
 def _find_pictures(
-    run: Path, source: dict[str, Any], samples: Samples, data: Path | None
+    run: Path, source: SourceRecord, samples: Samples, data: Path | None
 ) -> tuple[Pictures | None, str | None]:
     """The pictures, or why there are none; where they were asked for, that is an error."""
     try:

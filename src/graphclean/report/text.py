@@ -3,12 +3,12 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..data.verdict import Verdict
 from ..runs.folder import recorded_data
 from ..runs.inputs import IN_PYTHON, recorded_options
 from ..runs.photos import DEFAULT_EMBEDDER
+from ..runs.schema import ConfigFile, SummaryFile
 from .samples import Samples
 
 
@@ -43,7 +43,7 @@ def describe_things(kind: str, count: int) -> str:
 
 
 def sum_up(
-    run: Path, config: dict[str, Any], summary: dict[str, Any], samples: Samples, *, reviewing: bool = False
+    run: Path, config: ConfigFile, summary: SummaryFile, samples: Samples, *, reviewing: bool = False
 ) -> Words:
     """The summary of a run; on a page where it can be reviewed, that step is done there."""
     kind = str(config.get("source", {}).get("kind", "features"))
@@ -72,7 +72,7 @@ def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[s
     ]
 
 
-def _lead(summary: dict[str, Any], kind: str) -> str:
+def _lead(summary: SummaryFile, kind: str) -> str:
     things = describe_things(kind, 2)
     text = f"Every label was weighed against what the nearest {things} say of it."
     noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
@@ -85,7 +85,7 @@ def _lead(summary: dict[str, Any], kind: str) -> str:
 
 
 def _steps(
-    run: Path, config: dict[str, Any], counts: dict[Verdict, int], kind: str, named: int, *, reviewing: bool
+    run: Path, config: ConfigFile, counts: dict[Verdict, int], kind: str, named: int, *, reviewing: bool
 ) -> list[Step]:
     """Of the unlabelled, `named` ones get a label when verdicts are carried out."""
     place = shlex.quote(str(run))
@@ -133,14 +133,14 @@ def _steps(
     return steps
 
 
-def train_again(run: Path, config: dict[str, Any]) -> str | None:
+def train_again(run: Path, config: ConfigFile) -> str | None:
     """The command that goes on with a run of `train`; None for other runs, and those made in Python."""
     if config.get("kind") != "train" or config.get("source", {}).get("data") == IN_PYTHON:
         return None
     return f"graphclean train {_arguments(run, config)} --out {shlex.quote(str(run))} --resume"
 
 
-def _arguments(run: Path, config: dict[str, Any]) -> str:
+def _arguments(run: Path, config: ConfigFile) -> str:
     """The data of a run and how it was read, as typed in a shell."""
     source = config.get("source", {})
     asked = recorded_options(source)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -27,6 +27,7 @@ from ..runs.inputs import (
     recorded_names,
 )
 from ..runs.photos import find_photos
+from ..runs.schema import SourceRecord
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo."""
@@ -80,7 +81,7 @@ def _encode(pixels: Pixels, side: int) -> bytes | None:
     return content.getvalue()
 
 
-def find_pictures(run: Path, source: dict[str, Any], ids: list[str], data: Path | None = None) -> Pictures:
+def find_pictures(run: Path, source: SourceRecord, ids: list[str], data: Path | None = None) -> Pictures:
     """The pictures of a run, by the `source` of its config; `data` is where they are now, if they have moved.
 
     Refused where there are none, they have gone, or are not those that the run was made from.
@@ -122,7 +123,7 @@ def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
     return Pictures(find, direct=isinstance(images, ImageFiles))
 
 
-def _read_array(run: Path, source: dict[str, Any], path: Path, names: Names) -> Images:
+def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Images:
     labels = Path(str(source["labels"])) if source.get("labels") is not None else None
     found = read_source(path, names, labels=labels, images=True)
     if found.fingerprint() != read_env(run).get("data_sha256"):

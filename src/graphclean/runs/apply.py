@@ -28,6 +28,7 @@ from .folder import (
 )
 from .inputs import find_data, match_photos, recorded_names, refuse_sources
 from .photos import find_photos
+from .schema import SourceRecord
 
 ACTIONS = ("kept", "relabelled", "removed")
 
@@ -218,7 +219,7 @@ def _render(table: pd.DataFrame, suffix: str) -> bytes:
 
 def _copy_table(
     run: Path,
-    source: dict[str, Any],
+    source: SourceRecord,
     path: Path,
     table: pd.DataFrame,
     form: Form,

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pandas as pd
 
@@ -32,6 +32,7 @@ from .inputs import Source, read_source, refuse_sources
 from .interrupts import telling_what_is_kept
 from .photos import Photos, save_cache
 from .projection import Points, gather_points, write_points
+from .schema import SourceRecord
 
 
 def clean(
@@ -74,10 +75,11 @@ def clean(
     return audit
 
 
-def describe_request(data: Path, labels: Path | None, names: Names) -> dict[str, Any]:
+def describe_request(data: Path, labels: Path | None, names: Names) -> SourceRecord:
     """What was asked for, as config.json has it."""
-    described = {"data": str(data), "labels": str(labels) if labels is not None else None}
-    return described | {name: value for name, value in asdict(names).items() if value is not None}
+    described: SourceRecord = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    named = {name: value for name, value in asdict(names).items() if value is not None}
+    return described | cast(SourceRecord, named)
 
 
 def complete(audit: Audit, source: Source) -> Audit:

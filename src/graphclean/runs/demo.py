@@ -22,6 +22,7 @@ from .callbacks import Watcher
 from .folder import DIGITS, SCORES, check_target
 from .inputs import Source
 from .route import Route
+from .schema import SourceRecord
 from .train import SECTIONS, TrainingRun, train_source
 
 TRAINING = 1200
@@ -91,7 +92,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         out,
         config,
         route=Route("demo"),
-        described={"data": DIGITS, "seed": seed} | source.describe(),
+        described=SourceRecord(data=DIGITS, seed=seed) | source.describe(),
         device="cpu",
         overwrite=overwrite,
         again=f"{arg('overwrite')} starts again",

@@ -21,6 +21,7 @@ from .onnx import (
     to_onnx,
 )
 from .predict import load_model
+from .schema import SourceRecord
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def export(
     example = served.examples(1)
     text = _input_text(tuple(example.shape[1:]), described, run)
     outputs = dict(zip(OUTPUTS, _meanings(model), strict=True))
-    metadata = {
+    metadata: dict[str, Any] = {
         "graphclean": __version__,
         "kind": model.kind,
         "classes": model.classes,
@@ -98,7 +99,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise InputError(f"{target}: can't be written: {error.strerror}") from error
 
 
-def _of_photos(described: dict[str, Any]) -> bool:
+def _of_photos(described: SourceRecord) -> bool:
     return "embedder" in described or "size" in described
 
 
@@ -111,7 +112,7 @@ def _meanings(model: Model) -> tuple[str, str, str]:
     )
 
 
-def _input_text(shape: tuple[int, ...], described: dict[str, Any], run: Path) -> str:
+def _input_text(shape: tuple[int, ...], described: SourceRecord, run: Path) -> str:
     """What a user has to give, beyond type and shape."""
     sizes = ", ".join(map(str, ("N", *shape)))
     if _of_photos(described):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -33,7 +33,7 @@ from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.tables import read_table
 from ..data.verdict import Verdict
 from ..errors import ELSEWHERE, InputError, arg, occupied
-from .schema import ConfigFile, Epoch, ScoresFile, SummaryFile
+from .schema import ConfigFile, Epoch, ScoresFile, SourceRecord, SummaryFile
 
 SUMMARY, METRICS = "summary.json", "metrics.jsonl"
 VERDICTS = "verdicts.parquet"
@@ -234,7 +234,7 @@ def _safe_cell(value: Any) -> Any:
 
 
 def write_config(
-    folder: Path, kind: str, source: dict[str, Any], settings: dict[str, Any], preset: str | None = None
+    folder: Path, kind: str, source: SourceRecord, settings: dict[str, Any], preset: str | None = None
 ) -> None:
     """What was asked for, and by which version."""
     head: dict[str, Any] = {"graphclean": __version__, "format": FORMAT, "kind": kind}
@@ -284,7 +284,7 @@ def find_commit() -> str | None:
     return done.stdout.strip()
 
 
-def read_config(run: Path) -> dict[str, Any]:
+def read_config(run: Path) -> ConfigFile:
     """The config of a run folder; refuses what is not one, or what a newer version wrote."""
     if not run.is_dir():
         raise InputError(f"{run}: no such run folder")
@@ -296,11 +296,11 @@ def read_config(run: Path) -> dict[str, Any]:
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
         )
-    check_shape(config, ConfigFile, run / "config.json")
-    return config
+    checked: ConfigFile = check_shape(config, ConfigFile, run / "config.json")
+    return checked
 
 
-def recorded_data(run: Path, source: dict[str, Any]) -> Path:
+def recorded_data(run: Path, source: SourceRecord) -> Path:
     """Where the data of a run lay, by the `source` of its config; the demo brings its own in its folder."""
     path = Path(str(source.get("data")))
     return run / path if source.get("kind") == "images" and (run / path).is_file() else path
@@ -311,9 +311,9 @@ def read_env(run: Path) -> dict[str, Any]:
     return read_json(run / "env.json")
 
 
-def read_summary(run: Path) -> dict[str, Any]:
+def read_summary(run: Path) -> SummaryFile:
     """What a run found, in numbers."""
-    return read_json(run / SUMMARY, SummaryFile)
+    return cast(SummaryFile, read_json(run / SUMMARY, SummaryFile))
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
@@ -321,9 +321,9 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     return read_lines(run / METRICS, Epoch)
 
 
-def read_scores(run: Path) -> dict[str, Any] | None:
+def read_scores(run: Path) -> ScoresFile | None:
     """How a run compares with the truth, where that is known."""
-    return read_json(run / SCORES, ScoresFile) if has_file(run / SCORES) else None
+    return cast(ScoresFile, read_json(run / SCORES, ScoresFile)) if has_file(run / SCORES) else None
 
 
 def read_verdicts(run: Path) -> pd.DataFrame:

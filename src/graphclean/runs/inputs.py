@@ -5,13 +5,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..data.arrays import Pixels, holds_images, read_images
+from ..data.arrays import PixelKind, Pixels, holds_images, read_images
 from ..data.embeddings import read_embeddings
 from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
@@ -31,6 +31,7 @@ from .photos import (
     read_photos,
     stream_photos,
 )
+from .schema import Scale, SourceRecord
 
 Kind = Literal["features", "images", "photos"]
 IN_PYTHON = "arrays in Python"
@@ -60,15 +61,15 @@ class Source:
             return "photos"
         return "images" if self.pixels is not None else "features"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> SourceRecord:
         """What new data needs to be read alike."""
-        described: dict[str, Any] = {"kind": self.kind}
+        described: SourceRecord = {"kind": self.kind}
         if self.columns is not None:
             described["columns"] = self.columns
         if self.photos is not None:
-            described |= self.photos.reading.describe()
+            described |= cast(SourceRecord, self.photos.reading.describe())
         if self.pixels is not None:
-            described["pixels"] = vars(self.pixels)
+            described["pixels"] = Scale(kind=self.pixels.kind, low=self.pixels.low, high=self.pixels.high)
         return described
 
     def fingerprint(self) -> str:
@@ -114,7 +115,7 @@ def read_source(
 
 
 def read_like(
-    described: dict[str, Any],
+    described: SourceRecord,
     data: Path,
     names: Names,
     *,
@@ -167,7 +168,7 @@ class Pieces:
 
 
 def stream_like(
-    described: dict[str, Any],
+    described: SourceRecord,
     data: Path,
     names: Names,
     *,
@@ -197,7 +198,7 @@ def embedding(embedder: str | Embedder | None, device: torch.device) -> Embeddin
     return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
 
 
-def recorded_reading(described: dict[str, Any], run: Path, device: torch.device) -> Reading:
+def recorded_reading(described: SourceRecord, run: Path, device: torch.device) -> Reading:
     """How the photos of a run were read, as its config.json has it; refused where it had none."""
     kind = _kind(described, run)
     if kind != "photos":
@@ -209,15 +210,17 @@ def recorded_reading(described: dict[str, Any], run: Path, device: torch.device)
     raise InputError(f"{run}: damaged: config.json does not say how photos are read")
 
 
-def recorded_names(described: dict[str, Any]) -> Names:
+def recorded_names(described: SourceRecord) -> Names:
     """Which arrays or columns hold what, as a run's config.json has it."""
-    return Names(**{name.name: described.get(name.name) for name in fields(Names)})
+    told: dict[str, Any] = dict(described)
+    return Names(**{name.name: told.get(name.name) for name in fields(Names)})
 
 
-def recorded_options(described: dict[str, Any]) -> dict[str, str]:
+def recorded_options(described: SourceRecord) -> dict[str, str]:
     """What a run was told of its data besides where it lies, by option, as its config.json has it."""
     names = ("labels", *(name.name for name in fields(Names)), "embedder", "trusted")
-    return {name: str(described[name]) for name in names if described.get(name) is not None}
+    told = dict(described)
+    return {name: str(told[name]) for name in names if told.get(name) is not None}
 
 
 def is_there(data: Path) -> bool:
@@ -225,7 +228,7 @@ def is_there(data: Path) -> bool:
     return names_hub(data) or locate(data)[0].exists()
 
 
-def find_data(described: dict[str, Any], data: Path | None) -> Path:
+def find_data(described: SourceRecord, data: Path | None) -> Path:
     """Where the data of a run lies: as told, or where the run found it."""
     path = data if data is not None else Path(str(described.get("data")))
     if not is_there(path):
@@ -277,19 +280,20 @@ def _are_photos(data: Path, names: Names, kind: Kind) -> bool:
     return are_photos(data, names, "none" if table else None)
 
 
-def _kind(described: dict[str, Any], run: Path) -> Kind:
-    kind: Kind = described.get("kind", "photos" if "embedder" in described else "features")
+def _kind(described: SourceRecord, run: Path) -> Kind:
+    kind = described.get("kind", "photos" if "embedder" in described else "features")
     if kind not in NAMED:
         raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")
-    return kind
+    return cast(Kind, kind)
 
 
-def recorded_pixels(described: dict[str, Any], run: Path) -> Pixels:
+def recorded_pixels(described: SourceRecord, run: Path) -> Pixels:
     """How the images of a run were scaled, as its config.json has it."""
-    try:
-        return Pixels(**described["pixels"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled") from error
+    scale = described.get("pixels", {})
+    kind = scale.get("kind")
+    if kind not in get_args(PixelKind) or "low" not in scale or "high" not in scale:
+        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled")
+    return Pixels(cast(PixelKind, kind), scale["low"], scale["high"])
 
 
 NAMED = {"features": "embeddings", "images": "images", "photos": "photos"}

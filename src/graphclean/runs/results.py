@@ -15,6 +15,7 @@ from .callbacks import Metrics
 from .folder import SUMMARY, write_config, write_table
 from .projection import Points, write_points
 from .route import Route
+from .schema import SourceRecord
 
 
 def sum_up(
@@ -59,7 +60,7 @@ def write_results(
     out: Path,
     config: Config,
     preset: str,
-    described: dict[str, Any],
+    described: SourceRecord,
     verdicts: pd.DataFrame,
     model: NetworkModel,
     summary: dict[str, Any],

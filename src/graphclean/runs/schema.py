@@ -14,7 +14,7 @@ class Scale(TypedDict, total=False):
     high: float
 
 
-class Source(TypedDict, total=False):
+class SourceRecord(TypedDict, total=False):
     """What a run was made from, and what it was told of it."""
 
     data: str | None
@@ -32,6 +32,8 @@ class Source(TypedDict, total=False):
     path_column: str | None
     trusted: str | None
     class_type: str
+    route: str
+    seed: int
 
 
 class ConfigFile(TypedDict, total=False):
@@ -41,7 +43,7 @@ class ConfigFile(TypedDict, total=False):
     format: Required[int]
     kind: str
     preset: str | None
-    source: Source
+    source: SourceRecord
     settings: dict[str, Table]
 
 

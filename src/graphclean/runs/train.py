@@ -59,6 +59,7 @@ from .photos import Cropping, Reading
 from .projection import gather_points
 from .results import sum_up, write_results
 from .route import Route, choose_route
+from .schema import ConfigFile, SourceRecord
 from .validation import Trusted, read_trusted, trusted_accuracy
 
 SECTIONS = ("audit", "graph", "learn", "method", "ood")
@@ -100,9 +101,9 @@ def train(
     """
     watcher = watcher if watcher is not None else Watcher()
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
-    earlier = (recorded or {}).get("source", {})
+    earlier = recorded.get("source", SourceRecord()) if recorded is not None else SourceRecord()
     told = recorded_options(earlier)
-    names = _complete_names(names, told)
+    names = _complete_names(names, earlier)
     labels, trusted = _path_or(labels, told.get("labels")), _path_or(trusted, told.get("trusted"))
     refuse_sources(out, [data, labels, trusted])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
@@ -167,7 +168,7 @@ def train_source(
     config: Config,
     *,
     route: Route,
-    described: dict[str, Any],
+    described: SourceRecord,
     again: str,
     trusted: Trusted | None = None,
     device: str = "auto",
@@ -274,7 +275,7 @@ class _Way:
         return Cropping(learn.size)
 
 
-def _complete_names(given: Names | None, told: dict[str, str]) -> Names:
+def _complete_names(given: Names | None, told: SourceRecord) -> Names:
     """Names as given, and for what was not, those of the run that goes on."""
     named = asdict(given if given is not None else Names()).items()
     return replace(recorded_names(told), **{name: value for name, value in named if value is not None})
@@ -284,7 +285,7 @@ def _path_or(given: Path | None, told: str | None) -> Path | None:
     return Path(told) if given is None and told is not None else given
 
 
-def _check_out(out: Path, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
     """The config of the run to go on with, if any; refuses one that may be neither resumed nor replaced."""
     if resume and overwrite:
         raise InputError(f"{arg('resume')} continues a run, {arg('overwrite')} replaces it; give one of them")
@@ -321,7 +322,7 @@ def _write_results(
     out: Path,
     epochs: list[Metrics],
     route: Route,
-    described: dict[str, Any],
+    described: SourceRecord,
     trusted: Trusted | None,
 ) -> TrainingRun:
     audit = complete(result.audit, source)

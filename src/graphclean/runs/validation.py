@@ -15,6 +15,7 @@ from ..training.fit import Prepared
 from ..training.inference import embed_new
 from ..training.model import NetworkModel
 from .inputs import Source, read_like
+from .schema import SourceRecord
 
 ARRAYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
 COLUMNS = ("label_column", "id_column", "path_column")
@@ -37,7 +38,7 @@ class Trusted:
 def read_trusted(
     path: Path,
     source: Source,
-    described: dict[str, Any],
+    described: SourceRecord,
     names: Names,
     *,
     labels_of: Path,
