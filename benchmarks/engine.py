@@ -20,12 +20,13 @@ import torch
 
 from common import RESULTS, data_root, save
 from graphclean.bench.cells import get_cell, make_method
-from graphclean.bench.inputs import Material, load_sources, prepare
-from graphclean.bench.runner import DRAW, Job, make_trainer
+from graphclean.bench.inputs import Material, load_sources, prepare_material
+from graphclean.bench.runner import DRAW, Job, prepare_job
 from graphclean.graph import GraphCleaner
+from graphclean.methods.blocks import classification
+from graphclean.methods.ngc import NGC
 from graphclean.runs.device import choose_device
 from graphclean.training import Trainer
-from graphclean.training import trainer as engine
 from graphclean.training.batches import ResidentInputs
 
 GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
@@ -49,47 +50,56 @@ def time_first_step(trainer: Trainer, started: float) -> list[float]:
 @contextmanager
 def no_new_sizes() -> Iterator[None]:
     """Compile for no other sizes of the selected set, such as it passes through while it grows."""
-    before, engine.WORTH = engine.WORTH, sys.maxsize
+    before, classification.RECOMPILE_THRESHOLD = classification.RECOMPILE_THRESHOLD, sys.maxsize
     yield
-    engine.WORTH = before
+    classification.RECOMPILE_THRESHOLD = before
 
 
 def train_some(trainer: Trainer, epochs: int) -> float:
     """The first epochs of a run, before any is timed; the seconds that were lost to compiling."""
-    lost, reports = 0.0, list[Any]()
-    trainer.on_epoch = lambda report, _: reports.append(report)
+    lost, reports = 0.0, []
     for _ in range(epochs):
-        trainer._run_epoch()
+        reports.append(trainer._run_epoch(None))
         trainer.epoch += 1
         print(reports[-1], flush=True)
     for warmup in (True, False):
-        times = [report.seconds for report in reports[1:] if report.warmup is warmup]
+        times = [report.seconds for report in reports[1:] if report.own["warmup"] is warmup]
         lost += sum(times) - len(times) * statistics.median(times or [0.0])
     return lost
 
 
+def cleaning_method(trainer: Trainer) -> NGC:
+    """The trainer's method, whose graph step is timed."""
+    if not isinstance(trainer.method, NGC):
+        sys.exit("only runs of ngc can be taken apart")
+    return trainer.method
+
+
 def timed(trainer: Trainer, work: Callable[[], Any], repeats: int = 5) -> float:
     """Median seconds between device syncs, after one call to warm up."""
+
+    def wait() -> None:
+        if trainer.device.type == "cuda":
+            torch.cuda.synchronize()
+
     work()
     found = []
     for _ in range(repeats):
-        trainer._wait()
+        wait()
         started = time.perf_counter()
         work()
-        trainer._wait()
+        wait()
         found.append(time.perf_counter() - started)
     return statistics.median(found)
 
 
 def break_down(trainer: Trainer) -> dict[str, Any]:
     """Where the time of an epoch goes, with the selection that training came to."""
-    reports: list[Any] = []
-    trainer.on_epoch = lambda report, _: reports.append(report)
-    for _ in range(5):
-        trainer._run_epoch()
+    method = cleaning_method(trainer)
+    reports = [trainer._run_epoch(None) for _ in range(5)]
     batches = torch.arange(len(trainer.inputs), device=trainer.device)
-    batches = batches[: len(batches) // trainer.batch * trainer.batch].view(-1, trainer.batch)
-    steps = -(-len(trainer.inputs) // trainer.batch)
+    batches = batches[: len(batches) // trainer.batch_size * trainer.batch_size].view(-1, trainer.batch_size)
+    steps = -(-len(trainer.inputs) // trainer.batch_size)
 
     def augment() -> None:
         for batch in trainer.inputs.stream(batches):
@@ -97,9 +107,9 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
 
     augmentation = timed(trainer, augment) * steps / len(batches)
     embedding = timed(trainer, trainer.embed)
-    z, logits = trainer.embed()
-    graph = timed(trainer, lambda: trainer._clean(z, logits))
-    step = [2 * trainer.batch, 2 * trainer._places([-(-reports[-1].selected // steps)])[0]]
+    out = trainer.embed()
+    graph = timed(trainer, lambda: method._clean(trainer, out.z, out.logits))
+    step = [2 * trainer.batch_size, 2 * round(statistics.median(method.mixup.sizes))]
     epoch = statistics.median(report.seconds for report in reports)
     cleaning = statistics.median(report.clean_seconds for report in reports)
     network = epoch - cleaning - augmentation
@@ -136,30 +146,27 @@ def pass_alone(trainer: Trainer, sizes: list[int]) -> float:
     batches = [make_batch(trainer, n) for n in sizes]
 
     def step() -> None:
-        with trainer._precision():
-            outputs = [trainer._forward(batch) for batch in batches]
+        outputs = trainer.forward(*batches)
         sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
-        trainer.optimiser.step()
-        trainer.optimiser.zero_grad(set_to_none=True)
+        trainer._sgd.step()
+        trainer._sgd.zero_grad(set_to_none=True)
 
     return sum(sizes) / timed(trainer, step, repeats=50)
 
 
 def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """Epochs over other numbers of samples, drawn from the cell again with a little noise: none are equal."""
-    rng = np.random.default_rng(0)
+    rng, method = np.random.default_rng(0), cleaning_method(trainer)
     everything, labels = material.train_images(), torch.as_tensor(material.draw.labels)
     for n in sizes:
         rows = torch.as_tensor(rng.integers(0, len(labels), n))
         images = everything[rows].to(trainer.device)
         noise = torch.randint(-3, 4, images.shape, device=trainer.device, dtype=torch.int16)
         trainer.inputs = ResidentInputs((images + noise).clamp_(0, 255).to(torch.uint8))
-        trainer.labels = labels[rows].to(trainer.device)
-        trainer.cleaner = GraphCleaner(trainer.labels, trainer.n_classes, trainer.graph)
-        reports: list[Any] = []
-        trainer.on_epoch = lambda report, _, reports=reports: reports.append(report)
-        for _ in range(3):
-            trainer._run_epoch()
+        given = trainer.given = labels[rows].to(trainer.device)
+        method.cleaner = GraphCleaner(given, trainer.n_classes, method.graph)
+        method._given, method.excluded = (given.clamp(min=0), given >= 0), None
+        reports = [trainer._run_epoch(None) for _ in range(3)]
         part = {
             "samples": n,
             "selected": reports[-1].selected,
@@ -186,10 +193,9 @@ def main() -> None:
     job = Job(cell, make_method(cell, options.settings), 0, "test")
     sources = load_sources(cell, job.split, data_root(options.data_root))
     with tempfile.TemporaryDirectory() as work:
-        material = prepare(cell, job.seed, job.split, sources, Path(work) / DRAW)
+        material = prepare_material(cell, job.seed, job.split, sources, Path(work) / DRAW)
         started = time.perf_counter()
-        trainer, _ = make_trainer(job, material, Path(work), device)
-    trainer.on_clean = None
+        trainer = prepare_job(job, material, Path(work), device).trainer
     first_step = time_first_step(trainer, started)
     with no_new_sizes():
         compiling = train_some(trainer, options.epochs)

@@ -14,8 +14,8 @@ MIXED = Cell(
 )
 WRONG = Cell("cifar10/symtiny", "cifar10", "cifar10-lcnl", rate=0.2)
 QUICK = (
-    "learn.network=small-conv", "learn.epochs=3", "method.warmup_epochs=1", "learn.batch=64", "learn.augmix=off",
-    "graph.k=5",
+    "learn.network=small-conv", "learn.epochs=3", "learn.batch=64", "learn.augmix=off", "graph.k=5",
+    "method.warmup_epochs=1",
 )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from graphclean.bench.cells import WITHOUT, _all_cells, get_cell, make_method
+from graphclean.bench.cells import PER_CELL, WITHOUT, _all_cells, get_cell, make_method
 from graphclean.config import apply_settings, load_preset
 from graphclean.errors import InputError
+from graphclean.methods import complete_settings
 
 PAPER = {
     "cifar10/cifar100/10k", "cifar10/cifar100/20k", "cifar10/tinyimagenet/10k", "cifar10/tinyimagenet/20k",
@@ -59,6 +60,12 @@ def test_an_unknown_cell_gets_the_nearest(name: str, nearest: str) -> None:
         (["learn.epochs=60"], [], "ngc--learn.epochs-60", ["learn.epochs=60"]),
         (["learn.epochs=300", "graph.k=30"], [], "ngc", []),  # the preset's own
         (["graph.eta=0.70"], [], "ngc--graph.eta-0.7", ["graph.eta=0.7"]),
+        (
+            ["audit.k=9,20", "ood.threshold=0.5"],
+            [],
+            "ngc--audit.k-9+20--ood.threshold-0.5",
+            ["audit.k=9,20", "ood.threshold=0.5"],
+        ),
         ([], ["geometry"], "ngc--without-geometry", ["graph.geometry=false"]),
         (["graph.geometry=False"], [], "ngc--without-geometry", ["graph.geometry=false"]),
         (["method.lambda_inst=0.0"], [], "ngc--without-inst", ["method.lambda_inst=0"]),
@@ -76,7 +83,7 @@ def test_a_method_is_named_by_what_it_changes(
     method = make_method(get_cell("cifar10/tinyimagenet/20k"), settings, without=without)
     assert method.name == name
     assert list(method.changes) == changes
-    assert method.config == apply_settings(load_preset("cifar10-lond"), changes)
+    assert method.config == complete_settings(apply_settings(load_preset("cifar10-lond"), changes))
 
 
 def test_each_ablation_changes_one_setting() -> None:
@@ -109,34 +116,35 @@ def test_what_the_paper_chose_by_cell_is_the_cells(
 ) -> None:
     """And nothing else: the weight of a loss or the evidence that a cell's preset has is ours."""
     method = make_method(get_cell(cell), preset=preset)
-    graph, learn = method.config.graph, method.config.learn
-    assert (graph.k, graph.eta, method.warmup_epochs) == own
-    assert (method.name, graph.evidence, method.lambda_inst) == (preset, "all", 1)
-    assert apply_settings(load_preset(preset), method.changes) == method.config
-    assert {change.partition("=")[0] for change in method.changes} <= {"graph.k", "graph.eta", "method.warmup_epochs"}
+    graph, ours = method.config.graph, method.config.method.settings
+    assert (graph.k, graph.eta, ours["warmup_epochs"]) == own
+    assert (method.name, graph.evidence, ours["lambda_inst"]) == (preset, "all", 1)
+    assert complete_settings(apply_settings(load_preset(preset), method.changes)) == method.config
+    assert {change.partition("=")[0] for change in method.changes} <= set(PER_CELL)
     assert make_method(get_cell(cell), [f"graph.k={own[0]}"], preset=preset) == method
     assert make_method(get_cell(cell), ["graph.k=9"], preset=preset).name == f"{preset}--graph.k-9"
 
 
 def test_a_preset_that_names_its_own_keeps_them() -> None:
     method = make_method(get_cell("cifar100/sym80"), preset="cifar10-lond-fast")
-    assert method.config == load_preset("cifar10-lond-fast")
+    assert method.config == complete_settings(load_preset("cifar10-lond-fast"))
 
 
 def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     """Without what NGC brings along, and without what its preset has of its own."""
     cell, ce = get_cell("cifar10/sym50"), "method.name=cross_entropy"
     method = make_method(cell, [ce])
-    changes = ("learn.augmix=off", "method.name=cross_entropy", "method.mixup_alpha=0", "learn.predict_by=classifier")
-    assert (method.name, method.changes) == ("ce", changes)
-    assert method.config == apply_settings(load_preset("cifar10-lcnl"), changes)
+    changes = ("learn.augmix=off", "learn.predict_by=classifier", "method.name=cross_entropy")
+    assert (method.name, method.changes) == ("cross_entropy", changes)
+    assert method.config == complete_settings(apply_settings(load_preset("cifar10-lcnl"), changes))
     assert make_method(cell, [ce], without=["mixup", "augmix"]) == method
     mixed = make_method(cell, ["method.mixup_alpha=1", ce])
-    assert (mixed.name, mixed.config.method.mixup_alpha) == ("ce--learn.mixup-1", 1)
+    assert mixed.name == "cross_entropy--method.mixup_alpha-1"
+    assert mixed.config.method.settings == {"mixup_alpha": 1}
     fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
-    assert fast.name == "cifar10-lond-fast--ce--learn.epochs-9"
+    assert fast.name == "cifar10-lond-fast--cross_entropy--learn.epochs-9"
     plus = make_method(cell, [ce], preset="cifar10-lond-plus")
-    assert (plus.name, plus.config.learn.mirrored) == ("cifar10-lond-plus--ce", False)
+    assert (plus.name, plus.config.learn.mirrored) == ("cifar10-lond-plus--cross_entropy", False)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +156,7 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
             "--without mixup is method.mixup_alpha=0, and --set method.mixup_alpha=4 another; drop one",
         ),
         ({"settings": ["learn.seed=3"]}, "named with --seeds"),
-        ({"settings": ["audit.k=3"]}, "no such setting"),
+        ({"settings": ["audit.kk=3"]}, "no such setting"),
         ({"settings": ["method.name=sampled_labels"]}, "takes embeddings; the cells are of images"),
         ({"settings": ["learn.network=embedding-head"]}, "takes embeddings; the cells are of images"),
         ({"settings": ["learn.network=resnet"]}, "resnet: no such network"),

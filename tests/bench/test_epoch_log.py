@@ -17,7 +17,7 @@ from graphclean.bench.epoch_log import (
 from graphclean.bench.noise import Draw, Protocol
 from graphclean.config import GraphSettings
 from graphclean.errors import InputError
-from graphclean.graph import Cleaned, GraphCleaner
+from graphclean.graph import Cleaned, GraphCleaner, knn_graph, nearest_neighbours
 
 NONE = np.zeros(0, dtype=np.int64)
 DRAW = Draw(
@@ -59,12 +59,13 @@ def test_strategies_of_a_graph_worked_by_hand() -> None:
     """Class 0: a pair and a triple; class 1: two that are not confident, one of which joins a wrong one."""
     angles = torch.tensor([0.0, 2.0, 10.0, 11.0, 12.0, 90.0, 91.0, 92.0]).deg2rad()
     z = torch.stack([angles.cos(), angles.sin()], 1)
-    soft = torch.tensor([[0.9, 0.1]] * 5 + [[0.4, 0.6], [0.4, 0.6], [0.1, 0.9]])
-    given = torch.tensor([0, 0, 0, 0, 0, 0, 0, 1])
+    labels = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
     truth = np.array([0, 0, 0, 0, -1, 1, -1, 1])
-    settings = GraphSettings(k=1, eta=0.8, lcc_edges="any")
-    state = Cleaned(given > 5, given, soft, given > 5, given)
-    found = compare_strategies(z, state, given, truth, 2, settings)
+    confident = torch.tensor([1, 1, 1, 1, 1, 0, 0, 1]).bool()
+    selected = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1]).bool()
+    graph = knn_graph(nearest_neighbours(z, 1))
+    state = Cleaned(selected, labels, torch.zeros(8, 2), confident, labels, graph)
+    found = compare_strategies(state, truth, 2, "any")
     assert found == {
         "confidence": {"selected": 6, "noise_rate": pytest.approx(1 / 6)},
         # The triple (one OOD of three) and all of class 1 (one OOD of three).
@@ -82,7 +83,7 @@ def test_both_strategies_are_what_the_cleaner_selects(edges: str) -> None:
     given = torch.where(torch.rand(60, generator=generator) < 0.4, (truth + 1) % 3, truth)
     settings = GraphSettings(k=4, evidence="leave-own-out", lcc_edges=edges)  # type: ignore[arg-type]
     step = GraphCleaner(given, 3, settings).step(z, torch.zeros(60, 3))
-    found = compare_strategies(z, step, given, truth.numpy(), 3, settings)
+    found = compare_strategies(step, truth.numpy(), 3, settings.lcc_edges)
     assert found["both"]["selected"] == step.selected.sum()
     assert found["confidence"]["selected"] == step.confident.sum()
     assert step.selected.sum() < step.confident.sum() < 60
@@ -91,17 +92,17 @@ def test_both_strategies_are_what_the_cleaner_selects(edges: str) -> None:
 def test_scores_with_and_without_ood() -> None:
     truth = np.array([0, 1, 1, 0, -1, -1])
     predicted = np.array([0, 1, 0, 0, 1, 0])
-    similarity = np.array([0.9, 0.8, 0.75, 0.6, 0.65, 0.1])
-    found = describe_scores(predicted, similarity, truth, 0.62)
+    score = 1 - np.array([0.9, 0.8, 0.75, 0.6, 0.65, 0.1])
+    found = describe_scores(predicted, score, truth, 1 - 0.62)
     assert found["accuracy"] == 0.75
     assert found["auroc"] == 7 / 8
-    # At 0.62: two right, one wrong, one rejected, one OOD accepted.
+    # At ζ = 0.62: two right, one wrong, one rejected, one OOD accepted.
     assert found["f_auto"] == 2 * 2 / (2 * 2 + 2 + 1)
     assert found["f_0.5"] == 2 * 3 / (2 * 3 + 1 + 1)
     assert found["f_0.7"] == 2 * 2 / (2 * 2 + 2 + 0)
-    assert (found["f_best"], found["zeta_best"]) == (0.75, 0.6)
+    assert (found["f_best"], found["zeta_best"]) == (0.75, pytest.approx(0.6))
     assert found["fpr95"] == 0.5
-    alone = describe_scores(predicted[:4], similarity[:4], truth[:4], None)
+    alone = describe_scores(predicted[:4], score[:4], truth[:4], None)
     assert alone.pop("accuracy") == 0.75
     assert set(alone) == set(found) - {"accuracy"}
     assert set(alone.values()) == {None}

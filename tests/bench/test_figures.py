@@ -12,7 +12,7 @@ from sklearn.manifold import trustworthiness
 from graphclean.bench import figures
 from graphclean.bench.figures import draw_figure, figure_names
 from graphclean.errors import InputError
-from graphclean.metrics import best_zeta, open_set_f
+from graphclean.metrics import best_threshold, open_set_f
 from graphclean.report import theme as plotting
 from tests.bench.fakes import LOND, features, scored_set, write_run
 
@@ -221,15 +221,15 @@ def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Draw
     arrays = scored_set(0, 300)
     similarity, truth = arrays["similarity"].astype(np.float64), arrays["truth"]
     right = arrays["logits"].argmax(1) == truth
-    best = best_zeta(similarity, right, truth < 0)
+    best = best_threshold(-similarity, right, truth < 0)
     auto = open_set_f(right, similarity >= 0.54, truth < 0)
-    scores = {"f_best": best.f, "zeta_best": best.zeta, "f_auto": auto}
+    scores = {"f_best": best.f, "zeta_best": -best.threshold, "f_auto": auto}
     write_run(tmp_path, epochs=2, scores=scores, arrays=arrays)
     write_run(tmp_path, "cifar10/sym50", epochs=2, arrays=arrays | {"truth": np.zeros(600, dtype=np.int16)})
     (figure,) = drawn("zeta").values()
     found = lines(figure.axes[0])
     assert found["auto ζ"] == ([0.54], [auto])
-    assert found["best ζ"] == ([best.zeta], [best.f])
+    assert found["best ζ"] == ([-best.threshold], [best.f])
     grid, f = found["F"]
     assert (grid[0], grid[-1]) == (similarity.min(), similarity.max())
     for i in (0, 100, 250, 400):

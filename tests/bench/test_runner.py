@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,19 @@ from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
-from graphclean.bench.inputs import Sources, load_sources, prepare
+from graphclean.bench.inputs import Sources, load_sources, prepare_material
 from graphclean.bench.noise import check_draw, load_draw
 from graphclean.bench.results import read_result, result_path
 from graphclean.bench.runner import Job, find_done, find_twin, run_job
+from graphclean.cleaning.inputs import Labels
 from graphclean.errors import InputError, RunStopped
-from graphclean.metrics import auroc
+from graphclean.methods import build_method
+from graphclean.metrics import auroc, score_open_set, score_verdicts
 from graphclean.ood import measure_closeness
 from graphclean.runs.folder import in_use
+from graphclean.runs.train import train
+from graphclean.training import Trainer
+from graphclean.training.fit import finish, fit
 from tests.bench.builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
 
 CPU = torch.device("cpu")
@@ -102,6 +107,33 @@ def test_the_arrays_give_the_scores_again(whole: Path) -> None:
     assert ((arrays["kind"] == "ood") == (arrays["label"] < 0)).all()
 
 
+def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> None:
+    """With settings for verdicts and threshold of the job's own, which all three must heed."""
+    settings = ["audit.k=7,9", "audit.certainty=0.8", "ood.threshold=0.4"]
+    made = Job(MIXED, make_method(MIXED, [*QUICK, *settings]), 0, "test")
+    sources = load_sources(MIXED, "test", root)
+    result = run_job(made, sources, tmp_path / "work", tmp_path / "0.json", CPU)
+    material = prepare_material(MIXED, 0, "test", sources, tmp_path / "draw.npz")
+    images, labels = material.train_images().numpy(), material.draw.labels
+    fitted = fit(images, Labels(labels, list(range(10))), made.config, build_method(made.config))
+    np.savez(tmp_path / "data.npz", images=images, labels=labels)
+    sets = (*made.method.changes, "learn.seed=0")
+    trained = train(
+        tmp_path / "data.npz", tmp_path / "run", preset="cifar10-lond", settings=sets, device="cpu"
+    )
+    truth, known = material.draw.truth, material.draw.eval_truth >= 0
+    for run in (fitted, trained.result):
+        found = run.model.score(material.scored_images().numpy())
+        assert result["threshold"] == {"zeta": 0.6, **asdict(run.model.found)}
+        assert result["scores"]["accuracy"] == (found.classes == material.draw.eval_truth)[known].mean()
+        assert result["scores"]["auroc"] == auroc(found.ood_score, ~known)
+        rejected = score_open_set(found.classes, found.ood_score, material.draw.eval_truth, 0.4)
+        assert result["scores"]["f_auto"] == rejected.f
+        assert result["verdicts"] == asdict(score_verdicts(run.audit.verdicts, truth, truth < 0))
+        assert result["cleaning"]["selected"] == run.audit.summary.selected
+        assert set(run.audit.summary.k_tried) == {7, 9}
+
+
 def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """On the same network: its recorded logits are then what both say."""
     method = make_method(MIXED, [*QUICK, "learn.predict_by=both"])
@@ -123,8 +155,9 @@ def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path,
 
 def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tmp_path: Path) -> None:
     """What the paper calls MSP: its z is never trained, and prototypes are no part of it."""
-    plain = Job(MIXED, make_method(MIXED, [*QUICK, "method.name=cross_entropy"]), 0, "test")
-    assert plain.method.name.startswith("ce--")
+    settings = [setting for setting in QUICK if not setting.startswith("method.")]
+    plain = Job(MIXED, make_method(MIXED, [*settings, "method.name=cross_entropy"]), 0, "test")
+    assert plain.method.name.startswith("cross_entropy--")
     path = tmp_path / "0.json"
     result = run_job(plain, sources, tmp_path / "work", path, CPU)
     arrays = read_arrays(path)
@@ -133,20 +166,22 @@ def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tm
     again = auroc(-arrays["similarity"].astype(np.float64), arrays["truth"] < 0)
     assert result["scores"]["auroc"] == pytest.approx(again)
     assert 0.1 <= arrays["train_similarity"].min() <= result["threshold"]["zeta"] <= 1
-    assert not result["epochs"][-1]["losses"]["subgraph"]
+    assert set(result["epochs"][-1]["losses"]) == {"ce"}
+    assert result["epochs"][-1]["strategies"] is None, "it builds no graph"
 
 
 def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path: Path) -> None:
     made = job()
-    material = prepare(made.cell, 0, "test", sources, tmp_path / "draw.npz")
-    trainer, _ = runner.make_trainer(made, material, tmp_path, CPU)
+    material = prepare_material(made.cell, 0, "test", sources, tmp_path / "draw.npz")
+    prepared = runner.prepare_job(made, material, tmp_path, CPU)
+    trainer = prepared.trainer
     trained = trainer.train()
-    result, _ = runner._finish(made, material, trainer, trained)
+    result, _ = runner._score(made, material, finish(prepared, trained))
     assert sources.test is not None
     images = torch.as_tensor(np.array(sources.test.images))
     changed = torch.as_tensor(runner.resampling_control(images.numpy()))
     s = [
-        measure_closeness(trainer.embed(runner.ResidentInputs(part))[0], trained.prototypes)
+        measure_closeness(trainer.embed(inputs=runner.ResidentInputs(part)).z, trained.prototypes)
         for part in (images[: TEST // 2], changed[TEST // 2 :])
     ]
     expected = np.mean([(a > b) + 0.5 * (a == b) for a in s[0] for b in s[1]])
@@ -170,14 +205,14 @@ def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not(
     assert stopped.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
     assert not path.exists()
-    plain = runner.Trainer._step
+    plain = Trainer._step
 
     def step(self: Any, *args: Any, **options: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return plain(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner.Trainer, "_step", step)
+        patch.setattr(Trainer, "_step", step)
         with pytest.raises(RunStopped, match="interrupted in epoch 2"):
             run_job(job(), sources, work, path, CPU)
     assert [p.name for p in (work / "checkpoint").iterdir()] == ["epoch-00001-step-000001"]
@@ -263,7 +298,7 @@ def test_ablations_run(part: str, root: Path, tmp_path: Path) -> None:
         assert epoch["confident"] == TRAIN
     if part == "geometry":
         assert epoch["selected"] == epoch["confident"]
-        assert epoch["strategies"]["both"]["selected"] < epoch["selected"]
+        assert epoch["strategies"]["both"]["selected"] == epoch["selected"]
     if part == "noise-correction":
         assert epoch["relabelled"] == 0
 
@@ -273,12 +308,12 @@ def _short(made: Job) -> Any:
 
 
 def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> None:
-    prepare(MIXED, 0, "test", sources, tmp_path / "draw.npz")
+    prepare_material(MIXED, 0, "test", sources, tmp_path / "draw.npz")
     with pytest.raises(InputError, match="draw of another run; remove"):
-        prepare(MIXED, 1, "test", sources, tmp_path / "draw.npz")
+        prepare_material(MIXED, 1, "test", sources, tmp_path / "draw.npz")
     shuffled = replace(sources, train=replace(sources.train, labels=sources.train.labels[::-1]))
     with pytest.raises(InputError, match=rf"draw\.npz: .* in another order.*; remove {tmp_path} to start"):
-        prepare(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
+        prepare_material(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
 
 
 @pytest.fixture
@@ -383,7 +418,15 @@ def test_without_a_checkpoint_a_run_starts_anew(sources: Sources, whole: Path, t
     assert read_result(path)["scores"] == read_result(whole)["scores"]
 
 
-@pytest.mark.parametrize("place", ["prepare", "make_trainer", "Trainer._run_epoch", "Trainer._begin_epoch"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "bench.runner.prepare_material",
+        "bench.runner.prepare_job",
+        "training.trainer.Trainer._run_epoch",
+        "training.trainer.Trainer._begin_part",
+    ],
+)
 @pytest.mark.parametrize("error", [InputError("no"), torch.OutOfMemoryError("no"), KeyboardInterrupt()])
 def test_a_failure_before_the_first_checkpoint_leaves_nothing(
     sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
@@ -391,7 +434,7 @@ def test_a_failure_before_the_first_checkpoint_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(f"graphclean.bench.runner.{place}", fail)
+    monkeypatch.setattr(f"graphclean.{place}", fail)
     with pytest.raises((type(error), RunStopped)):
         run_job(job(), sources, tmp_path / "runs" / "cell" / "method" / "run", tmp_path / "0.json", CPU)
     assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []

@@ -22,8 +22,8 @@ from tests.bench.conftest import _small_cells, root  # noqa: F401 – fixtures
 from tests.bench.fakes import write_run
 
 QUICK = (
-    "learn.network=small-conv", "learn.epochs=1", "method.warmup_epochs=0", "learn.batch=64",
-    "learn.augmix=off", "graph.k=5",
+    "learn.network=small-conv", "learn.epochs=1", "learn.batch=64", "learn.augmix=off", "graph.k=5",
+    "method.warmup_epochs=0",
 )  # fmt: skip
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
 METHOD = "ngc--graph.k-5--learn.batch-64--learn.epochs-1--learn.network-small-conv--method.warmup_epochs-0"
@@ -60,7 +60,6 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
 def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
     command = ("run", MIXED.name, "--seeds", "0", "1", *SETTINGS)
     code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config import Config, apply_settings, change_settings, differing_settings, load_preset
+from ..config import Config, MethodChoice, apply_settings, change_settings, differing_settings, load_preset
+from ..config.overrides import METHOD
 from ..config.settings import PLAIN, SEEDS
 from ..errors import InputError, suggest
 from ..methods import complete_settings, load_method
@@ -26,8 +27,6 @@ OOD_RATE = 0.5
 SYM_RATES = (20, 50, 80, 90)
 ASYM_RATE = 40
 
-SECTIONS = ("graph", "learn", "method")
-"""Of the settings that a run depends on."""
 PER_CELL = ("graph.k", "graph.eta", "method.warmup_epochs")
 """What the paper chose for each cell: the cell's own where a preset, such as `paper`, leaves it open."""
 SPEED_ONLY = ("learn.compile",)
@@ -125,12 +124,11 @@ def make_method(
     if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
         raise InputError("--set learn.seed: the seed of a run is named with --seeds")
     chosen = preset if preset is not None else cell.preset
-    preset_own = load_preset(chosen)
     of_cell = differing_settings(load_preset(cell.preset), Config())
     fitted = {key: value for key, value in of_cell.items() if key in PER_CELL}
     start = load_preset(chosen, change_settings(Config(), fitted))
     wanted = [*settings, *(WITHOUT[part] for part in without)]
-    config = apply_settings(start, wanted, sections=SECTIONS)
+    config = apply_settings(start, wanted)
     for part in without:
         key = WITHOUT[part].partition("=")[0]
         same = [setting for setting in settings if setting.partition("=")[0].strip() == key]
@@ -139,7 +137,7 @@ def make_method(
     if config.method.name == "cross_entropy":
         start = apply_settings(start, PLAIN)
         config = apply_settings(start, wanted)
-    start, config = complete_settings(start), complete_settings(config)
+    config = complete_settings(config)
     if "verdicts" in load_method(config.method.name).info.needs:
         raise InputError(f"method.name={config.method.name} takes embeddings; the cells are of images")
     require_network(config.learn.network)
@@ -147,14 +145,17 @@ def make_method(
         raise InputError(f"learn.network={config.learn.network} takes embeddings; the cells are of images")
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
     named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
-    parts = sorted(ablated.get(change, change.replace("=", "-")) for change in named)
+    parts = sorted(ablated.get(change, change.replace("=", "-").replace(",", "+")) for change in named)
     heads = [] if chosen == cell.preset else [chosen]
     if not heads or config.method.name != "ngc":
         heads.append(config.method.name)
     made = name if name is not None else "--".join([*heads, *parts])
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
-    return Method(made, chosen, _changes(config, preset_own), config)
+    changes, own = _changes(config, load_preset(chosen)), load_preset(chosen).method.name
+    if config.method.name != own:
+        changes = tuple(sorted([*changes, f"{METHOD}={config.method.name}"]))
+    return Method(made, chosen, changes, config)
 
 
 def parse_seed(word: str) -> int:
@@ -165,12 +166,17 @@ def parse_seed(word: str) -> int:
 
 
 def _changes(config: Config, start: Config) -> tuple[str, ...]:
-    """What `apply_settings` needs to make `config` of `start`, sorted."""
+    """What `apply_settings` needs to make `config` of `start` with the same method, sorted."""
+    if start.method.name != config.method.name:
+        start = replace(start, method=MethodChoice(config.method.name))
+    start = complete_settings(start)
     return tuple(sorted(f"{key}={_show(value)}" for key, value in differing_settings(config, start).items()))
 
 
 def _show(value: Any) -> str:
     """A setting as it is typed: 0 rather than 0.0, false rather than False."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0")

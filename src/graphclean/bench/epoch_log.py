@@ -12,14 +12,9 @@ import torch
 from torch import Tensor
 
 from .._files import plain, replaced
-from ..config import GraphSettings
+from ..config.settings import LccEdges
 from ..errors import InputError, parse_json
-from ..graph import (
-    Cleaned,
-    confident_edges,
-    judge_confidence,
-    select_components,
-)
+from ..graph import Cleaned, confident_edges, select_components
 from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
 from .noise import Draw, Labels
 
@@ -93,25 +88,23 @@ def mean_degrees(cleaned: Cleaned, kinds: npt.NDArray[np.str_]) -> dict[str, flo
 
 
 def compare_strategies(
-    cleaned: Cleaned, given: Tensor, truth: Labels, n_classes: int, graph: GraphSettings
+    cleaned: Cleaned, truth: Labels, n_classes: int, edges: LccEdges
 ) -> dict[str, dict[str, Any]]:
-    """What confidence alone, geometry alone and both would select of the same soft labels and graph."""
-    neighbors = cleaned.graph
-    assert neighbors is not None
-    labels, confident = judge_confidence(cleaned.soft_labels, given, eta=graph.eta, accept=graph.accept)
+    """What confidence alone and geometry alone select of a step's own labels and graph, next to the step.
 
-    def by_geometry(nodes: Tensor) -> Tensor:
-        edges = confident_edges(neighbors, nodes)
-        return select_components(*edges, labels, nodes, n_classes, graph.lcc_edges)
-
+    `confidence` and `both` are what the step itself decided, an OOD gate included; geometry alone has none.
+    """
+    assert cleaned.graph is not None
+    everyone = torch.ones_like(cleaned.confident)
+    alone = confident_edges(cleaned.graph, everyone)
     chosen = {
-        "confidence": confident,
-        "geometry": by_geometry(torch.ones_like(confident)),
-        "both": by_geometry(confident),
+        "confidence": cleaned.confident,
+        "geometry": select_components(*alone, cleaned.labels, everyone, n_classes, edges),
+        "both": cleaned.selected,
     }
     found = {}
     for name, selected in chosen.items():
-        scores = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), truth)
+        scores = score_cleaning(cleaned.labels.cpu().numpy(), selected.cpu().numpy(), truth)
         found[name] = {"selected": scores.selected, "noise_rate": scores.noise_rate}
     return found
 

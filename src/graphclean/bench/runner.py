@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._files import replaced
+from .._files import plain, replaced
 from ..cleaning.inputs import Labels
 from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
@@ -22,10 +22,7 @@ from ..errors import InputError, RunStopped
 from ..graph import Cleaned
 from ..methods import build_method, complete_settings
 from ..metrics import auroc, score_verdicts
-from ..ood import (
-    Threshold,
-    prototype_similarity,
-)
+from ..ood import Threshold, prototype_similarity
 from ..runs.folder import in_use
 from ..runs.interrupts import StopSignals, one_line_errors
 from ..training import EpochReport, InterruptedRun, Trained
@@ -34,7 +31,7 @@ from ..training.fit import Prepared, TrainingResult, finish, prepare
 from ..training.inference import embed_new
 from ..training.method import Selection
 from ..training.model import NetworkModel
-from .cells import SECTIONS, SPEED_ONLY, Cell, Method
+from .cells import SPEED_ONLY, Cell, Method
 from .epoch_log import (
     EpochLog,
     compare_strategies,
@@ -50,7 +47,7 @@ from .records import read_record
 from .results import Arrays, find_seeds, list_results, read_result, write_result
 
 STRATEGIES_EVERY = 10
-"""Epochs between two comparisons of the selection strategies, each of which costs a search of its own."""
+"""Epochs between two comparisons of the selection strategies."""
 MAPPED = 5_000
 """Training samples whose z is kept, for a map of the features."""
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
@@ -77,8 +74,8 @@ class Job:
 
     @property
     def sections(self) -> dict[str, Any]:
-        """Those of its settings that the result records."""
-        return {name: values for name, values in self.config.to_dict().items() if name in SECTIONS}
+        """Its settings as the result records them."""
+        return dict(plain(self.config.to_dict()))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -154,8 +151,8 @@ def _differences(job: Job, recorded: dict[str, Any]) -> list[tuple[str, Any, Any
 def _defaults(config: Config, section: str) -> dict[str, Any]:
     """The settings of a section, of the same method, where nothing is chosen."""
     chosen = replace(config, method=MethodChoice(config.method.name))
-    plain = replace(Config(), method=complete_settings(chosen).method)
-    return dict(plain.to_dict()[section])
+    default = replace(Config(), method=complete_settings(chosen).method)
+    return dict(plain(default.to_dict())[section])
 
 
 def run_job(
@@ -244,7 +241,7 @@ def train_job(
 
     def after_selection(epoch: int, chosen: Selection) -> None:
         if isinstance(chosen, Cleaned) and (epoch % STRATEGIES_EVERY == 0 or epoch == config.learn.epochs):
-            found = compare_strategies(chosen, trainer.given, draw.truth, job.cell.n_classes, config.graph)
+            found = compare_strategies(chosen, draw.truth, job.cell.n_classes, config.graph.lcc_edges)
             log.add(epoch, strategies=found)
 
     def after_epoch(report: EpochReport, chosen: Selection) -> None:
