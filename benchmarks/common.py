@@ -1,4 +1,4 @@
-"""What every benchmark records, and how a table of it is written."""
+"""What every benchmark records, and how the docs show it."""
 
 import json
 import os
@@ -23,12 +23,6 @@ def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
     return path
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def with_measured(page: str, blocks: dict[str, str]) -> str:

@@ -2,33 +2,35 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-from common import table
+from graphclean.bench.markdown import markdown_table
 from graphclean.bench.results import find_seeds, read_result
+from graphclean.bench.schema import Result
 from graphclean.bench.tables import paper, render_table, summarise
 
 RUNS = Path(__file__).parents[1] / "results"
 CELL = "cifar10/tinyimagenet/20k"
 SHOWN = {
-    (CELL, "ngc"): "300 epochs (`cifar10-lond`)",
-    (CELL, "ngc--graph.evidence-leave-own-out--learn.epochs-60"): (
+    (CELL, "cifar10-lond"): "300 epochs (`cifar10-lond`)",
+    (CELL, "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60"): (
         "60 epochs, no sample vouches for itself (`cifar10-lond-fast`)"
     ),
     (CELL, "cifar10-lond-plus"): "150 epochs, that and a gate (`cifar10-lond-plus`)",
-    ("cifar10/sym50", "ngc"): "300 epochs, no sample vouches for itself (`cifar10-lcnl`)",
+    ("cifar10/sym50", "cifar10-lcnl"): "300 epochs, no sample vouches for itself (`cifar10-lcnl`)",
 }
 """The methods that the README shows."""
 NOISE = {CELL: "and 20,000 images of no class", "cifar10/sym50": "and nothing else"}
 STEPS = {
-    "ngc--learn.epochs-60--learn.lambda_inst-1": "60 epochs, λ1 = 1 as in the paper",
-    "ngc--learn.epochs-60": "λ1 = 0.5",
-    "ngc--graph.evidence-leave-own-out--learn.epochs-60": "and leave-own-out evidence: `cifar10-lond-fast`",
+    "cifar10-lond--learn.epochs-60--method.lambda_inst-1": "60 epochs, λ1 = 1 as in the paper",
+    "cifar10-lond--learn.epochs-60": "λ1 = 0.5",
+    "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60": (
+        "and leave-own-out evidence: `cifar10-lond-fast`"
+    ),
     "cifar10-lond-plus--gate-every-epoch": (
         "and a gate judged at every epoch, in 150 epochs, scored by `both` and mirrored"
     ),
     "cifar10-lond-plus": "the gate judged once, as it closes: `cifar10-lond-plus`",
-    "ngc": "`cifar10-lond`: 300 epochs, λ1 = 0.5",
+    "cifar10-lond": "`cifar10-lond`: 300 epochs, λ1 = 0.5",
 }
 """Methods on the cell that lead to the fast preset and on to the best, and the full schedule."""
 LEDGER = {
@@ -43,7 +45,7 @@ LEDGER = {
 """Tables of the recorded runs that have any of ours in them, and what stands over them."""
 
 
-def of_seeds(cell: str, split: str, method: str) -> list[dict[str, Any]]:
+def of_seeds(cell: str, split: str, method: str) -> list[Result]:
     """What is recorded of a method on a cell, by seed."""
     return [read_result(path) for _, path in sorted(find_seeds(RUNS, cell, split, method).items())]
 
@@ -84,12 +86,12 @@ def paper_cells() -> str:
         seeds = "mean ± standard deviation over seeds, their number in brackets (without one: a single seed)"
     gpus = sorted({str(run["machine"]["gpu"]) for runs in shown for run in runs})
     return (
-        f"{table(header, rows)}\n\nTest set, last epoch, {seeds}, one {' or '.join(gpus)}; "
+        f"{markdown_table(header, rows)}\n\nTest set, last epoch, {seeds}, one {' or '.join(gpus)}; "
         'F: open-set, over classes and "none of these"; auto ζ: found without test labels.'
     )
 
 
-def of_ours(runs: list[dict[str, Any]]) -> list[str]:
+def of_ours(runs: list[Result]) -> list[str]:
     """Accuracy in percent, AUROC and F, as far as there are any."""
     found = [over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
     for key in ("auroc", "f_best", "f_auto"):
@@ -125,4 +127,4 @@ def steps() -> str:
                 row.append(over_seeds([run["scores"][key] for run in runs], decimals, unit))
         rows.append(row)
     header = ["", "dev: accuracy", "AUROC", "F, best ζ", "test: accuracy", "AUROC", "F, best ζ"]
-    return table(header, rows)
+    return markdown_table(header, rows)

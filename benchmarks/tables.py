@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, table, with_measured
+from common import RESULTS, with_measured
 from few import TRIED
+from graphclean.bench.markdown import markdown_table
 from paper_runs import ledger, mean_over_seeds, over_seeds, paper_cells, steps
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -105,7 +106,7 @@ def audit_section(result: dict[str, Any]) -> str:
         if count
     ]
     losing = "; ".join(behind) if behind else "none"
-    quiet = table(
+    quiet = markdown_table(
         ["1,200 photos without OOD", "wrong labels", "flagged", "of them wrong", "`ood` verdicts"],
         [[name, str(row["wrong"]), str(row["flagged"]), str(row["flagged_wrong"]), str(row["ood_verdicts"])]
          for name, row in result["without_ood"].items()],
@@ -120,7 +121,7 @@ for label issues and outliers; an outlier is its OOD verdict. "Best" may choose 
 truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean` with
 its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest). {one_core()}
 
-{table(["set", "", *COLUMNS.values()], rows)}
+{markdown_table(["set", "", *COLUMNS.values()], rows)}
 
 Draws on which cleanlab's best is ahead of us: {losing}.
 
@@ -145,7 +146,7 @@ def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tu
             sign = "+" if way == "gain" else ""
             cells = [f"{entry[way][c]['mean']:{sign}.3f} ± {entry[way][c]['sd']:.3f}" for c in OF_NEW]
             rows.append([f"{name} ({entry['draws']} draws)" if way == ways[0] else "", WAYS[way], *cells])
-    return table(["set", "", *OF_NEW.values()], rows)
+    return markdown_table(["set", "", *OF_NEW.values()], rows)
 
 
 def scorings_section(result: dict[str, Any]) -> str:
@@ -173,7 +174,7 @@ def points_table(points: list[dict[str, Any]]) -> str:
         rows.append([f"{point['n']:,}", str(point["k"]), str(point["classes"]), *stages])
         if whole:
             rows[-1].append(seconds(point["whole"]["seconds"]))
-    return table(["N", "k", "K", *STAGES, *(["whole step"] if whole else [])], rows)
+    return markdown_table(["N", "k", "K", *STAGES, *(["whole step"] if whole else [])], rows)
 
 
 def growth_line(growth: dict[str, Any]) -> str:
@@ -206,7 +207,7 @@ def cpu_section(result: dict[str, Any]) -> str:
         after = sum(point["stages"][s]["seconds"] for s in STAGES[1:])
         share = after / point["stages"]["search"]["seconds"]
         shares.append(f"{share:.3f} (N = {point['n']:,}, k = {point['k']}, K = {point['classes']})")
-    approximate = table(
+    approximate = markdown_table(
         ["70,000 points, k = 30", "exact", "approximate", "faster by", "recall"],
         [[row["data"], seconds(row["exact"]["seconds"]), seconds(row["approximate"]["seconds"]), f"{row['speedup']:.1f} ×", f"{row['recall']:.4f}"]
          for row in result["approximate"]],
@@ -223,7 +224,7 @@ Time and the memory it takes on top, by stage. Clustered points on the unit sphe
 Peers in the same run; over 1 × means that ours is faster. SciPy solves the same system in the same type to the same
 residual (1e-6); LabelSpreading iterates on the same weights until it moves by less than 1e-6.
 
-{table(["N", "k", "K", "peer", "peer takes", "ours takes", ""], rows)}
+{markdown_table(["N", "k", "K", "peer", "peer takes", "ours takes", ""], rows)}
 
 All that follows the search, as a share of the search: {"; ".join(shares)}.
 
@@ -257,7 +258,7 @@ Exact neighbours in fp32 throughout. Medians after a warm-up, by device events.
 
 CPU and GPU on the same points (neighbours differ only where similarities tie within rounding):
 
-{table(["N", "neighbours shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
+{markdown_table(["N", "neighbours shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
 
 {describe(result, gpu=True)}
 """
@@ -285,7 +286,7 @@ def demo_section(result: dict[str, Any]) -> str:
 digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its AUROC is by its largest
 probability. From "labels right" on: NGC's verdicts on the training digits.
 
-{table(header, rows)}
+{markdown_table(header, rows)}
 
 {describe(result)}
 """
@@ -329,7 +330,7 @@ Training with [`graph.unmix`](how-it-works.md#mistakes-that-neighbours-share) an
 end, and new images; mean ± standard deviation over seeds, their number in brackets. Digits: the demo's preset, 1,200 to train
 on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a small network, 15 epochs.
 
-{table(header, rows)}
+{markdown_table(header, rows)}
 
 {describe(result)}
 """
@@ -359,7 +360,7 @@ def engine_section(result: dict[str, Any]) -> str:
 Preset `{result["preset"]}` on `{result["cell"]}`, N = {result["samples"]:,}, batch 512, compiled, bf16; medians over
 epochs after {result["trained"]} of training, with {result["selected"]:,} samples selected.
 
-{table(["", ""], rows)}
+{markdown_table(["", ""], rows)}
 
 {describe(result, gpu=True)}
 
@@ -389,7 +390,7 @@ def few_section(result: dict[str, Any]) -> str:
 The presets that train a whole network from nothing, on {result["count"]:,} images of the development split of `{result["cell"]}`
 (half of the labels drawn anew, two images of eleven of no class); scored on what it holds out. "–": not run.
 
-{table(header, rows)}
+{markdown_table(header, rows)}
 
 {describe(result, gpu=True)}
 """
@@ -404,7 +405,7 @@ def growth_section(result: dict[str, Any] | None) -> str:
     ]
     return f"""The network after {result["trained"]} epochs on samples drawn from the same cell, with a little noise, so that none are equal.
 
-{table(["N", "selected", "epoch", "of it cleaning"], rows)}
+{markdown_table(["N", "selected", "epoch", "of it cleaning"], rows)}
 
 {describe(result, gpu=True)}"""
 
@@ -443,7 +444,9 @@ def headline() -> str:
                 rows.append(
                     [SETS[group] if who == "ours" else "", name, *cells, f"{entry[who]['seconds']:.2f}"]
                 )
-    parts = [table(["", "", "mislabel F1", "any-issue F1", "labels right", "OOD AUROC", "seconds"], rows)]
+    parts = [
+        markdown_table(["", "", "mislabel F1", "any-issue F1", "labels right", "OOD AUROC", "seconds"], rows)
+    ]
     sentences = [one_core()] if audit is not None else []
     demo = load("demo")
     if demo is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parents[1] / "results"
-LONG, SHORT = "ngc", "ngc--graph.evidence-leave-own-out--learn.epochs-60"
+LONG, SHORT = "cifar10-lond", "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60"
 RECORDED = {
     "cifar10-convergence": ("convergence", LONG),
     "cifar10-strategies": ("strategies", LONG),

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from graphclean.bench.markdown import markdown_table
 from graphclean.cli.app import app
 from graphclean.config import Config
 from graphclean.config.overrides import field_reasons
@@ -31,10 +32,10 @@ def settings_table(section: str, method: str | None = None) -> str:
     defaults = getattr(Config(), section) if method is None else load_method(method).Settings()
     reasons = field_reasons(type(defaults))
     rows = [
-        f"| `{section}.{name}` | `{_as_typed(getattr(defaults, name))}` | {_cell(reasons[name])} |"
+        (f"`{section}.{name}`", f"`{_as_typed(getattr(defaults, name))}`", reasons[name])
         for name in (field.name for field in fields(defaults))
     ]
-    return "\n".join(["| setting | default | what it does, and why |", "|---|---|---|", *rows])
+    return markdown_table(("setting", "default", "what it does, and why"), rows)
 
 
 def presets_list() -> str:
@@ -51,8 +52,8 @@ def commands_list() -> str:
     parts = []
     for name, command in walk("graphclean", typer.main.get_command(app)):
         about = inspect.cleandoc(command.help or "")
-        rows = [f"| {_named(parameter)} | {_cell(parameter.help or '')} |" for parameter in _shown(command)]
-        table = "\n".join(["| argument or option | meaning |", "|---|---|", *rows]) if rows else ""
+        rows = [(_named(parameter), parameter.help or "") for parameter in _shown(command)]
+        table = markdown_table(("argument or option", "meaning"), rows) if rows else ""
         parts.append(f"## {name}\n\n{about}\n\n{table}".strip())
     return "\n\n".join(parts)
 
@@ -90,7 +91,3 @@ def _as_typed(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

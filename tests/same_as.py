@@ -173,7 +173,7 @@ class Case:
     name: str
     commands: tuple[Arguments, ...]
     read: Callable[[Path], Fields] | None
-    """Of the folder it ran in; None: compare the numbers printed, in the tree's own root with its results."""
+    """Of the folder it ran in; None: compare the table printed, in the tree's own root with its results."""
     within: float = 0.0
     """How far numbers may be apart; 0: not at all."""
     unlike: str | None = None
@@ -302,6 +302,15 @@ def read_export(model: Path, data: Path) -> Fields:
     outputs = session.run(None, {wanted.name: inputs})
     names = [spell(output.name) for output in session.get_outputs()]
     return {f"output {name}": np.asarray(output) for name, output in zip(names, outputs, strict=True)}
+
+
+def read_rows(printed: str) -> list[str]:
+    """The rows of a table, and its notes, without the names of cells and methods that order them."""
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+    named = re.compile(r"cifar\d|ngc|ours")
+    kept = sorted(" | ".join(cell.strip() for cell in row if not named.search(cell)) for row in rows)
+    notes = [line for line in printed.splitlines() if line and not line.startswith("|")]
+    return [*kept, *sorted(re.sub(r"\S*(ours|ngc|cifar\d)\S*", "", note).strip() for note in notes)]
 
 
 # --- Comparing ---
@@ -582,8 +591,8 @@ def carry_out(case: Case, tree: Tree, folder: Path) -> Outcome:
     try:
         if case.read is None:
             printed = "".join(tree.run(command, tree.root) for command in case.commands)
-            numbers = re.findall(r"\d+(?:[.,]\d+)*", printed)
-            return Outcome({"numbers": np.array(numbers)} if numbers else {})
+            rows = read_rows(printed)
+            return Outcome({"rows": np.array(rows)} if rows else {})
         folder.mkdir(parents=True)
         for command in case.commands:
             tree.run(command, folder)
@@ -604,7 +613,7 @@ def judge(case: Case, old: Outcome, new: Outcome, base: Outcome | None) -> tuple
         return False, f"DIFFERS: {'; '.join(differs[:LISTED])}{more}"
     told = f"same ({len(kept)} fields)"
     if case.read is None:
-        told = f"same ({len(old.fields.get('numbers', ()))} numbers)"
+        told = f"same ({len(old.fields.get('rows', ()))} rows)"
     added = sorted(new.fields.keys() - old.fields.keys())
     if added:
         told += f", new: {', '.join(added[:3])}"

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from graphclean.bench.cells import CELLS
+
 LOND = "cifar10/tinyimagenet/20k"
 
 
@@ -57,7 +59,7 @@ def epoch(i: int, total: int, *, dev: bool, ood: bool, rng: np.random.Generator)
 def write_run(
     results: Path,
     cell: str = LOND,
-    method: str = "ngc",
+    method: str | None = None,
     seed: int = 0,
     *,
     split: str = "test",
@@ -67,7 +69,12 @@ def write_run(
     arrays: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Path:
-    """Write a result (and its arrays) where it belongs; `changes` replace what stands in it."""
+    """Write a result (and its arrays) where it belongs; `changes` replace what stands in it.
+
+    Its method is the cell's own preset unless another is named.
+    """
+    preset = CELLS[cell].preset if cell in CELLS else "cifar10-lond"
+    method = method if method is not None else preset
     rng = np.random.default_rng(seed)
     ood = cell.count("/") == 2
     made: dict[str, float | None] = dict.fromkeys(
@@ -82,7 +89,7 @@ def write_run(
         "split": split,
         "method": method,
         "seed": seed,
-        "preset": "cifar10-lond",
+        "preset": preset,
         "changes": [],
         "config": {"graph": {"k": 30, "eta": 0.8} | (graph or {}), "learn": {"epochs": epochs}},
         "draw": f"{seed}" * 64,
@@ -104,27 +111,24 @@ def write_run(
 
 
 def scored_set(seed: int, n: int = 400, classes: int = 10) -> dict[str, Any]:
-    """Logits and similarities of a scored set, as many OOD as known; the truth is the same for every seed."""
+    """What is kept of a scored set, as many OOD as known; the truth is the same for every seed."""
     rng = np.random.default_rng(seed)
     truth = np.concatenate([np.arange(n) % classes, np.full(n, -1)])
     logits = rng.normal(0, 1, (2 * n, classes))
     logits[np.arange(n), truth[:n]] += 2.5
     similarity = np.clip(rng.normal(np.where(truth < 0, 0.3, 0.65), 0.15), -1, 1)
     return {
-        "logits": logits.astype(np.float16),
+        "logits": logits[:n].astype(np.float16),
+        "predicted": logits.argmax(1).astype(np.int8),
         "similarity": similarity.astype(np.float16),
-        "truth": truth.astype(np.int16),
+        "truth": truth.astype(np.int8),
     }
 
 
-def features(seed: int, n: int = 300, classes: int = 10) -> dict[str, Any]:
-    """z, kind and label of training samples: a cluster a class, wrong ones among them, OOD in between."""
+def mapped(seed: int, n: int = 300) -> dict[str, Any]:
+    """Places and kinds of training samples on a map."""
     rng = np.random.default_rng(seed)
-    label = rng.integers(0, classes, n)
-    kind = rng.choice(["clean", "wrong", "ood"], n, p=[0.45, 0.3, 0.25])
-    centres = rng.normal(0, 1, (classes, 64))
-    true = np.where(kind == "wrong", (label + 1) % classes, label)
-    between = centres[true] + centres[rng.integers(0, classes, n)] + rng.normal(0, 0.6, (n, 64))
-    z = np.where((kind == "ood")[:, None], between, centres[true] + rng.normal(0, 0.5, (n, 64)))
-    z /= np.linalg.norm(z, axis=1, keepdims=True)
-    return {"z": z.astype(np.float16), "kind": kind, "label": label}
+    return {
+        "map": rng.normal(0, 30, (n, 2)).astype(np.float16),
+        "kind": rng.choice(3, n, p=[0.45, 0.3, 0.25]).astype(np.int8),
+    }

@@ -56,23 +56,23 @@ def test_an_unknown_cell_gets_the_nearest(name: str, nearest: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "without", "name", "changes"),
     [
-        ([], [], "ngc", []),
-        (["learn.epochs=60"], [], "ngc--learn.epochs-60", ["learn.epochs=60"]),
-        (["learn.epochs=300", "graph.k=30"], [], "ngc", []),  # the preset's own
-        (["graph.eta=0.70"], [], "ngc--graph.eta-0.7", ["graph.eta=0.7"]),
+        ([], [], "cifar10-lond", []),
+        (["learn.epochs=60"], [], "cifar10-lond--learn.epochs-60", ["learn.epochs=60"]),
+        (["learn.epochs=300", "graph.k=30"], [], "cifar10-lond", []),  # the preset's own
+        (["graph.eta=0.70"], [], "cifar10-lond--graph.eta-0.7", ["graph.eta=0.7"]),
         (
             ["audit.k=9,20", "ood.threshold=0.5"],
             [],
-            "ngc--audit.k-9+20--ood.threshold-0.5",
+            "cifar10-lond--audit.k-9+20--ood.threshold-0.5",
             ["audit.k=9,20", "ood.threshold=0.5"],
         ),
-        ([], ["geometry"], "ngc--without-geometry", ["graph.geometry=false"]),
-        (["graph.geometry=False"], [], "ngc--without-geometry", ["graph.geometry=false"]),
-        (["method.lambda_inst=0.0"], [], "ngc--without-inst", ["method.lambda_inst=0"]),
+        ([], ["geometry"], "cifar10-lond--without-geometry", ["graph.geometry=false"]),
+        (["graph.geometry=False"], [], "cifar10-lond--without-geometry", ["graph.geometry=false"]),
+        (["method.lambda_inst=0.0"], [], "cifar10-lond--without-inst", ["method.lambda_inst=0"]),
         (
             ["learn.lr=1e-3", "graph.k=10"],
             ["mixup"],
-            "ngc--graph.k-10--learn.lr-0.001--without-mixup",
+            "cifar10-lond--graph.k-10--learn.lr-0.001--without-mixup",
             ["graph.k=10", "learn.lr=0.001", "method.mixup_alpha=0"],
         ),
     ],
@@ -90,12 +90,12 @@ def test_each_ablation_changes_one_setting() -> None:
     cell = get_cell("cifar10/sym50")
     for part, setting in WITHOUT.items():
         method = make_method(cell, without=[part])
-        assert (method.name, method.changes) == (f"ngc--without-{part}", (setting,))
+        assert (method.name, method.changes) == (f"cifar10-lcnl--without-{part}", (setting,))
 
 
 def test_another_preset_and_another_name() -> None:
     cell = get_cell("cifar10/sym50")
-    assert make_method(cell, preset="cifar10-lcnl").name == "ngc"
+    assert make_method(cell, preset="cifar10-lcnl").name == "cifar10-lcnl"
     assert make_method(cell, ["graph.k=9"], preset="release").name == "release--graph.k-9"
     assert make_method(cell, ["graph.k=9"], name="mine").name == "mine"
 
@@ -135,16 +135,16 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     cell, ce = get_cell("cifar10/sym50"), "method.name=cross_entropy"
     method = make_method(cell, [ce])
     changes = ("learn.augmix=off", "learn.predict_by=classifier", "method.name=cross_entropy")
-    assert (method.name, method.changes) == ("cross_entropy", changes)
+    assert (method.name, method.changes) == ("cross_entropy--cifar10-lcnl", changes)
     assert method.config == complete_settings(apply_settings(load_preset("cifar10-lcnl"), changes))
     assert make_method(cell, [ce], without=["mixup", "augmix"]) == method
     mixed = make_method(cell, ["method.mixup_alpha=1", ce])
-    assert mixed.name == "cross_entropy--method.mixup_alpha-1"
+    assert mixed.name == "cross_entropy--cifar10-lcnl--method.mixup_alpha-1"
     assert mixed.config.method.settings == {"mixup_alpha": 1}
     fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
-    assert fast.name == "cifar10-lond-fast--cross_entropy--learn.epochs-9"
+    assert fast.name == "cross_entropy--cifar10-lond-fast--learn.epochs-9"
     plus = make_method(cell, [ce], preset="cifar10-lond-plus")
-    assert (plus.name, plus.config.learn.mirrored) == ("cifar10-lond-plus--cross_entropy", False)
+    assert (plus.name, plus.config.learn.mirrored) == ("cross_entropy--cifar10-lond-plus", False)
 
 
 @pytest.mark.parametrize(

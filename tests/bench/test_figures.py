@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.manifold import trustworthiness
 
 from graphclean.bench import figures
 from graphclean.bench.figures import draw_figure, figure_names
 from graphclean.errors import InputError
 from graphclean.metrics import best_threshold, open_set_f
 from graphclean.report import theme as plotting
-from tests.bench.fakes import LOND, features, scored_set, write_run
+from tests.bench.fakes import LOND, mapped, scored_set, write_run
 
 Drawn = dict[str, Any]
 
@@ -49,22 +48,24 @@ def sweeps(results: Path) -> None:
     for seed in (0, 1):
         for eta in (0.6, 0.9):
             write_run(
-                results, method=f"ngc--graph.eta-{eta}", seed=seed, epochs=2, graph={"eta": eta},
+                results, method=f"cifar10-lond--graph.eta-{eta}", seed=seed, epochs=2, graph={"eta": eta},
                 scores={"accuracy": eta, "auroc": (eta + seed) / 2},
             )  # fmt: skip
-    write_run(results, method="ngc--graph.k-10", epochs=2, graph={"k": 10}, scores={"accuracy": 0.5})
+    write_run(results, method="cifar10-lond--graph.k-10", epochs=2, graph={"k": 10}, scores={"accuracy": 0.5})
 
 
 def test_one_method_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
     sweeps(tmp_path)
-    stem = "convergence--cifar10--tinyimagenet--20k--ngc"
+    stem = "convergence--cifar10--tinyimagenet--20k--cifar10-lond"
     assert len(drawn("convergence")) == 4
-    assert list(drawn("convergence", "ngc--graph.k-10")) == [f"{stem}--graph.k-10"]
+    assert list(drawn("convergence", "cifar10-lond--graph.k-10")) == [f"{stem}--graph.k-10"]
     # A sweep is one figure, whichever of its runs is named.
-    for method in ("ngc", "ngc--graph.eta-0.6"):
-        assert list(drawn("sensitivity-eta", method)) == ["sensitivity-eta--cifar10--tinyimagenet--20k--ngc"]
-    with pytest.raises(InputError, match=r"no run of a method called ngc--graph\.k-1; did you mean"):
-        drawn("convergence", "ngc--graph.k-1")
+    for method in ("cifar10-lond", "cifar10-lond--graph.eta-0.6"):
+        assert list(drawn("sensitivity-eta", method)) == [
+            "sensitivity-eta--cifar10--tinyimagenet--20k--cifar10-lond"
+        ]
+    with pytest.raises(InputError, match=r"no run of a method called cifar10-lond--graph\.k-1; did you mean"):
+        drawn("convergence", "cifar10-lond--graph.k-1")
 
 
 def test_one_cell_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
@@ -72,13 +73,15 @@ def test_one_cell_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
     write_run(tmp_path, "cifar10/sym50", epochs=2)
     write_run(tmp_path, "cifar10/sym50", "plus", epochs=2)
     assert list(drawn("correction", cell="cifar10/sym50")) == [
-        "correction--cifar10--sym50--ngc",
+        "correction--cifar10--sym50--cifar10-lcnl",
         "correction--cifar10--sym50--plus",
     ]
-    assert list(drawn("correction", "ngc", LOND)) == ["correction--cifar10--tinyimagenet--20k--ngc"]
+    assert list(drawn("correction", "cifar10-lond", LOND)) == [
+        "correction--cifar10--tinyimagenet--20k--cifar10-lond"
+    ]
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"no recorded run.* to draw correction from"):
-        draw_figure("correction", tmp_path / "none", tmp_path / "out", "ngc", "cifar10/sym50")
+        draw_figure("correction", tmp_path / "none", tmp_path / "out", "cifar10-lond", "cifar10/sym50")
     with pytest.raises(InputError, match="no run on a cell called cifar10/sym5; did you mean cifar10/sym50"):
         drawn("correction", cell="cifar10/sym5")
     with pytest.raises(InputError, match=f"no run of plus on a cell called {LOND}; "):
@@ -92,9 +95,9 @@ def test_files_are_written_valid_and_the_same_twice(tmp_path: Path, name: str) -
         sweeps(results)
     else:
         for seed in (0, 1):
-            write_run(results, seed=seed, epochs=12, arrays=scored_set(seed, 100) | features(seed, 60))
+            write_run(results, seed=seed, epochs=12, arrays=scored_set(seed, 100) | mapped(seed, 60))
     one, other = (draw_figure(name, results, tmp_path / folder) for folder in ("a", "b"))
-    stem = f"{name}--cifar10--tinyimagenet--20k--ngc"
+    stem = f"{name}--cifar10--tinyimagenet--20k--cifar10-lond"
     assert [path.name for path in one] == [f"{stem}.svg", f"{stem}.png"]
     assert sorted(one) == sorted((tmp_path / "a").iterdir())
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
@@ -111,13 +114,13 @@ def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Ca
     found = drawn("correction")
     assert list(found) == [
         "correction--cifar10--sym50--plus",
-        "correction--cifar10--tinyimagenet--20k--dev--ngc",
-        "correction--cifar10--tinyimagenet--20k--ngc",
+        "correction--cifar10--tinyimagenet--20k--dev--cifar10-lond",
+        "correction--cifar10--tinyimagenet--20k--cifar10-lond",
     ]
     assert [figure.get_suptitle() for figure in found.values()] == [
         "cifar10/sym50\nplus, 1 seed",
-        f"{LOND}, development split\nngc, 1 seed",
-        f"{LOND}\nngc, 2 seeds",
+        f"{LOND}, development split\ncifar10-lond, 1 seed",
+        f"{LOND}\ncifar10-lond, 2 seeds",
     ]
 
 
@@ -198,11 +201,11 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     for epochs, eta, accuracy in ((60, 0.8, 0.91), (60, 0.7, 0.9)):
         changed = f"--graph.eta-{eta}" if eta != 0.8 else ""
         write_run(
-            tmp_path, method=f"ngc{changed}--learn.epochs-{epochs}", epochs=2, graph={"eta": eta},
+            tmp_path, method=f"cifar10-lond{changed}--learn.epochs-{epochs}", epochs=2, graph={"eta": eta},
             scores={"accuracy": accuracy},
         )  # fmt: skip
     found = drawn("sensitivity-eta")
-    stem = "sensitivity-eta--cifar10--tinyimagenet--20k--ngc"
+    stem = "sensitivity-eta--cifar10--tinyimagenet--20k--cifar10-lond"
     assert list(found) == [stem, f"{stem}--learn.epochs-60"]
     accuracy, auroc = (lines(axes) for axes in found[stem].axes)
     assert accuracy["accuracy"] == ([0.6, 0.8, 0.9], pytest.approx([60, 89.18, 90]))
@@ -213,19 +216,19 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     )
     (by_k,) = drawn("sensitivity-k").values()
     assert lines(by_k.axes[0])["accuracy"] == ([10, 30], pytest.approx([50, 89.18]))
-    assert found[stem].get_suptitle() == f"{LOND}\nngc, 2 seeds"
-    assert by_k.get_suptitle() == f"{LOND}\nngc, 1 to 2 seeds"
+    assert found[stem].get_suptitle() == f"{LOND}\ncifar10-lond, 2 seeds"
+    assert by_k.get_suptitle() == f"{LOND}\ncifar10-lond, 1 to 2 seeds"
 
 
 def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
     arrays = scored_set(0, 300)
     similarity, truth = arrays["similarity"].astype(np.float64), arrays["truth"]
-    right = arrays["logits"].argmax(1) == truth
+    right = arrays["predicted"] == truth
     best = best_threshold(-similarity, right, truth < 0)
     auto = open_set_f(right, similarity >= 0.54, truth < 0)
     scores = {"f_best": best.f, "zeta_best": -best.threshold, "f_auto": auto}
     write_run(tmp_path, epochs=2, scores=scores, arrays=arrays)
-    write_run(tmp_path, "cifar10/sym50", epochs=2, arrays=arrays | {"truth": np.zeros(600, dtype=np.int16)})
+    write_run(tmp_path, "cifar10/sym50", epochs=2, arrays=arrays | {"truth": np.zeros(600, dtype=np.int8)})
     (figure,) = drawn("zeta").values()
     found = lines(figure.axes[0])
     assert found["auto ζ"] == ([0.54], [auto])
@@ -238,32 +241,15 @@ def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Draw
     assert max(f) <= best.f
 
 
-def test_map_keeps_neighbours_and_kinds(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
-    arrays = features(1, 150)
+def test_map_is_of_the_first_seed_that_has_one(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
+    arrays = mapped(1, 150)
     write_run(tmp_path, epochs=2)
     write_run(tmp_path, seed=1, epochs=2, arrays=arrays)
+    write_run(tmp_path, seed=2, epochs=2, arrays=mapped(2, 150))
     (figure,) = drawn("map").values()
-    found = lines(figure.axes[0])
-    points = np.zeros((150, 2))
-    for kind, name in plotting.KIND_NAMES.items():
-        points[arrays["kind"] == kind] = np.array(found[name]).T
-    assert trustworthiness(arrays["z"].astype(np.float64), points, n_neighbors=5) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("z", "said"),
-    [
-        (np.zeros((150, 64), np.float16), "no map can be made of its z: .* alike"),
-        (np.ones((3, 64), np.float16), "no map can be made of its z: too few"),
-        (np.arange(150, dtype=np.float16)[:, None], "no map can be made of its z"),
-        (np.full((150, 64), np.inf, np.float16), "no map can be made of its z"),
-        (np.full((150, 64), np.nan, np.float16), "z is empty, or not all numbers"),
-    ],
-)
-def test_a_map_of_too_little_is_one_line(tmp_path: Path, z: np.ndarray, said: str) -> None:
-    write_run(tmp_path, epochs=2, arrays={"z": z, "kind": np.array(["clean"] * len(z))})
-    with pytest.raises(InputError, match=said):
-        draw_figure("map", tmp_path, tmp_path / "out")
+    for kind, name in enumerate(plotting.KIND_NAMES.values()):
+        expected = arrays["map"][arrays["kind"] == kind].T.tolist()
+        assert [list(values) for values in lines(figure.axes[0])[name]] == expected
 
 
 @pytest.mark.parametrize("name", figure_names())
@@ -280,8 +266,8 @@ def test_without_runs_it_says_what_to_run(tmp_path: Path, name: str) -> None:
     [
         ("sensitivity-eta", "at two values of graph.eta to draw .* --set graph.eta=0.7"),
         ("sensitivity-k", "at two values of graph.k to draw .* --set graph.k=10"),
-        ("zeta", "with OOD, and logits, similarity and truth in its .npz, to draw"),
-        ("map", "with z and kind in its .npz to draw"),
+        ("zeta", "with OOD, and predicted, similarity and truth in its .npz, to draw"),
+        ("map", "with map and kind in its .npz to draw"),
     ],
 )
 def test_one_plain_run_without_arrays_is_not_enough(tmp_path: Path, name: str, needs: str) -> None:

@@ -113,9 +113,11 @@ def make_method(
     preset: str | None = None,
     name: str | None = None,
 ) -> Method:
-    """The cell's preset, or another, with changes; a setting that changes nothing is no part of the name.
+    """The cell's preset, or another, with changes.
 
-    Nor are those `PER_CELL` that another preset leaves to the cell.
+    It is called `[METHOD--]PRESET[--CHANGE…]`: METHOD is left out where it is `ngc`, and so is a setting that
+    changes nothing.
+    Nor do those `PER_CELL` count that another preset leaves to the cell.
     The method `cross_entropy` is plain: AugMix is no part of it unless it is asked for.
     """
     for part in without:
@@ -146,9 +148,7 @@ def make_method(
     ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
     named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-").replace(",", "+")) for change in named)
-    heads = [] if chosen == cell.preset else [chosen]
-    if not heads or config.method.name != "ngc":
-        heads.append(config.method.name)
+    heads = [chosen] if config.method.name == "ngc" else [config.method.name, chosen]
     made = name if name is not None else "--".join([*heads, *parts])
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
         raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .._files import plain, replaced
+from .._files import check_shape, plain, replaced
 from ..config.settings import LccEdges
 from ..errors import InputError, parse_json
 from ..graph import Cleaned, confident_edges, select_components
 from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
 from .noise import Draw, Labels
+from .schema import Cleaning, Epoch, Strategy
 
 KINDS = ("clean", "wrong", "ood")
 """A training sample's label is right, or wrong, or it has no true class."""
 FIXED_ZETAS = (0.5, 0.7)
 """Those that the paper reports beside its best one."""
+CONTROL_LIMIT = 0.55
+"""AUROC between images as they are and images resampled, above which a detector may see the resampling."""
 
 
 class EpochLog:
@@ -29,12 +31,12 @@ class EpochLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records: dict[int, dict[str, Any]] = {}
+        self.records: dict[int, Epoch] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                self._merge(parse_json(line))
-            except (ValueError, KeyError, TypeError) as error:
+                self._merge(check_shape(parse_json(line), Epoch, path))
+            except (ValueError, InputError) as error:
                 if number < len(lines):
                     raise InputError(
                         f"{path}: line {number} is damaged; remove {path.parent} to start anew"
@@ -43,7 +45,7 @@ class EpochLog:
         with replaced(path) as draft:
             draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
 
-    def add(self, epoch: int, **values: Any) -> dict[str, Any]:
+    def add(self, epoch: int, **values: Any) -> Epoch:
         """Write values of an epoch down, over earlier ones of the same name; returns all there are of it."""
         entry = plain({"epoch": epoch, **values})
         self._merge(entry)
@@ -53,43 +55,48 @@ class EpochLog:
             os.fsync(file.fileno())
         return self.records[epoch]
 
-    def _merge(self, entry: dict[str, Any]) -> None:
-        self.records.setdefault(int(entry["epoch"]), {}).update(entry)
+    def _merge(self, entry: Epoch) -> None:
+        self.records.setdefault(entry["epoch"], entry).update(entry)
 
-    def first(self, count: int) -> list[dict[str, Any]]:
+    def first(self, count: int) -> list[Epoch]:
         """The records of epochs 1 to `count`, all of which must have ended."""
-        found = [self.records.get(epoch, {}) for epoch in range(1, count + 1)]
-        missing = [epoch for epoch, record in enumerate(found, 1) if "seconds" not in record]
+        missing = [e for e in range(1, count + 1) if "seconds" not in self.records.get(e, {})]
         if missing:
             raise InputError(
                 f"{self.path}: epoch {missing[0]} is missing; remove {self.path.parent} to start anew"
             )
-        return found
+        return [self.records[epoch] for epoch in range(1, count + 1)]
 
 
-def sample_kinds(draw: Draw) -> npt.NDArray[np.str_]:
-    """The kind of every training sample."""
-    kinds = np.where(draw.truth < 0, "ood", np.where(draw.labels == draw.truth, "clean", "wrong"))
-    return kinds.astype("<U5")
+def sample_kinds(draw: Draw) -> Labels:
+    """Which of `KINDS` every training sample is."""
+    return np.where(draw.truth < 0, 2, np.where(draw.labels == draw.truth, 0, 1))
 
 
-def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> dict[str, Any]:
+def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
     """Selected set and pseudo-labels against the truth, beside how many given labels were right."""
     known = draw.truth >= 0
-    found = asdict(score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth))
-    return {**found, "given_right": float((draw.labels == draw.truth)[known].mean())}
+    found = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth)
+    return Cleaning(
+        selected=found.selected,
+        wrong_known=found.wrong_known,
+        ood=found.ood,
+        noise_rate=found.noise_rate,
+        labels_right=found.labels_right,
+        given_right=float((draw.labels == draw.truth)[known].mean()),
+    )
 
 
-def mean_degrees(cleaned: Cleaned, kinds: npt.NDArray[np.str_]) -> dict[str, float | None]:
+def mean_degrees(cleaned: Cleaned, kinds: Labels) -> dict[str, float | None]:
     """Mean degree of the confident nodes of each kind; None where there are none."""
     degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
-    chosen = {kind: degrees[confident & (kinds == kind)] for kind in KINDS}
+    chosen = {name: degrees[confident & (kinds == kind)] for kind, name in enumerate(KINDS)}
     return {kind: float(found.mean()) if len(found) else None for kind, found in chosen.items()}
 
 
 def compare_strategies(
     cleaned: Cleaned, truth: Labels, n_classes: int, edges: LccEdges
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Strategy]:
     """What confidence alone and geometry alone select of a step's own labels and graph, next to the step.
 
     `confidence` and `both` are what the step itself decided, an OOD gate included; geometry alone has none.
@@ -102,7 +109,7 @@ def compare_strategies(
         "geometry": select_components(*alone, cleaned.labels, everyone, n_classes, edges),
         "both": cleaned.selected,
     }
-    found = {}
+    found: dict[str, Strategy] = {}
     for name, selected in chosen.items():
         scores = score_cleaning(cleaned.labels.cpu().numpy(), selected.cpu().numpy(), truth)
         found[name] = {"selected": scores.selected, "noise_rate": scores.noise_rate}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ..errors import InputError, suggest
 from ..metrics import open_set_f
 from ..report import theme as plotting
-from .records import Record, number, read_records, slug
+from .epoch_log import KINDS
+from .results import Arrays, Record, number, read_records, slug
 from .tables import paper
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def _groups(records: list[Record], setting: str | None) -> dict[str, list[Record
     """Runs that belong into one figure, by the end of its name."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(f"{slug(record)}--{_without(record.method, setting)}", []).append(record)
+        stem = f"{slug(record.cell, record.split)}--{_without(record.method, setting)}"
+        groups.setdefault(stem, []).append(record)
     return groups
 
 
@@ -259,7 +261,7 @@ def _sensitivity(room: str, key: str, symbol: str, scale: str) -> Drawing:
 def _zeta(records: list[Record]) -> Figure | None:
     scored = []
     for record in records:
-        arrays = record.arrays("logits", "similarity", "truth")
+        arrays = record.arrays("predicted", "similarity", "truth")
         if arrays is not None and (arrays["truth"] < 0).any():
             scored.append((record, arrays))
     if not scored:
@@ -291,29 +293,24 @@ def _zeta(records: list[Record]) -> Figure | None:
     return figure
 
 
-def _f_curve(arrays: dict[str, npt.NDArray[Any]], grid: Sequence[float] | npt.NDArray[Any]) -> list[float]:
+def _f_curve(arrays: Arrays, grid: npt.NDArray[np.float64]) -> list[float]:
     """F at every ζ of the grid."""
     truth, similarity = arrays["truth"], arrays["similarity"].astype(np.float64)
-    right = arrays["logits"].argmax(1) == truth
+    right = arrays["predicted"] == truth
     return [open_set_f(right, similarity >= zeta, truth < 0) for zeta in grid]
 
 
 def _map(records: list[Record]) -> Figure | None:
-    """t-SNE of the features of the first seed that has some."""
+    """t-SNE of the features of the first seed that has one."""
     for record in records:
-        arrays = record.arrays("z", "kind")
+        arrays = record.arrays("map", "kind")
         if arrays is not None:
             break
     else:
         return None
-    z = arrays["z"].astype(np.float32)
-    if len(z) < 4 or z.shape[1] < 2 or not np.isfinite(z).all() or not np.ptp(z, axis=0).any():
-        reason = "too few samples, all of them alike, or not all numbers"
-        raise InputError(f"{record.path}: no map can be made of its z: {reason}")
-    points = _tsne(z)
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=3.4, title=_title([record]))
     for kind, style in plotting.KINDS.items():
-        chosen = points[arrays["kind"] == kind]
+        chosen = arrays["map"][arrays["kind"] == KINDS.index(kind)]
         if len(chosen):
             axes.plot(
                 *chosen.T,
@@ -334,18 +331,6 @@ def _map(records: list[Record]) -> Figure | None:
     return figure
 
 
-def _tsne(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Two dimensions that keep neighbours together; the same for the same features.
-
-    Half of scikit-learn's steps, with coarser cells: as trustworthy on recorded runs, in 0.4 of the time.
-    """
-    from sklearn.manifold import TSNE
-
-    perplexity = min(30.0, (len(z) - 1) / 3)
-    model = TSNE(perplexity=perplexity, init="pca", random_state=0, max_iter=500, angle=0.7)
-    return np.asarray(model.fit_transform(z), dtype=np.float32)
-
-
 def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> Plan:
     """The plan of a figure over the values of a setting."""
     setting = f"{room}.{key}"
@@ -364,6 +349,6 @@ FIGURES = {
     "correction": Plan(_correction),
     "sensitivity-eta": _sweep("graph", "eta", "η", "linear", "0.7"),
     "sensitivity-k": _sweep("graph", "k", "k", "log", "10"),
-    "zeta": Plan(_zeta, needs=" with OOD, and logits, similarity and truth in its .npz,"),
-    "map": Plan(_map, needs=" with z and kind in its .npz"),
+    "zeta": Plan(_zeta, needs=" with OOD, and predicted, similarity and truth in its .npz,"),
+    "map": Plan(_map, needs=" with map and kind in its .npz"),
 }

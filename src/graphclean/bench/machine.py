@@ -4,16 +4,16 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..runs.folder import find_commit, package_version
+from .schema import Machine
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "cleanlab")
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Machine:
     """Time, machine, versions and commit."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -1,70 +1,145 @@
-"""The results on disk: one JSON a run, and its arrays beside it."""
+"""The results on disk: one JSON a run, `CELL[--dev]/METHOD/SEED.json`, and its arrays beside it."""
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from .._files import has_file, plain, replaced
+from .._files import Table, check_shape, has_file, plain, replaced
+from ..data.tables import READING
 from ..errors import InputError, parse_json
+from .noise import Split
+from .schema import Epoch, Result
 
 FORMAT = 1
 """Of a result; rises when older readers would misread it."""
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "cell": str,
-    "split": str,
-    "method": str,
-    "seed": int,
-    "preset": str,
-    "changes": list,
-    "config": dict,
-    "draw": str,
-    "machine": dict,
-    "seconds": (int, float),
-    "threshold": (dict, type(None)),
-    "scores": dict,
-    "cleaning": dict,
-    "epochs": list,
-}
-"""What every result has, and of which type."""
-NESTED, FLAT = re.compile(r"\d+\.json"), re.compile(r".+--.+--\d+\.json")
-"""Names of results, in folders of their own and without."""
-NO_RESULT = "move it elsewhere, or, if it was one, remove it and run the cell again"
+DIMENSIONS = {"logits": 2, "predicted": 1, "similarity": 1, "truth": 1, "map": 2, "kind": 1}
+"""Of the arrays beside a result, each of which a figure or an ensemble is drawn from.
+
+Of the scored set `truth` (-1 is OOD), with OOD `predicted` and `similarity` (1 − OOD score), and on a test
+set `logits` (log-probabilities, of the known alone); of some training samples `map` and `kind` (of `KINDS`).
+"""
+SMALLEST = (np.int8, np.int16, np.int32, np.int64)
+NAME = re.compile(r"\d+\.json")
+"""Of a result."""
+LARGEST = 1e15
+"""Of a number that was measured; larger ones are damage."""
+AGAIN = "remove its JSON and run the cell again"
 
 
-def result_path(results: Path, cell: str, split: str, method: str, seed: int, *, flat: bool = False) -> Path:
-    """Where a result belongs: `CELL[--dev]/METHOD/SEED.json`; flat, all of it is the name of one file."""
-    folder = cell.replace("/", "--") + ("--dev" if split == "dev" else "")
-    return results / (f"{folder}--{method}--{seed}.json" if flat else f"{folder}/{method}/{seed}.json")
+@dataclass(frozen=True)
+class Record:
+    """One recorded run, and where it lies."""
+
+    path: Path
+    data: Result
+
+    @property
+    def cell(self) -> str:
+        """By the paper's name."""
+        return self.data["cell"]
+
+    @property
+    def split(self) -> str:
+        """`test` or `dev`."""
+        return self.data["split"]
+
+    @property
+    def method(self) -> str:
+        """The name that it is filed by."""
+        return self.data["method"]
+
+    @property
+    def seed(self) -> int:
+        """Of training and of the noise."""
+        return self.data["seed"]
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """One entry an epoch, oldest first."""
+        return self.data["epochs"]
+
+    def number(self, *keys: str) -> float | None:
+        """The value under these keys; None where there is none."""
+        return number(self.data, keys, self.path)
+
+    def arrays(self, *names: str) -> Arrays | None:
+        """These arrays of the `.npz` beside the result; None where the file or one of them is missing."""
+        path = self.path.with_suffix(".npz")
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                if not set(names) <= set(file.files):
+                    return None
+                found = {name: file[name] for name in names}
+        except READING as error:
+            raise InputError(f"{path}: damaged; {AGAIN}") from error
+        for name, array in found.items():
+            if array.ndim != DIMENSIONS[name] or array.dtype.kind not in "iuf":
+                what = f"{array.ndim}-dimensional {array.dtype}"
+                raise InputError(f"{path}: damaged: {name} is {what}; {AGAIN}")
+            if array.size == 0 or (array.dtype.kind == "f" and np.isnan(array).any()):
+                raise InputError(f"{path}: damaged: {name} is empty, or not all numbers; {AGAIN}")
+        if len({len(array) for name, array in found.items() if name != "logits"}) > 1:
+            raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; {AGAIN}")
+        return found
+
+
+def number(entry: Any, keys: tuple[str, ...], path: Path) -> float | None:
+    """The number under nested keys; None where it, or something on the way to it, is null or missing."""
+    for key in keys:
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    if entry is None:
+        return None
+    if isinstance(entry, bool) or not isinstance(entry, int | float) or not abs(entry) < LARGEST:
+        raise InputError(f"{path}: damaged: {'.'.join(keys)} is not a number; {AGAIN}")
+    return float(entry)
+
+
+def slug(cell: str, split: str) -> str:
+    """Cell and split as they stand in the names of files."""
+    return cell.replace("/", "--") + ("--dev" if split == "dev" else "")
+
+
+def result_path(results: Path, cell: str, split: str, method: str, seed: int) -> Path:
+    """Where a result belongs."""
+    return results / slug(cell, split) / method / f"{seed}.json"
 
 
 def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, Path]:
-    """The results of a method on a cell by their seed, in either form."""
-    found: dict[int, Path] = {}
-    for flat in (True, False):
-        like = result_path(results, cell, split, method, 0, flat=flat)
-        start = like.name.removesuffix("0.json")
-        for path in like.parent.glob(f"{start}*.json"):
-            seed = path.stem.removeprefix(start)
-            if seed.isdecimal():
-                found[int(seed)] = path
-    return found
+    """The results of a method on a cell by their seed."""
+    folder = result_path(results, cell, split, method, 0).parent
+    return {int(path.stem): path for path in folder.glob("*.json") if NAME.fullmatch(path.name)}
 
 
-def write_result(path: Path, result: dict[str, Any], arrays: Arrays) -> None:
+def write_result(path: Path, result: Table, arrays: Arrays) -> Result:
     """Write a result and its arrays; the JSON comes last, so that where it is all is."""
+    made: Result = check_shape({"format": FORMAT, **plain(result)}, Result, path)
+    small = {name: shrink(array) for name, array in arrays.items()}
     with replaced(path.with_suffix(".npz")) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, **dict[str, Any](arrays))
+        np.savez_compressed(file, **dict[str, Any](small))
     with replaced(path) as draft:
-        draft.write_text(_lay_out({"format": FORMAT, **plain(result)}), encoding="utf-8")
+        draft.write_text(_lay_out(dict(made)), encoding="utf-8")
+    return made
 
 
-def _lay_out(result: dict[str, Any]) -> str:
+def shrink(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """In half precision, or whole numbers in the smallest type that holds them."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float16)
+    low, high = int(array.min(initial=0)), int(array.max(initial=0))
+    kind = next(kind for kind in SMALLEST if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return array.astype(kind)
+
+
+def _lay_out(result: Table) -> str:
     """JSON with one line a field and one an epoch: short enough to read, and to compare by lines."""
     lines = []
     for name, value in result.items():
@@ -75,42 +150,42 @@ def _lay_out(result: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> Result:
     """What `write_result` wrote; anything else is refused."""
-    has_file(path)
+    advice = "move it elsewhere, or, if it was a result, remove it and run the cell again"
+    if not has_file(path):
+        raise InputError(f"no such result: {path}")
     try:
-        result = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"no such result: {path}") from error
+        found = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"{path}: damaged, or not a result; {NO_RESULT}") from error
-    if not isinstance(result, dict) or result.get("format") != FORMAT:
-        raise InputError(f"{path}: not a result of format {FORMAT}; {NO_RESULT}")
-    wrong = [name for name, kind in FIELDS.items() if not isinstance(result.get(name, Ellipsis), kind)]
-    if not wrong:  # its sections are read by name
-        wrong = [f"config.{key}" for key, part in result["config"].items() if not isinstance(part, dict)]
-    if wrong:
-        raise InputError(f"{path}: damaged: {wrong[0]} is missing or wrong; remove it and run the cell again")
+        raise InputError(f"{path}: damaged, or not a result; {advice}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError(f"{path}: not a result of format {FORMAT}; {advice}")
+    result: Result = check_shape(found, Result, path)
+    if not result["epochs"] or result["split"] not in get_args(Split):
+        raise InputError(f"{path}: damaged: no epochs, or no split; remove it and run the cell again")
     return result
 
 
 def list_results(results: Path) -> list[Path]:
-    """The paths of all results in a folder, those in folders of their own before flat ones.
-
-    Other people's files may lie among them. What bears the name of a result must be one.
-    """
-    nested, flat = sorted(results.glob("*/*/*.json")), sorted(results.glob("*.json"))
-    found = [path for path in nested if NESTED.fullmatch(path.name) or _claims_to_be_one(path)]
-    found += [path for path in flat if FLAT.fullmatch(path.name) or _claims_to_be_one(path)]
-    return [path for path in found if not path.name.startswith(".")]
+    """The paths of all results in a folder; what bears the name of one in its place must be one."""
+    return [path for path in sorted(results.glob("*/*/*.json")) if NAME.fullmatch(path.name)]
 
 
-def _claims_to_be_one(path: Path) -> bool:
-    """Whether a file that is not named like a result was one: renamed or copied, and not to be overlooked."""
-    try:
-        found = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and {"format", *FIELDS} <= set(found)
+def read_record(path: Path, results: Path) -> Record:
+    """One result; refuses one that is damaged, of another format, or in the wrong place."""
+    record = Record(path, read_result(path))
+    belongs = result_path(results, record.cell, record.split, record.method, record.seed)
+    if path != belongs:
+        raise InputError(f"{path}: its run belongs in {belongs}; move it there, or remove one of the two")
+    return record
+
+
+def read_records(results: Path) -> list[Record]:
+    """Every run recorded under `results`, in the order of cell, split, method and seed."""
+    if not results.is_dir():
+        raise InputError(f"{results}: no such folder of results; record one with `graphclean bench run CELL`")
+    found = [read_record(path, results) for path in list_results(results)]
+    return sorted(found, key=lambda record: (record.cell, record.split, record.method, record.seed))

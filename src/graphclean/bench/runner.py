@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._files import plain, replaced
+from .._files import Table, plain
 from ..cleaning.inputs import Labels
 from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
@@ -22,13 +22,13 @@ from ..errors import InputError, RunStopped
 from ..graph import Cleaned
 from ..methods import build_method, complete_settings
 from ..metrics import auroc, score_verdicts
-from ..ood import Threshold, prototype_similarity
+from ..ood import Threshold
+from ..ood.model import Predictions
 from ..runs.folder import in_use
 from ..runs.interrupts import StopSignals, one_line_errors
 from ..training import EpochReport, InterruptedRun, Trained
 from ..training.batches import ResidentInputs
 from ..training.fit import Prepared, TrainingResult, finish, prepare
-from ..training.inference import embed_new
 from ..training.method import Selection
 from ..training.model import NetworkModel
 from .cells import SPEED_ONLY, Cell, Method
@@ -42,20 +42,19 @@ from .epoch_log import (
 )
 from .inputs import Material, Sources, prepare_material
 from .machine import machine
+from .map import choose_mapped, make_map
 from .noise import Split
-from .records import read_record
-from .results import Arrays, find_seeds, list_results, read_result, write_result
+from .results import Arrays, find_seeds, list_results, read_record, read_result, write_result
+from .schema import Epoch, Result
 
 STRATEGIES_EVERY = 10
 """Epochs between two comparisons of the selection strategies."""
-MAPPED = 5_000
-"""Training samples whose z is kept, for a map of the features."""
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
-"""What a work folder holds; the draw outlasts it, beside the result."""
+"""What a work folder holds."""
 
 GO_ON = "the same command goes on from there"
 
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[Epoch], None]
 
 
 @dataclass(frozen=True)
@@ -73,12 +72,12 @@ class Job:
         return replace(self.method.config, learn=replace(self.method.config.learn, seed=self.seed))
 
     @property
-    def sections(self) -> dict[str, Any]:
+    def sections(self) -> dict[str, Table]:
         """Its settings as the result records them."""
         return dict(plain(self.config.to_dict()))
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Table:
         """All that it takes to make it again."""
         return {
             "cell": self.cell.name,
@@ -135,7 +134,7 @@ def find_twin(job: Job, results: Path) -> str | None:
     return None
 
 
-def _differences(job: Job, recorded: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+def _differences(job: Job, recorded: dict[str, Table]) -> list[tuple[str, Any, Any]]:
     """Settings that count and differ: name, value that was recorded, value of the job."""
     found = []
     for section, settings in job.sections.items():
@@ -148,7 +147,7 @@ def _differences(job: Job, recorded: dict[str, Any]) -> list[tuple[str, Any, Any
     return found
 
 
-def _defaults(config: Config, section: str) -> dict[str, Any]:
+def _defaults(config: Config, section: str) -> Table:
     """The settings of a section, of the same method, where nothing is chosen."""
     chosen = replace(config, method=MethodChoice(config.method.name))
     default = replace(Config(), method=complete_settings(chosen).method)
@@ -165,7 +164,7 @@ def run_job(
     keep: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Train what is left of a job in its work folder, score it, and write the result to `path`."""
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -189,22 +188,23 @@ def run_job(
             try:
                 trained = train_job(job, material, prepared, log, watch=watch)
                 started = time.perf_counter()
-                result, arrays = _score(job, material, finish(prepared, trained))
+                finished = finish(prepared, trained)
+                record, predictions = _score(job, material, finished)
+                seconds = time.perf_counter() - started
+                arrays = _gather_arrays(job, material, finished, predictions)
             except InterruptedRun as stop:
                 raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
         epochs = log.first(job.config.learn.epochs)
         steady = [
             epoch["seconds"] for epoch in epochs[job.config.method.settings.get("warmup_epochs", 0) + 1 :]
         ]
-        result |= {
-            "seconds": sum(epoch["seconds"] for epoch in epochs) + time.perf_counter() - started,
+        record |= {
+            "seconds": sum(epoch["seconds"] for epoch in epochs) + seconds,
             "epoch_seconds": statistics.median(steady) if steady else None,
             "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
             "epochs": epochs,
         }
-        with replaced(path.with_suffix(f".{DRAW}")) as draft:
-            shutil.copyfile(work / DRAW, draft)
-        write_result(path, result, arrays)
+        result = write_result(path, record, arrays)
         if not keep:
             _remove(work)
         if asked.number is not None:
@@ -246,6 +246,7 @@ def train_job(
 
     def after_epoch(report: EpochReport, chosen: Selection) -> None:
         log.first(report.epoch - 1)
+        earlier = log.records.get(report.epoch, Epoch(epoch=report.epoch))
         accuracy = None
         if known is not None:
             predicted = trainer.embed(inputs=known).logits.argmax(1).cpu().numpy()
@@ -254,7 +255,7 @@ def train_job(
             **report.to_dict(),
             cleaning=describe_cleaning(chosen.labels, chosen.selected, draw),
             degrees=mean_degrees(chosen, kinds) if isinstance(chosen, Cleaned) else None,
-            strategies=log.records.get(report.epoch, {}).get("strategies"),
+            strategies=earlier.get("strategies"),
             accuracy=accuracy,
         )
         if watch is not None:
@@ -263,13 +264,10 @@ def train_job(
     return trainer.train(resume=True, on_epoch=after_epoch, on_selection=after_selection)
 
 
-def _score(job: Job, material: Material, result: TrainingResult) -> tuple[dict[str, Any], Arrays]:
-    """The one scoring, after the last epoch, and the arrays that outlast the network."""
-    draw, trained, model = material.draw, result.trained, result.model
-    images = torch.as_tensor(material.scored_images())
-    out = embed_new(model.network, images)
-    found = model.judge(images, out)
-    believed = result.audit.verdicts["ood_score"].to_numpy()
+def _score(job: Job, material: Material, result: TrainingResult) -> tuple[Table, Predictions]:
+    """The one scoring, after the last epoch."""
+    draw, chosen, model = material.draw, result.trained.selection, result.model
+    found = model.score(material.scored_images().numpy())
     threshold = model.found if job.cell.ood is not None else None
     scores = describe_scores(
         found.classes,
@@ -278,8 +276,6 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[dict[s
         threshold.threshold if threshold is not None else None,
     )
     scores["control_auroc"] = _run_control(material, model, found.ood_score) if threshold else None
-    mapped = np.sort(np.random.default_rng(0).permutation(len(draw.labels))[:MAPPED])
-    chosen = trained.selection
     record = {
         **job.about,
         "config": job.sections,
@@ -292,23 +288,26 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[dict[s
         "verdicts": asdict(score_verdicts(result.audit.verdicts, draw.truth, draw.truth < 0)),
         "notes": result.audit.summary.warnings,
     }
-    arrays: Arrays = {
-        "logits": np.log(found.probabilities.clip(1e-30)).astype(np.float16),
-        "cosines": prototype_similarity(out.z, model.prototypes).half().numpy(),
-        "similarity": (1 - found.ood_score).astype(np.float32),
-        "truth": draw.eval_truth.astype(np.int16),
-        "train_similarity": (1 - result.ood_score).astype(np.float32),
-        "train_ood": believed.astype(np.float16),
-        "train_label": chosen.labels.cpu().numpy().astype(np.int16),
-        "train_selected": chosen.selected.cpu().numpy(),
-        "z": trained.z[torch.as_tensor(mapped, device=trained.z.device)].half().cpu().numpy(),
-        "kind": sample_kinds(draw)[mapped],
-        "label": draw.truth[mapped].astype(np.int16),
-    }
-    return record, arrays
+    return record, found
 
 
-def _describe_threshold(found: Threshold) -> dict[str, Any]:
+def _gather_arrays(job: Job, material: Material, result: TrainingResult, found: Predictions) -> Arrays:
+    """What a figure, or an ensemble of two seeds, is drawn from, and no more."""
+    draw, z = material.draw, result.trained.z
+    mapped = choose_mapped(len(draw.labels))
+    arrays: Arrays = {}
+    points = make_map(z[torch.as_tensor(mapped, device=z.device)].float().cpu().numpy())
+    if points is not None:
+        arrays |= {"map": points, "kind": sample_kinds(draw)[mapped]}
+    if job.split == "test":
+        known = found.probabilities[draw.eval_truth >= 0]
+        arrays |= {"truth": draw.eval_truth, "logits": np.log(known.clip(1e-30))}
+    if job.cell.ood is not None:
+        arrays |= {"truth": draw.eval_truth, "predicted": found.classes, "similarity": 1 - found.ood_score}
+    return arrays
+
+
+def _describe_threshold(found: Threshold) -> Table:
     """With the paper's ζ, on 1 − score."""
     return {"zeta": 1 - found.threshold, **asdict(found)}
 

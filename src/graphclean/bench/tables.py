@@ -14,14 +14,19 @@ import numpy as np
 from scipy.special import softmax
 
 from ..errors import InputError, suggest
-from .records import CONTROL_LIMIT, Record, read_records
+from .cells import CELLS
+from .epoch_log import CONTROL_LIMIT
+from .markdown import markdown_table
 from .registry import SETS
+from .results import Record, read_records
 
 Form: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]
 """Text for a cell and a method, by the column's name."""
 
 NOT_RUN = "–"
+OWN = "ours"
+"""The method of a cell's own preset, whichever that is."""
 ABLATIONS = {
     "w/o noise correction": "without-noise-correction",
     "w/o confidence selection": "without-confidence",
@@ -83,14 +88,13 @@ def summarise(values: Sequence[Decimal], decimals: int) -> str:
 
 def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
     """Top-1 of the mean softmax of two runs over the known samples; None without the logits of both."""
-    runs = [record.arrays("logits", "truth") for record in (first, second)]
     shares, truths = [], []
-    for arrays in runs:
+    for record in (first, second):
+        arrays = record.arrays("logits", "truth")
         if arrays is None:
             return None
-        known = arrays["truth"] >= 0
-        shares.append(softmax(arrays["logits"][known].astype(np.float64), axis=1))
-        truths.append(arrays["truth"][known])
+        shares.append(softmax(arrays["logits"].astype(np.float64), axis=1))
+        truths.append(arrays["truth"][arrays["truth"] >= 0])
     if shares[0].shape != shares[1].shape or not np.array_equal(truths[0], truths[1]):
         raise InputError(
             f"{first.path} and {second.path} were scored on different images; run one of the two again"
@@ -100,21 +104,21 @@ def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
 
 
 class _Runs:
-    """The runs on the test sets, by cell and method."""
+    """The runs on the test sets, by cell and method; that of the cell's own preset is `OWN`."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.found: dict[tuple[str, str], list[Record]] = {}
         for record in records:
             if record.split == "test":
-                self.found.setdefault((record.cell, record.method), []).append(record)
+                self.found.setdefault((record.cell, _our_method(record)), []).append(record)
 
     def of(self, cell: str, method: str) -> list[Record]:
         return self.found.get((cell, method), [])
 
     def methods(self, cells: Iterable[str]) -> list[str]:
-        """`ngc`, and then whatever else was run on one of these cells."""
+        """`OWN`, and then whatever else was run on one of these cells."""
         among = set(cells)
-        return ["ngc", *sorted({method for cell, method in self.found if cell in among} - {"ngc"})]
+        return [OWN, *sorted({method for cell, method in self.found if cell in among} - {OWN})]
 
     def score(self, cell: str, method: str, key: str, decimals: int = 2) -> str:
         """Mean ± std of a score; in percent but for F."""
@@ -165,7 +169,8 @@ def _partial_notes(records: Iterable[Record]) -> list[str]:
             has = record.number("sizes", part)
             if base is not None and has is not None and has != base.splits[part]:
                 share = f"{has:,.0f} of {base.splits[part]:,} {part} images"
-                notes.append(f"Not on the whole set: {record.cell}, {_our_name(record.method)} ({share}).")
+                who = _our_name(_our_method(record))
+                notes.append(f"Not on the whole set: {record.cell}, {who} ({share}).")
     return list(dict.fromkeys(notes))
 
 
@@ -174,8 +179,16 @@ def _decimal(value: float) -> Decimal:
     return Decimal(repr(value))
 
 
+def _our_method(record: Record) -> str:
+    """Its name, with `OWN` in place of the cell's preset; with changes other than ablations it is another."""
+    base, ablation = _parts(record.method)
+    if record.cell not in CELLS or base != CELLS[record.cell].preset:
+        return record.method
+    return OWN if ablation is None else f"{OWN}--{ablation}"
+
+
 def _our_name(method: str) -> str:
-    return "ours" if method == "ngc" else f"ours: {method}"
+    return method if method == OWN else f"ours: {method}"
 
 
 def _parts(method: str) -> tuple[str, str | None]:
@@ -222,7 +235,7 @@ def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> Table:
     rows, controls = [], []
     for cell, values in theirs["rows"].items():
         for method in _whole_methods(runs, [cell]):
-            head = [cell, *values] if method == "ngc" else [_our_name(method), *[""] * len(values)]
+            head = [cell, *values] if method == OWN else [_our_name(method), *[""] * len(values)]
             rows.append([*head, *(column(cell, method) for column in columns.values())])
             controls += runs.control_notes(cell, method)
     notes = [note, *controls, *runs.partial_notes(theirs["rows"])]
@@ -236,7 +249,7 @@ def _lcnl_accuracy(records: list[Record]) -> Table:
     for method in _whole_methods(runs, cells):
         rows.append([_our_name(method), *(runs.score(cell, method, "accuracy") for cell in cells)])
         pairs = [runs.two_networks(cell, method) for cell in cells]
-        if method == "ngc" or set(pairs) != {NOT_RUN}:
+        if method == OWN or set(pairs) != {NOT_RUN}:
             rows.append([f"{_our_name(method)}, two networks", *pairs])
     notes = [
         f"Accuracy in percent. {OURS} {runs.two_networks_note(cells)}",
@@ -253,13 +266,13 @@ def _ablation_accuracy(records: list[Record]) -> Table:
     others = sorted(ours - set(theirs["columns"]))
     cells = [*theirs["columns"], *others]
     recorded = {_parts(method): method for method in runs.methods(cells)}
-    ablated = {base for base, ablation in recorded if ablation} - {"ngc"}
+    ablated = {base for base, ablation in recorded if ablation} - {OWN}
     rows = []
     for name, values in theirs["rows"].items():
         rows.append([name, "paper", *values, *[""] * len(others)])
-        for base in ["ngc", *sorted(ablated)]:
+        for base in [OWN, *sorted(ablated)]:
             method = recorded.get((base, ABLATIONS[name]))
-            if method or base == "ngc":
+            if method or base == OWN:
                 scores = [runs.score(cell, method, "accuracy") if method else NOT_RUN for cell in cells]
                 rows.append(["", _our_name(base), *scores])
     notes = [f"Accuracy in percent. {OURS}", *runs.partial_notes(cells)]
@@ -329,13 +342,8 @@ def _count(rows: list[list[str]], noun: str, rest: str) -> str:
 
 
 def _markdown(table: Table) -> str:
-    lines = [_markdown_row(table.header), "|" + "---|" * len(table.header)]
-    lines += [_markdown_row(row) for row in table.rows]
-    return "\n".join([*lines, "", *(f"{note}  " for note in table.notes)]).rstrip() + "\n"
-
-
-def _markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    notes = "\n".join(f"{note}  " for note in table.notes)
+    return f"{markdown_table(table.header, table.rows)}\n\n{notes}".rstrip() + "\n"
 
 
 LATEX = {

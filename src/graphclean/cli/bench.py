@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,8 @@ from .options import Commands, DataRoot, Quiet, flag
 from .progress import StageProgress
 
 if TYPE_CHECKING:
-    from ..bench.runner import Job
+    from ..bench.runner import Job, Watch
+    from ..bench.schema import Epoch, Result
 
 app = typer.Typer(
     cls=Commands, help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True
@@ -61,7 +62,6 @@ def run(
     name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
     results: Results = Path("results"),
-    flat: Annotated[bool, flag("--flat", "Write files straight into --results.")] = False,
     work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
     keep: Annotated[bool, flag("--keep", "Keep a run's work folder when it is done.")] = False,
     root: DataRoot = None,
@@ -101,7 +101,7 @@ def run(
         if done is not None:
             _say(f"{job.title}: already in {done}", quiet)
             continue
-        path = result_path(results, job.cell.name, job.split, job.method.name, job.seed, flat=flat)
+        path = result_path(results, job.cell.name, job.split, job.method.name, job.seed)
         try:
             if loaded != job.cell:
                 with StageProgress(quiet=quiet) as progress:
@@ -142,8 +142,7 @@ def list_cells() -> None:
 def list_done(results: Results = Path("results")) -> None:
     """Show what is done, a line a result."""
     with loading():
-        from ..bench.records import read_record
-        from ..bench.results import list_results
+        from ..bench.results import list_results, read_record
 
     rows = [("cell", "split", "method", "seed", "accuracy", "AUROC", "F", "epochs")]
     problems = []
@@ -247,11 +246,11 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
     return list(dict.fromkeys(names)), list(dict.fromkeys(numbers))
 
 
-def _follow(job: "Job") -> Any:
+def _follow(job: "Job") -> "Watch":
     """A line now and then."""
     last = job.config.learn.epochs
 
-    def show(record: dict[str, Any]) -> None:
+    def show(record: "Epoch") -> None:
         epoch = record["epoch"]
         if epoch > 2 and epoch % SHOWN_EVERY and epoch != last:
             return
@@ -268,8 +267,8 @@ def _follow(job: "Job") -> Any:
     return show
 
 
-def _show_result(result: dict[str, Any], path: Path) -> None:
-    from ..bench.records import CONTROL_LIMIT
+def _show_result(result: "Result", path: Path) -> None:
+    from ..bench.epoch_log import CONTROL_LIMIT
 
     scores = result["scores"]
     line = f"accuracy {_percent(scores['accuracy'])}"

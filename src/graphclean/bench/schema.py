@@ -1,0 +1,79 @@
+"""What a recorded result holds: checked when it is written, and when it is read."""
+
+from typing import Required, TypedDict
+
+from .._files import Table
+
+
+class Machine(TypedDict, total=False):
+    """What a measurement was made on."""
+
+    time: str
+    commit: str | None
+    cpu: str
+    cores: int | None
+    threads: int
+    gpu: str | None
+    python: str
+    packages: dict[str, str | None]
+
+
+class Cleaning(TypedDict):
+    """Selected set and pseudo-labels against the truth."""
+
+    selected: int
+    wrong_known: int
+    ood: int
+    noise_rate: float | None
+    labels_right: float | None
+    given_right: float | None
+
+
+class Strategy(TypedDict):
+    """What one selection strategy would select."""
+
+    selected: int
+    noise_rate: float | None
+
+
+class Epoch(TypedDict, total=False):
+    """One epoch, as far as it is written down yet."""
+
+    epoch: Required[int]
+    seconds: float
+    clean_seconds: float
+    warmup: bool
+    losses: dict[str, float | None]
+    lr: float
+    selected: int
+    confident: int
+    relabelled: int
+    cleaning: Cleaning
+    degrees: dict[str, float | None] | None
+    strategies: dict[str, Strategy] | None
+    accuracy: float | None
+
+
+class Result(TypedDict, total=False):
+    """One run: what it takes to make it again, its scores, and every epoch. Older ones lack some of it."""
+
+    format: Required[int]
+    cell: Required[str]
+    split: Required[str]
+    method: Required[str]
+    seed: Required[int]
+    preset: Required[str]
+    changes: Required[list[str]]
+    config: Required[dict[str, Table]]
+    draw: Required[str]
+    sizes: dict[str, int]
+    machine: Required[Machine]
+    threshold: Required[Table | None]
+    scores: Required[dict[str, float | None]]
+    cleaning: Required[Cleaning]
+    verdicts: Table
+    notes: list[str]
+    seconds: Required[float]
+    epoch_seconds: float | None
+    peak_gib: float | None
+    epochs: Required[list[Epoch]]
