@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphclean.bench.cifar import read_cifar_archive, read_cifar_batches, unpickle_arrays
+from graphclean.bench.cifar import read_batches, unpickle_arrays
 from graphclean.bench.registry import SETS, NamedSet
 from graphclean.errors import InputError
 from tests.data.builders import cifar_files, pixels, python2_pickle, tar, with_files, write_files
@@ -60,8 +60,8 @@ def test_archive_and_batches_give_the_same(tmp_path: Path, named: NamedSet) -> N
     assert known.batches is not None
     write_files(tmp_path / "batches", files)
     for split, names in known.batches.splits.items():
-        one = read_cifar_archive(tmp_path / "cifar.tar.gz", known.archive.md5, known.batches, split)
-        other = read_cifar_batches(tmp_path / "batches", known.batches, split)
+        one = read_batches(tmp_path / "cifar.tar.gz", known.batches, split)
+        other = read_batches(tmp_path / "batches", known.batches, split)
         first = 0 if split == "train" else len(known.batches.splits["train"])
         expected = np.concatenate([pixels(4, seed=first + i) for i in range(len(names))])
         for found in (one, other):
@@ -78,11 +78,11 @@ def test_no_byte_of_another_archive_is_unpickled(tmp_path: Path) -> None:
     assert known.batches is not None
     bomb = {**files, "test_batch": pickle.dumps(Bomb(tmp_path / "mark"))}
     archived(tmp_path / "cifar.tar.gz", bomb)
-    with pytest.raises(InputError, match="not the published file"):
-        read_cifar_archive(tmp_path / "cifar.tar.gz", known.archive.md5, known.batches, "test")
+    with pytest.raises(InputError, match="test_batch is not the published file"):
+        read_batches(tmp_path / "cifar.tar.gz", known.batches, "test")
     write_files(tmp_path / "batches", bomb)
     with pytest.raises(InputError, match="test_batch is not the published file"):
-        read_cifar_batches(tmp_path / "batches", known.batches, "test")
+        read_batches(tmp_path / "batches", known.batches, "test")
     assert not (tmp_path / "mark").exists()
 
 
@@ -91,7 +91,7 @@ def test_a_published_bomb_would_not_go_off_either(tmp_path: Path) -> None:
     known = archived(tmp_path / "cifar.tar.gz", files)
     assert known.batches is not None
     with pytest.raises(InputError, match=r"damaged: .*mkdir has no place"):
-        read_cifar_archive(tmp_path / "cifar.tar.gz", known.archive.md5, known.batches, "test")
+        read_batches(tmp_path / "cifar.tar.gz", known.batches, "test")
     assert not (tmp_path / "mark").exists()
 
 
@@ -100,15 +100,15 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
     known = archived(tmp_path / "cifar.tar.gz", files)
     assert known.batches is not None
     with pytest.raises(InputError, match=r"gone\.tar\.gz: can't be read"):
-        read_cifar_archive(tmp_path / "gone.tar.gz", known.archive.md5, known.batches, "test")
-    with pytest.raises(InputError, match="can't be read: No such file"):
-        read_cifar_batches(tmp_path, known.batches, "test")
-    del files["test_batch"]
-    short = archived(tmp_path / "short.tar.gz", files)
+        read_batches(tmp_path / "gone.tar.gz", known.batches, "test")
     with pytest.raises(InputError, match="test_batch is missing"):
-        read_cifar_archive(tmp_path / "short.tar.gz", short.archive.md5, known.batches, "test")
+        read_batches(tmp_path, known.batches, "test")
+    del files["test_batch"]
+    archived(tmp_path / "short.tar.gz", files)
+    with pytest.raises(InputError, match="test_batch is missing"):
+        read_batches(tmp_path / "short.tar.gz", known.batches, "test")
     strange = {**cifar_files(), "test_batch": python2_pickle({"pixels": 1})}
     known = archived(tmp_path / "cifar.tar.gz", strange)
     assert known.batches is not None
     with pytest.raises(InputError, match="damaged: 'data'"):
-        read_cifar_archive(tmp_path / "cifar.tar.gz", known.archive.md5, known.batches, "test")
+        read_batches(tmp_path / "cifar.tar.gz", known.batches, "test")

@@ -114,7 +114,8 @@ def test_extracted_batches(tmp_path: Path, known, place: str) -> None:  # type: 
     write_files(tmp_path / place, files)
     found = locate(get_set("cifar100"), tmp_path)
     assert found is not None
-    assert (found.form, found.path) == ("batches", tmp_path / place)
+    assert (found.form, found.is_archive) == ("official files", False)
+    assert (tmp_path / place).is_relative_to(found.path)
     assert np.array_equal(load_split("cifar100", "train", tmp_path).images, pixels(3))
     assert np.array_equal(load_split("cifar100", "test", tmp_path).images, pixels(3, seed=1))
 
@@ -127,7 +128,7 @@ def test_the_official_archive(tmp_path: Path, known, place: str) -> None:  # typ
     write_files(tmp_path / place, {"cifar-10-python.tar.gz": content})
     found = locate(get_set("cifar10"), tmp_path)
     assert found is not None
-    assert found.form == "archive"
+    assert (found.form, found.is_archive) == ("official files", True)
     expected = np.concatenate([pixels(3, seed=i) for i in range(5)])
     assert np.array_equal(load_split("cifar10", "train", tmp_path).images, expected)
 
@@ -159,14 +160,6 @@ def test_places_is_a_pool_without_labels(tmp_path: Path) -> None:
     found = load_pool("places365", tmp_path)
     assert found.images.shape == (3, 3, 32, 32)
     assert found.classes == ()
-
-
-def test_cifar_in_class_folders_is_known_by_name(tmp_path: Path) -> None:
-    image = encode(pixels(1)[0])
-    write_files(tmp_path / "cifar10", {f"train/{name}/0.png": image for name in CIFAR10_CLASSES})
-    found = load_split("cifar10", "train", tmp_path)
-    assert found.classes == CIFAR10_CLASSES
-    assert found.labels.tolist() == list(range(10))
 
 
 def test_a_pool_of_its_own_comes_before_the_training_set(tmp_path: Path) -> None:
@@ -218,8 +211,11 @@ def test_the_registry_is_consistent() -> None:
         assert named.archive.url.startswith("https://")
         assert len(named.archive.md5) == 32
         assert named.archive.source
-        assert set(named.folders) == set(named.splits)
-        if named.batches is not None:
+        if named.batches is None:
+            assert set(named.folders) == set(named.splits)
+        else:
+            assert set(named.batches.splits) == set(named.splits)
+            assert not named.folders
             files = {name for names in named.batches.splits.values() for name in names}
             assert set(named.batches.md5) == files | {named.batches.meta}
     assert len({named.archive.md5 for named in SETS.values()}) == len(SETS)

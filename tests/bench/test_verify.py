@@ -40,10 +40,10 @@ def test_batches_each_by_its_md5(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "cifar-10-batches-py", files)
     assert verify_set(named, tmp_path) == "MD5 of every batch as published"
     (folder / "data_batch_3").write_bytes(files["data_batch_2"])
-    with pytest.raises(InputError, match="data_batch_3: not the published file"):
+    with pytest.raises(InputError, match="data_batch_3 is not the published file"):
         verify_set(named, tmp_path)
     (folder / "data_batch_3").unlink()
-    with pytest.raises(InputError, match="data_batch_3: can't be read: No such file"):
+    with pytest.raises(InputError, match="data_batch_3 is missing"):
         verify_set(named, tmp_path)
 
 

@@ -3,8 +3,7 @@
 import hashlib
 import io
 import pickle
-import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from ..data.decode import LabelledImages
 from ..data.resize import SIDE
 from ..errors import InputError
+from .archives import open_members
 
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _ALLOWED: Mapping[tuple[str, str], Any] = {
@@ -62,56 +62,30 @@ def md5_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
     return found.hexdigest()
 
 
-def read_cifar_archive(path: Path, md5: str, batches: Batches, split: str) -> LabelledImages:
-    """A split from the official .tar.gz, of which no byte is read as a pickle unless all are as published."""
-    try:
-        if md5_of(path) != md5:
-            raise InputError(f"{path}: not the published file (its MD5 is another); fetch it again")
-        wanted = {f"{batches.folder}/{name}": name for name in (*batches.splits[split], batches.meta)}
-        content: dict[str, bytes] = {}
-        with tarfile.open(path, "r:gz") as file:
-            for info in file:
-                stream = file.extractfile(info) if info.name in wanted else None
-                if stream is not None:
-                    content[wanted[info.name]] = stream.read()
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise InputError(f"{path}: can't be read: {error}") from error
-    return _read(content, batches, split, path)
-
-
-def read_cifar_batches(folder: Path, batches: Batches, split: str) -> LabelledImages:
-    """A split from the extracted files, each of which must be as published."""
-    try:
-        content = {name: (folder / name).read_bytes() for name in (*batches.splits[split], batches.meta)}
-    except OSError as error:
-        raise InputError(f"{error.filename}: can't be read: {error.strerror}") from error
-    return _read(content, batches, split, folder)
-
-
-def check_cifar_batches(folder: Path, batches: Batches) -> None:
-    """Refuse extracted files that are missing or not as published."""
-    for name, md5 in batches.md5.items():
-        try:
-            same = md5_of(folder / name) == md5
-        except OSError as error:
-            raise InputError(f"{folder / name}: can't be read: {error.strerror}") from error
-        if not same:
-            raise InputError(
-                f"{folder / name}: not the published file (its MD5 is another); fetch the set again"
-            )
-
-
-def _read(content: Mapping[str, bytes], batches: Batches, split: str, source: Path) -> LabelledImages:
-    for name in (*batches.splits[split], batches.meta):
-        if name not in content:
-            raise InputError(f"{source}: {name} is missing; fetch the data set again")
-        if hashlib.md5(content[name], usedforsecurity=False).hexdigest() != batches.md5[name]:
-            raise InputError(f"{source}: {name} is not the published file (its MD5 is another)")
+def read_batches(path: Path, batches: Batches, split: str) -> LabelledImages:
+    """A split from the official files, extracted or in their archive; each must be as published."""
+    content = read_published(path, batches, (*batches.splits[split], batches.meta))
     try:
         parts = [unpickle_arrays(content[name]) for name in batches.splits[split]]
         classes = tuple(str(name) for name in unpickle_arrays(content[batches.meta])[batches.names_key])
         images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, SIDE, SIDE)
         labels = np.concatenate([np.array(part[batches.label_key], dtype=np.int64) for part in parts])
     except (pickle.UnpicklingError, KeyError, ValueError, TypeError, EOFError, AttributeError) as error:
-        raise InputError(f"{source}: damaged: {error}") from error
+        raise InputError(f"{path}: damaged: {error}") from error
     return LabelledImages(images, labels, classes)
+
+
+def read_published(path: Path, batches: Batches, names: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of some of the files; refuses those that are missing or not as published."""
+    content = {}
+    with open_members(path) as members:
+        for name in names:
+            place = next((at for at in (name, f"{batches.folder}/{name}") if at in members.stamps), None)
+            if place is None:
+                raise InputError(f"{path}: {name} is missing; fetch the data set again")
+            content[name] = members.read(place)
+            if hashlib.md5(content[name], usedforsecurity=False).hexdigest() != batches.md5[name]:
+                raise InputError(
+                    f"{path}: {name} is not the published file (its MD5 is another); fetch the set again"
+                )
+    return content

@@ -1,16 +1,17 @@
-"""Data sets by name, in whichever form they lie under a data root."""
+"""Data sets by name under a data root: as parquet of the hub, or as official files, extracted or not."""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ..data.decode import LabelledImages, cached, fingerprint, may_write
 from ..data.image_tables import check_parts, count_rows, find_tables, read_tables
 from ..data.progress import Progress
 from ..errors import InputError
 from .archives import open_members, read_members, sort_members
-from .cifar import md5_of, read_cifar_archive, read_cifar_batches
+from .cifar import md5_of, read_batches
 from .registry import NamedSet, get_set
 
 ROOT_VARIABLE = "GRAPHCLEAN_DATA"
@@ -23,11 +24,16 @@ CACHE = ".decoded"
 class Found:
     """Where a set lies, and in which form."""
 
-    form: str
-    """`parquet`, `batches`, `archive` or `folders`."""
+    form: Literal["parquet", "official files"]
     path: Path
+    """The folder, or the archive."""
     splits: Mapping[str, tuple[Path, ...]]
-    """Split -> its parquet tables; for the other forms only the splits that are there."""
+    """Split -> its parquet tables; of official files only the splits that are there."""
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the official files are in their archive."""
+        return self.form != "parquet" and self.path.is_file()
 
 
 def data_root(given: Path | None = None) -> Path:
@@ -51,34 +57,28 @@ def cache_folder(root: Path) -> Path | None:
 
 def locate(named: NamedSet, root: Path) -> Found | None:
     """The first form of a set that lies under the root, if any."""
-    for place in named.places:
-        if (root / place).is_dir():
-            found = _look(named, root / place)
-            if found is not None:
-                return found
+    for folder in (root / place for place in named.places):
+        tables = find_tables(folder) if folder.is_dir() else {}
+        if tables:
+            ordered = sorted(tables, key=[*named.splits, *tables].index)
+            return Found("parquet", folder, {split: tuple(tables[split]) for split in ordered})
+        for path in (folder / named.archive.file, folder):
+            splits = _official_splits(named, path)
+            if splits:
+                return Found("official files", path, dict.fromkeys(splits, ()))
     archive = root / named.archive.file
-    return _all_splits(named, "archive", archive) if archive.is_file() else None
+    return Found("official files", archive, dict.fromkeys(named.splits, ())) if archive.is_file() else None
 
 
-def _look(named: NamedSet, folder: Path) -> Found | None:
-    tables = find_tables(folder)
-    if tables:
-        ordered = [split for split in named.splits if split in tables]
-        ordered += [split for split in tables if split not in named.splits]
-        return Found("parquet", folder, {split: tuple(tables[split]) for split in ordered})
-    if named.batches is not None:
-        for inner in (folder, folder / named.batches.folder):
-            if (inner / named.batches.meta).is_file():
-                return _all_splits(named, "batches", inner)
-    if (folder / named.archive.file).is_file():
-        return _all_splits(named, "archive", folder / named.archive.file)
-    with open_members(folder) as members:
-        splits = sort_members(members, named.folders)
-    return Found("folders", folder, dict.fromkeys(splits, ())) if splits else None
-
-
-def _all_splits(named: NamedSet, form: str, path: Path) -> Found:
-    return Found(form, path, dict.fromkeys(named.splits, ()))
+def _official_splits(named: NamedSet, path: Path) -> list[str]:
+    """The splits of which official files are there; an archive counts as whole."""
+    if not path.is_dir():
+        return list(named.splits) if path.is_file() else []
+    with open_members(path) as members:
+        if named.batches is None:
+            return list(sort_members(members, named.folders))
+        meta = (named.batches.meta, f"{named.batches.folder}/{named.batches.meta}")
+        return list(named.splits) if any(name in members.stamps for name in meta) else []
 
 
 def find_set(named: NamedSet, root: Path) -> Found:
@@ -141,16 +141,13 @@ def load_pool(
 
 def _stamps(named: NamedSet, found: Found, split: str) -> Iterable[tuple[str, int, int]]:
     """Name, size and time of each file that a split is read from."""
-    if found.form == "folders":
+    if found.form != "parquet" and not found.is_archive:
         with open_members(found.path) as members:
+            if named.batches is not None:
+                return [(name, *stamp) for name, stamp in members.stamps.items()]
             chosen = sort_members(members, named.folders).get(split, [])
             return [(f"{member.name} {member.label}", *members.stamps[member.name]) for member in chosen]
-    if found.form == "parquet":
-        files = found.splits[split]
-    elif found.form == "batches" and named.batches is not None:
-        files = tuple(found.path / name for name in (*named.batches.splits[split], named.batches.meta))
-    else:
-        files = (found.path,)
+    files = found.splits[split] if found.form == "parquet" else (found.path,)
     try:
         return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     except OSError as error:
@@ -161,12 +158,10 @@ def read_split(named: NamedSet, found: Found, split: str, progress: Progress | N
     """Decode a split from the form it lies in, without a cache."""
     if found.form == "parquet":
         data = read_tables(found.splits[split], progress)
-    elif found.form == "batches" and named.batches is not None:
-        data = read_cifar_batches(found.path, named.batches, split)
-    elif found.form == "archive" and named.batches is not None:
-        data = read_cifar_archive(found.path, named.archive.md5, named.batches, split)
+    elif named.batches is not None:
+        data = read_batches(found.path, named.batches, split)
     else:
-        if found.form == "archive":
+        if found.is_archive:
             check_archive(named, found.path)
         data = read_members(found.path, split, named.folders, progress)
     if not data.classes and data.labels.max() >= 0:
@@ -198,12 +193,12 @@ def check_archive(named: NamedSet, path: Path, progress: Progress | None = None)
 
 
 def count_images(named: NamedSet, found: Found) -> dict[str, int]:
-    """Images of each split, without decoding any; of an official archive or its batches, as published."""
+    """Images of each split, without decoding any; of official batches or an archive, as published."""
     if found.form == "parquet":
         for parts in found.splits.values():
             check_parts(parts)
         return {split: count_rows(parts) for split, parts in found.splits.items()}
-    if found.form == "folders":
-        with open_members(found.path) as members:
-            return {split: len(images) for split, images in sort_members(members, named.folders).items()}
-    return dict(named.splits)
+    if named.batches is not None or found.is_archive:
+        return dict(named.splits)
+    with open_members(found.path) as members:
+        return {split: len(images) for split, images in sort_members(members, named.folders).items()}

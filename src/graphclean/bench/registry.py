@@ -1,7 +1,7 @@
 """The data sets that have a name here: what is in them, where they are had, and their checksums."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import InputError, suggest
 from .cifar import Batches
@@ -39,10 +39,10 @@ class NamedSet:
     archive: Archive
     terms: str
     citation: str
-    folders: Mapping[str, tuple[str, ...]]
-    """As image files: split -> the folders that hold it."""
+    folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of official files that are images: split -> the folders that hold it."""
     batches: Batches | None = None
-    """For CIFAR: the files in its archive."""
+    """Of official files that are batches, as CIFAR's are."""
     classes: tuple[str, ...] | None = None
     """Class names in order, where something rests on that order."""
 
@@ -50,7 +50,6 @@ class NamedSet:
 TORCHVISION = "github.com/pytorch/vision, torchvision/datasets"
 CIFAR_TERMS = "none stated; cite"
 CIFAR_CITATION = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
-CIFAR_FOLDERS = {"train": ("train",), "test": ("test",)}
 
 SETS: dict[str, NamedSet] = {
     named.name: named
@@ -86,7 +85,6 @@ SETS: dict[str, NamedSet] = {
                 label_key="labels",
                 names_key="label_names",
             ),
-            folders=CIFAR_FOLDERS,
             classes=CIFAR10_CLASSES,
         ),
         NamedSet(
@@ -116,7 +114,6 @@ SETS: dict[str, NamedSet] = {
                 label_key="fine_labels",
                 names_key="fine_label_names",
             ),
-            folders=CIFAR_FOLDERS,
         ),
         NamedSet(
             name="tinyimagenet",

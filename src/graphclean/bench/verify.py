@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..data.progress import Progress
 from ..errors import InputError
-from .cifar import check_cifar_batches
+from .cifar import read_published
 from .datasets import check_archive, count_images, find_set, read_split
 from .registry import NamedSet
 
@@ -17,15 +17,15 @@ SUMS = "SHA256SUMS"
 def verify_set(named: NamedSet, root: Path, progress: Progress | None = None) -> str:
     """What was checked, in words; `InputError` for a set that is missing, damaged or incomplete.
 
-    The official files must have their published MD5. Other forms must have the published number of images,
-    and the checksums of `SHA256SUMS` under the root, or, where that is silent, every image must decode.
+    What has a published MD5 must have that. All else must have the published number of images, and the
+    checksums of `SHA256SUMS` under the root, or, where that is silent, every image must decode.
     """
     found = find_set(named, root)
-    if found.form == "archive":
+    if found.is_archive:
         check_archive(named, found.path, progress)
         return f"MD5 as published ({named.archive.source})"
-    if found.form == "batches" and named.batches is not None:
-        check_cifar_batches(found.path, named.batches)
+    if found.form != "parquet" and named.batches is not None:
+        read_published(found.path, named.batches, named.batches.md5)
         return "MD5 of every batch as published"
     counts = count_images(named, found)
     for split, count in counts.items():

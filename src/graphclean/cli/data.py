@@ -74,7 +74,7 @@ def fetch(
     """Download a set from its makers' server; an interrupted download goes on where it stopped."""
     named, where = get_set(name), data_root(root)
     found = locate(named, where)
-    if found is not None and found.form != "archive":
+    if found is not None and not found.is_archive:
         message = f"{found.path}: {name} is already there, as {found.form}; nothing was fetched"
     else:
         try:
