@@ -8,7 +8,7 @@ from typing import Any
 from ..config import Config, MethodChoice, apply_settings, change_settings, differing_settings, load_preset
 from ..config.overrides import METHOD
 from ..config.settings import PLAIN, SEEDS
-from ..errors import InputError, suggest
+from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
 from ..training.networks import require_network, takes_features
 from .ablations import WITHOUT
@@ -122,9 +122,9 @@ def make_method(
     """
     for part in without:
         if part not in WITHOUT:
-            raise InputError(f"--without {part}: no such part; {suggest(part, WITHOUT)}")
+            raise InputError(f"{arg('without')} {part}: no such part; {suggest(part, WITHOUT)}")
     if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
-        raise InputError("--set learn.seed: the seed of a run is named with --seeds")
+        raise InputError(f"learn.seed: the seed of a run is named with {arg('seeds')}")
     chosen = preset if preset is not None else cell.preset
     of_cell = differing_settings(load_preset(cell.preset), Config())
     fitted = {key: value for key, value in of_cell.items() if key in PER_CELL}
@@ -135,7 +135,9 @@ def make_method(
         key = WITHOUT[part].partition("=")[0]
         same = [setting for setting in settings if setting.partition("=")[0].strip() == key]
         if apply_settings(config, same) != config:
-            raise InputError(f"--without {part} is {WITHOUT[part]}, and --set {same[-1]} another; drop one")
+            raise InputError(
+                f"{arg('without')} {part} is {WITHOUT[part]}, and the setting {same[-1]} another; drop one"
+            )
     if config.method.name == "cross_entropy":
         start = apply_settings(start, PLAIN)
         config = apply_settings(start, wanted)
@@ -151,7 +153,7 @@ def make_method(
     heads = [chosen] if config.method.name == "ngc" else [config.method.name, chosen]
     made = name if name is not None else "--".join([*heads, *parts])
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*", made):
-        raise InputError(f"{made!r} can't be the name of a folder of results; choose one with --name")
+        raise InputError(f"{made!r} can't be the name of a folder of results; choose one with {arg('name')}")
     changes, own = _changes(config, load_preset(chosen)), load_preset(chosen).method.name
     if config.method.name != own:
         changes = tuple(sorted([*changes, f"{METHOD}={config.method.name}"]))
@@ -161,7 +163,7 @@ def make_method(
 def parse_seed(word: str) -> int:
     """A seed as it is typed."""
     if not word.isdecimal() or int(word) >= SEEDS:
-        raise InputError(f"--seeds {word}: a seed is a whole number from 0 to {SEEDS - 1:,}")
+        raise InputError(f"{arg('seeds')} {word}: a seed is a whole number from 0 to {SEEDS - 1:,}")
     return int(word)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from ..data.decode import LabelledImages, cached, fingerprint, may_write
 from ..data.image_tables import check_parts, count_rows, find_tables, read_tables
 from ..data.progress import Progress
-from ..errors import InputError
+from ..errors import InputError, arg
 from .archives import open_members, read_members, sort_members
 from .cifar import md5_of, read_batches
 from .registry import NamedSet, get_set
@@ -87,7 +87,7 @@ def find_set(named: NamedSet, root: Path) -> Found:
     if found is None:
         raise InputError(
             f"{named.name} is not under {root}; run `graphclean data fetch {named.name}`, "
-            f"or name another root with --data-root or {ROOT_VARIABLE}"
+            f"or name another root with {arg('data_root')} or {ROOT_VARIABLE}"
         )
     return found
 

@@ -14,7 +14,7 @@ from typing import IO
 from .._files import lock_folder
 from ..data.decode import may_write, nearest_folder
 from ..data.progress import Progress
-from ..errors import InputError
+from ..errors import InputError, arg
 from .cifar import md5_of
 from .registry import Archive, NamedSet
 
@@ -37,7 +37,7 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
         if _is_there(target, archive):
             return target, False
         if not may_write(folder):
-            raise InputError(f"{folder}: can't be written; name another root with --data-root")
+            raise InputError(f"{folder}: can't be written; name another root with {arg('data_root')}")
         busy = f"waiting for another process that fetches {named.name}"
         tell = progress if progress is not None else lambda *_: None
         # After another one it is there, or this one goes on with what that left.

@@ -18,7 +18,7 @@ from .._files import Table, plain
 from ..cleaning.inputs import Labels
 from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
-from ..errors import InputError, RunStopped
+from ..errors import InputError, RunStopped, arg
 from ..graph import Cleaned
 from ..methods import build_method, complete_settings
 from ..metrics import auroc, score_verdicts
@@ -109,7 +109,7 @@ def find_done(job: Job, results: Path) -> Path | None:
         for name, then, now in _differences(job, read_record(path, results).data["config"]):
             raise InputError(
                 f"{path}: made with {name} = {then}, not {now}; "
-                "choose another --name, or remove it to run again"
+                f"choose another {arg('name')}, or remove it to run again"
             )
     return found.get(job.seed)
 
@@ -170,7 +170,7 @@ def run_job(
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
-    with in_use(work, "--work"), _kept_to_go_on(work):
+    with in_use(work, "work"), _kept_to_go_on(work):
         material = prepare_material(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
             # An earlier run's network would count in the peak, and as one of the few shapes to compile for.

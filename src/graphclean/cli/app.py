@@ -43,6 +43,7 @@ from .options import (
     Quiet,
     RunFolder,
     Settings,
+    as_option,
     flag,
 )
 from .progress import StageProgress, printable
@@ -459,11 +460,6 @@ def _fail(message: str, code: int) -> NoReturn:
     one_line = printable(" ".join(message.split()))
     typer.echo(f"graphclean: {one_line}", err=True)
     sys.exit(code)
-
-
-def as_option(argument: str) -> str:
-    """How the command line spells an argument that a message names."""
-    return f"--{argument.replace('_', '-')}"
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

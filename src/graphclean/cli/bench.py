@@ -12,7 +12,7 @@ from ..bench.ablations import WITHOUT
 from ..config.presets import DeviceName
 from ..errors import InputError, InUseError, RunStopped, suggest
 from .loading import loading
-from .options import Commands, DataRoot, Quiet, flag
+from .options import Commands, DataRoot, Quiet, as_option, flag
 from .progress import StageProgress
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def list_done(results: Results = Path("results")) -> None:
             record = read_record(path, results)
             scores = {key: record.number("scores", key) for key in ("accuracy", "auroc", "f_auto")}
         except InputError as error:
-            problems.append(str(error))
+            problems.append(error.spelled(as_option))
             continue
         rows.append(
             (

@@ -13,7 +13,7 @@ from ..bench.registry import SETS, NamedSet, get_set
 from ..bench.verify import verify_set
 from ..errors import InputError, RunStopped
 from .display import plain_table
-from .options import Commands, DataRoot, Json, Quiet
+from .options import Commands, DataRoot, Json, Quiet, as_option
 from .progress import StageProgress, open_console
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ def _describe(named: NamedSet, root: Path) -> dict[str, Any]:
         found = locate(named, root)
         images = count_images(named, found) if found is not None else images
     except InputError as error:
-        found, problem = None, str(error)
+        found, problem = None, error.spelled(as_option)
     return {
         "name": named.name,
         "form": found.form if found is not None else None,
@@ -107,8 +107,8 @@ def verify(
             try:
                 table.add_row(named.name, "right", escape(verify_set(named, where, progress)))
             except InputError as error:
-                problems.append(str(error))
-                table.add_row(named.name, "wrong", escape(str(error)))
+                problems.append(error.spelled(as_option))
+                table.add_row(named.name, "wrong", escape(error.spelled(as_option)))
     if not quiet and len(problems) < len(chosen):
         open_console().print(table)
     if problems:

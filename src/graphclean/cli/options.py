@@ -62,3 +62,8 @@ PathColumn = Annotated[
     str | None, typer.Option(help="Column that holds the paths of photos, or the photos themselves.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
+
+
+def as_option(argument: str) -> str:
+    """How the command line spells an argument that a message names."""
+    return f"--{argument.replace('_', '-')}"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, MissingLabels
+from ..errors import InputError, MissingLabels, arg
 from .labels import match_labels
 from .numpy_files import Numbers, array_shapes, load_arrays, one_a_row, pick_array, pick_labels
 from .tables import Names, check_file, refuse_unused
@@ -55,7 +55,7 @@ def holds_images(path: Path, names: Names) -> bool:
     if images and features:
         raise InputError(
             f"{path}: it holds images ({', '.join(images)}) and features ({', '.join(features)}); "
-            "choose with --images-key or --features-key"
+            f"choose with {arg('images_key')} or {arg('features_key')}"
         )
     return bool(images)
 
@@ -81,7 +81,7 @@ def read_images(
         refuse_unused(names, "images_key", path)
     arrays = load_arrays(path)
     found = pick_array(
-        path, arrays, names.images_key, lambda a: a.ndim in (3, 4), "image array", "--images-key"
+        path, arrays, names.images_key, lambda a: a.ndim in (3, 4), "image array", arg("images_key")
     )
     images, used, notes = to_bytes(found, pixels, where=str(path))
     given: Any = None
@@ -90,7 +90,7 @@ def read_images(
     elif labelled:
         flat = any(one_a_row(array.shape) for array in arrays.values())
         if path.suffix.lower() == ".npy" or (names.labels_key is None and not flat):
-            raise MissingLabels(f"{path}: there are no labels in it", "give them with --labels FILE")
+            raise MissingLabels(f"{path}: there are no labels in it", f"give them with {arg('labels')}")
         given = pick_labels(path, arrays, names.labels_key)
     return ImageArrays(images, used, given, notes)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError, MissingLabels, parse_json
+from ..errors import InputError, MissingLabels, arg, parse_json
 from .labels import match_labels
 from .numpy_files import Numbers, load_arrays, one_a_row, pick_array, pick_labels
 from .tables import (
@@ -76,7 +76,7 @@ def read_embeddings(
     if labels is not None:
         return replace(found, labels=match_labels(found.ids, labels, names))
     if found.labels is None:
-        raise MissingLabels(f"{path}: there are no labels in it", "give them with --labels FILE")
+        raise MissingLabels(f"{path}: there are no labels in it", f"give them with {arg('labels')}")
     return found
 
 
@@ -96,7 +96,7 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
     if path.suffix.lower() == ".npy":
         return EmbeddingSet(next(iter(arrays.values())))
     fits = _is_features if any(map(_is_features, arrays.values())) else _is_table
-    features = pick_array(path, arrays, names.features_key, fits, "2-D float array", "--features-key")
+    features = pick_array(path, arrays, names.features_key, fits, "2-D float array", arg("features_key"))
     if features.ndim == 2 and one_a_row(features.shape):
         raise InputError(
             f"{path}: the embeddings have one column; directions are compared, so at least two are needed"
@@ -115,7 +115,7 @@ def _read_table(
     table = whole.frame()
     header, label = list(table.columns), names.label_column
     if labelled or label is not None or usual_columns(header, {"label"}):
-        advice = "name it with --label-column, or give labels with --labels FILE"
+        advice = f"name it with {arg('label_column')}, or give labels with {arg('labels')}"
         label = find_column(path, header, label, {"label"}, "label", advice)
     id_column = find_id(path, header, names.id_column)
     for name in (label if labelled else None, id_column):
@@ -164,7 +164,7 @@ def _feature_columns(
         first = f" ({columns[0]} starts with {str(table[columns[0]].iloc[0])[:20]!r})" if columns else ""
         raise InputError(
             f"{path}: no feature columns: none of {', '.join(columns[:8]) or 'its columns'} holds "
-            f"numbers{first}; a column that names photos is given with --path-column"
+            f"numbers{first}; a column that names photos is given with {arg('path_column')}"
         )
     return np.column_stack(list(numeric.values())), list(numeric), ignored
 

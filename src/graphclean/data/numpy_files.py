@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import InputError, arg
 from .tables import guard, listed, nearest
 
 Numbers = npt.NDArray[Any]
@@ -82,7 +82,7 @@ def pick_array(
 
 def pick_labels(path: Path, arrays: dict[str, Numbers], key: str | None) -> Numbers:
     """The labels among arrays, flat; a single column, as some libraries keep labels, will do."""
-    found = pick_array(path, arrays, key, lambda a: one_a_row(a.shape), "1-D array", "--labels-key")
+    found = pick_array(path, arrays, key, lambda a: one_a_row(a.shape), "1-D array", arg("labels_key"))
     return found.reshape(-1) if one_a_row(found.shape) else found
 
 

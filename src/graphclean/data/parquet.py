@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ..errors import InputError
+from ..errors import InputError, arg
 from .image_folder import ImageSet
 from .image_tables import SPLITS, check_parts, class_names, find_tables
 from .images import Encoded
@@ -205,7 +205,9 @@ def _choose_image(table: Table, asked: str | None) -> str:
     if asked is None and len(there) != 1:
         have = "more than one column holds" if there else "no column holds"
         columns = there or table.schema.names
-        raise InputError(f"{table.name}: {have} images ({listed(columns)}); name one with --path-column")
+        raise InputError(
+            f"{table.name}: {have} images ({listed(columns)}); name one with {arg('path_column')}"
+        )
     return asked if asked is not None else there[0]
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError, MissingLabels
+from ..errors import InputError, MissingLabels, arg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,9 +57,9 @@ class Names:
 
 
 def refuse_unused(names: Names, name: str, path: Path) -> None:
-    """Refuse an option that would have no effect on this kind of file."""
+    """Refuse an argument that would have no effect on this kind of file."""
     if getattr(names, name) is not None:
-        raise InputError(f"{path}: --{name.replace('_', '-')} does not apply to a {path.suffix} file")
+        raise InputError(f"{path}: {arg(name)} does not apply to a {path.suffix} file")
 
 
 def check_file(path: Path) -> None:

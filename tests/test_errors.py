@@ -1,0 +1,37 @@
+"""Messages name arguments; each front door spells them its own way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import graphclean
+from graphclean.cli.options import as_option
+from graphclean.errors import InputError, RunStopped, arg, occupied
+
+ROOT = Path(graphclean.__file__).parent
+BELOW = [path for path in sorted(ROOT.rglob("*.py")) if path.parent.name != "cli"]
+
+
+def test_an_argument_is_spelled_by_the_front_door() -> None:
+    for error in (InputError(f"use {arg('path_column')}"), RunStopped(f"use {arg('path_column')}", 1)):
+        assert str(error) == "use path_column"
+        assert error.spelled(as_option) == "use --path-column"
+
+
+def test_what_may_be_replaced_says_how() -> None:
+    error = occupied(Path("model.onnx"), "the file exists")
+    assert str(error) == "model.onnx: the file exists; use overwrite to replace it, or another out"
+    assert "--overwrite to replace it, or another --out" in error.spelled(as_option)
+
+
+@pytest.mark.parametrize("path", BELOW, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_error_below_the_command_line_names_an_option(path: Path) -> None:
+    raised = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise)]
+    texts = [
+        text.value
+        for node in raised
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    ]
+    assert not [text for text in texts if "--" in text and "`graphclean" not in text and "pip " not in text]
