@@ -65,7 +65,7 @@ def pick_array(
     key: str | None,
     fits: Callable[[Numbers], bool],
     what: str,
-    option: str,
+    argument: str,
 ) -> Numbers:
     """The array that was named, or the only one that fits."""
     if key is not None:
@@ -76,7 +76,7 @@ def pick_array(
     if len(fitting) != 1:
         held = listed([f"{name} {array.shape}" for name, array in arrays.items()])
         count = "no" if not fitting else "more than one"
-        raise InputError(f"{path}: {count} {what} in it (it holds {held}); name one with {option}")
+        raise InputError(f"{path}: {count} {what} in it (it holds {held}); name one with {argument}")
     return arrays[fitting[0]]
 
 
