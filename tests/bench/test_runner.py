@@ -394,7 +394,7 @@ def test_the_same_settings_under_another_name_are_found(recorded: Path, tmp_path
 def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:
     with (
         in_use(tmp_path),
-        pytest.raises(InputError, match=r"another process is training in it; .* another --work"),
+        pytest.raises(InputError, match=r"another process is training in it; .* another work"),
     ):
         run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
     assert list(tmp_path.iterdir()) == []

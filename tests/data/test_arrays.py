@@ -140,7 +140,7 @@ def test_arrays_are_found_by_kind_and_by_name(tmp_path: Path) -> None:
     assert list(found.labels) == list(labels)
     assert found.notes == []
     np.savez(tmp_path / "b.npz", x=GREY, w=COLOUR, y=labels, t=labels + 1)
-    with pytest.raises(InputError, match=r"more than one image array in it .* name one with --images-key"):
+    with pytest.raises(InputError, match=r"more than one image array in it .* name one with images_key"):
         read_images(tmp_path / "b.npz")
     named = read_images(tmp_path / "b.npz", names=Names(images_key="w", labels_key="t"))
     np.testing.assert_array_equal(named.images, COLOUR)
@@ -151,7 +151,7 @@ def test_arrays_are_found_by_kind_and_by_name(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join("abababa"))
     assert list(read_images(tmp_path / "c.npy", labels=tmp_path / "labels.txt").labels) == list("abababa")
     assert read_images(tmp_path / "c.npy", labelled=False).labels is None
-    with pytest.raises(InputError, match="no labels in it; give them with --labels"):
+    with pytest.raises(InputError, match="no labels in it; give them with labels"):
         read_images(tmp_path / "c.npy")
     np.savez_compressed(tmp_path / "d.npz", x=GREY)
     with pytest.raises(InputError, match="no labels in it"):
@@ -175,7 +175,7 @@ def test_images_are_told_from_features(tmp_path: Path) -> None:
         )
     }
     assert [name for name, yes in answers.items() if yes] == ["images.npz", "images.npy"]
-    with pytest.raises(InputError, match=r"images \(x\) and features \(z\); choose with --images-key"):
+    with pytest.raises(InputError, match=r"images \(x\) and features \(z\); choose with images_key"):
         holds_images(tmp_path / "both.npz", Names())
     assert holds_images(tmp_path / "both.npz", Names(images_key="x"))
     assert not holds_images(tmp_path / "both.npz", Names(features_key="z"))

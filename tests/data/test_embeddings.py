@@ -32,7 +32,7 @@ def test_npz_by_kind_and_by_name(tmp_path: Path) -> None:
     named = read_embeddings(many, names=Names(features_key="w", labels_key="t"))
     np.testing.assert_array_equal(named.features, Z + 1)
     assert list(named.labels) == [0, 1, 2, 3]
-    with pytest.raises(InputError, match=r"more than one 2-D float array .*; name one with --features-key"):
+    with pytest.raises(InputError, match=r"more than one 2-D float array .*; name one with features_key"):
         read_embeddings(many)
     with pytest.raises(InputError, match="no array 'zz' in it; did you mean 'z'"):
         read_embeddings(many, names=Names(features_key="zz"))
@@ -162,7 +162,7 @@ def test_refused_files(tmp_path: Path) -> None:
         (write(tmp_path / "u.csv", b"\xff\xfe\x00bad"), "not text in UTF-8; save it as such"),
         (
             write(tmp_path / "n.csv", b"a,lable\n1,2\n"),
-            r"known to hold the label \(there are: a, lable\); name it .*, or give labels with --labels",
+            r"known to hold the label \(there are: a, lable\); name it .*, or give labels with labels",
         ),
         (write(tmp_path / "t.csv", b"a,label\nx,2\n"), "no feature columns: none of a holds numbers"),
         (pickled, "pickled objects, which are never loaded"),
@@ -172,7 +172,7 @@ def test_refused_files(tmp_path: Path) -> None:
             both,
             "either number columns or one list column, and here are v, x; drop those that are no features",
         ),
-        (save(tmp_path / "only.npz", z=Z), "no labels in it; give them with --labels"),
+        (save(tmp_path / "only.npz", z=Z), "no labels in it; give them with labels"),
         (save(tmp_path / "flat.npz", y=np.array(Y)), "no 2-D float array in it"),
     ]
     for path, message in cases:
@@ -184,9 +184,9 @@ def test_refused_files(tmp_path: Path) -> None:
 def test_options_for_another_kind_of_file_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "z.npz", z=Z, y=np.array(Y))
     table(label=Y).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(InputError, match=r"--label-column does not apply to a \.npz file"):
+    with pytest.raises(InputError, match=r"label_column does not apply to a \.npz file"):
         read_embeddings(tmp_path / "z.npz", names=Names(label_column="y"))
-    with pytest.raises(InputError, match=r"--features-key does not apply to a \.csv file"):
+    with pytest.raises(InputError, match=r"features_key does not apply to a \.csv file"):
         read_embeddings(tmp_path / "t.csv", names=Names(features_key="z"))
 
 

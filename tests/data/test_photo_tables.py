@@ -164,7 +164,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         (
             {"a": [photo], "kind": ["x"]},
             Names(),
-            r"known to hold the label \(there are: a, kind\); say which one does, with --label-column$",
+            r"known to hold the label \(there are: a, kind\); say which one does, with label_column$",
         ),
         ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), "did you mean 'label'"),
         (

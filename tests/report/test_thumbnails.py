@@ -84,7 +84,7 @@ def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
 
 
 def test_a_set_of_the_hub_is_not_loaded_unasked(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--data hf:some/set"):
+    with pytest.raises(InputError, match="not loaded again unasked; data asks for it"):
         find_pictures(tmp_path, {"kind": "photos", "data": "hf:some/set"}, [])
 
 
@@ -111,7 +111,7 @@ def test_photos_that_are_not_those_of_the_run_are_refused(tmp_path: Path) -> Non
     (tmp_path / "a").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "a/x.png")
     source = {"kind": "photos", "data": str(tmp_path / "gone")}
-    with pytest.raises(InputError, match=r"gone: not there; .* or say with --data where it is now$"):
+    with pytest.raises(InputError, match=r"gone: not there; .* or say with data where it is now$"):
         find_pictures(tmp_path, source, ["a/x.png"])
     with pytest.raises(InputError, match="not one of the run's photos is in it"):
         find_pictures(tmp_path, source, ["b.png"], tmp_path)

@@ -54,7 +54,7 @@ def test_a_broken_run_leaves_nothing(tmp_path: Path, error: type[BaseException])
 def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
     out = tmp_path / "run"
     make_run(out, "first")
-    with pytest.raises(InputError, match="holds another run; use --overwrite"):
+    with pytest.raises(InputError, match="holds another run; use overwrite"):
         make_run(out, "second")
     make_run(out, "second", overwrite=True)
     assert read_config(out)["source"] == {"mark": "second"}
@@ -155,7 +155,7 @@ def test_what_is_no_part_of_a_run_is_not_replaced_with_it(tmp_path: Path) -> Non
     assert not (tmp_path / "run" / "report.html").exists()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     with pytest.raises(
-        InputError, match=r"holds notes\.txt, which is no part of a run and which --overwrite would"
+        InputError, match=r"holds notes\.txt, which is no part of a run and which overwrite would"
     ):
         make_run(tmp_path / "run", "third", overwrite=True)
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
