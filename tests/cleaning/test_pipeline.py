@@ -10,10 +10,10 @@ import pytest
 from graphclean import AuditSettings, GraphSettings, clean_embeddings
 from graphclean.cleaning import audit_embeddings
 from graphclean.cleaning.evidence import Copies
-from graphclean.cleaning.label_model import LabelModel, fit_label_model
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
 from graphclean.graph import knn_graph, nearest_neighbours, to_scipy
+from graphclean.graph.noise_model import NoiseModel, fit_noise_model
 from graphclean.metrics import score_verdicts
 
 
@@ -70,30 +70,30 @@ def test_a_k_that_hides_shared_mistakes_is_not_taken(monkeypatch: pytest.MonkeyP
     first = audit_embeddings(z, labels).summary
     hidden = iter(k == first.k for k in first.k_tried)
 
-    def fit(*args: Any, undo: bool) -> LabelModel:
-        if undo and next(hidden):
-            return replace(fit_label_model(*args, undo=False), log_likelihood=-0.01)
-        return fit_label_model(*args, undo=undo)
+    def fit(*args: Any, correct: bool, ood: bool) -> NoiseModel:
+        if correct and next(hidden):
+            return replace(fit_noise_model(*args, correct=False, ood=ood), log_likelihood=-0.01)
+        return fit_noise_model(*args, correct=correct, ood=ood)
 
-    monkeypatch.setattr("graphclean.cleaning.pipeline.fit_label_model", fit)
+    monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", fit)
     audit = audit_embeddings(z, labels)
     assert audit.summary.k != first.k
     assert score_verdicts(audit.verdicts, truth, truth < 0).mislabel_f1 > 0.95
 
 
-def test_one_label_model_does_where_no_label_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitted twice or once for each k, the audit is the same."""
     fitted: list[bool] = []
 
-    def fit(*args: Any, undo: bool, twice: bool) -> LabelModel:
-        fitted.append(undo)
-        model = fit_label_model(*args, undo=undo)
-        return replace(model, undid=True) if twice else model
+    def fit(*args: Any, correct: bool, ood: bool, twice: bool) -> NoiseModel:
+        fitted.append(correct)
+        model = fit_noise_model(*args, correct=correct, ood=ood)
+        return replace(model, corrected=True) if twice else model
 
     z, labels, _ = blobs([120] * 5, noise=0.3, ood=100)
     audits = []
     for twice in (True, False):
-        monkeypatch.setattr("graphclean.cleaning.pipeline.fit_label_model", partial(fit, twice=twice))
+        monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", partial(fit, twice=twice))
         audits.append(audit_embeddings(z, labels))
     ks = len(audits[0].summary.k_tried)
     assert fitted == [True, False] * ks + [True] * ks

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from graphclean.cleaning.inputs import Labels
-from graphclean.cleaning.label_model import Posterior
-from graphclean.cleaning.verdicts import decide, verdict_table, with_unreadable
+from graphclean.cleaning.verdicts import Posterior, decide, verdict_table, with_unreadable
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..graph import Neighbours
-from ..graph.noise_model import FIT_SAMPLES
+from ..graph.noise_model import NoiseModel, Probabilities, evenly_spaced
 from ..ood import prototype_similarity
 from .evidence import Copies
-from .inputs import Codes
+from .inputs import Array, Codes
 from .knn_model import FLOOR, logit, neighbour_shares
-from .label_model import Array, LabelModel, Posterior
+from .verdicts import Posterior
 
 SHRINKAGE = 0.6
 """Of the covariance towards a multiple of 1: a thousand samples say little of a million entries."""
@@ -142,7 +142,7 @@ def fit_panel(
     copies: Copies,
     posterior: Posterior,
     labels: Codes,
-    model: LabelModel,
+    model: NoiseModel,
     whitening: Whitening,
 ) -> FittedPanel:
     """A panel from what the samples are believed to be, their labels (−1: unlabelled) and a model of these.
@@ -155,9 +155,9 @@ def fit_panel(
     cosine = _leave_own_out(whitened, believed[:, :-1], pull)[copies.node]
     shares = neighbour_shares(near, believed)[copies.node]
     log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
-    some = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), FIT_SAMPLES)).round().astype(np.int64))
+    some = evenly_spaced(len(labels)).numpy()
     known = 1 - posterior.ood[some]
-    by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition)
+    by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition.numpy())
     by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])
     panel = Panel(nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood))
     ood = expit(by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1))
@@ -166,7 +166,7 @@ def fit_panel(
 
 
 def consult_panel(
-    nodes: Tensor, near: Neighbours, copies: Copies, posterior: Posterior, labels: Codes, model: LabelModel
+    nodes: Tensor, near: Neighbours, copies: Copies, posterior: Posterior, labels: Codes, model: NoiseModel
 ) -> tuple[Posterior, FittedPanel]:
     """Beliefs half-way from the neighbours' to those of a panel, and the panel that comes of them.
 
@@ -174,7 +174,8 @@ def consult_panel(
     """
     whitening = Whitening.fit(nodes)
     first = fit_panel(nodes, near, copies, posterior, labels, model, whitening)
-    second = model.update(first.prior, labels)
+    prior = Probabilities(*map(torch.from_numpy, first.prior))
+    second = Posterior(*(part.numpy() for part in model.update(prior, torch.from_numpy(labels))))
     both = Posterior((posterior.classes + second.classes) / 2, (posterior.ood + second.ood) / 2)
     return both, fit_panel(nodes, near, copies, both, labels, model, whitening)
 

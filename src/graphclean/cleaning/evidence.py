@@ -13,8 +13,7 @@ from ..graph import (
     normalise_graph,
     weight_graph,
 )
-from .inputs import Codes, Floats
-from .label_model import Array
+from .inputs import Array, Codes, Floats
 
 LOUDEST = 5
 """Neighbours named for each sample."""
@@ -125,3 +124,19 @@ def loudest(graph: Tensor) -> Codes:
     named = np.full((n, LOUDEST), -1, dtype=np.int64)
     named[rows[keep], place[keep]] = cols[order][keep]
     return named
+
+
+def class_signal(evidence: Array, labels: Codes) -> float:
+    """How far the neighbours' majority agrees with the given labels beyond chance, in standard errors."""
+    heard = (labels >= 0) & (evidence.max(1) > 1 / evidence.shape[1] + 1e-9)
+    if not heard.any():
+        return 0.0
+    y, guess = labels[heard], evidence[heard].argmax(1)
+    n_classes = evidence.shape[1]
+    given, guessed = (np.bincount(part, minlength=n_classes) for part in (y, guess))
+    n = len(y)
+    chance = float(given @ guessed) / n**2
+    # Mean and variance of the agreement when the labels are shuffled over the samples.
+    away = np.eye(n_classes) - (given / n)[:, None] - (guessed / n)[None, :] + chance
+    variance = float(guessed @ away**2 @ given) / max(n - 1, 1)
+    return float((int((y == guess).sum()) - n * chance) / np.sqrt(variance)) if variance > 0 else 0.0

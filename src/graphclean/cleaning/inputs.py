@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..ood.model import class_names
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+Array: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.int64]
 MISSING = ("", "nan")
 """How a number that is not there is written."""

@@ -16,12 +16,12 @@ from .._files import write_tensors
 from ..data.progress import Progress
 from ..errors import InputError, suggest
 from ..graph import Neighbours
+from ..graph.noise_model import pieces
 from ..ood import prototype_similarity
 from ..ood.model import Judge, Judged, Kind, Predictions, predict_table
 from ..ood.prototypes import SHARPNESS
 from .evidence import Standardiser
-from .inputs import check_embeddings
-from .label_model import Array, pieces
+from .inputs import Array, check_embeddings
 
 DETECTORS = ("knn", "prototypes")
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"

@@ -17,11 +17,12 @@ from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
 from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
 from ..graph.ann import approximate_neighbours, load_faiss
+from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
 from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
 from .checks import copy_notes, id_notes, label_notes, stranger_notes
 from .class_means import FittedPanel, consult_panel
-from .evidence import Copies, Heard, Standardiser, listen, loudest, prefix_graph
-from .inputs import Labels, check_embeddings, encode_classes, lay_beside
+from .evidence import Copies, Heard, Standardiser, class_signal, listen, loudest, prefix_graph
+from .inputs import Array, Labels, check_embeddings, encode_classes, lay_beside
 from .knn_model import (
     NEIGHBOURS,
     KnnModel,
@@ -29,9 +30,9 @@ from .knn_model import (
     fit_calibration,
     neighbour_shares,
 )
-from .label_model import Array, LabelModel, Posterior, class_signal, fit_label_model, is_worth
 from .verdicts import (
     Decision,
+    Posterior,
     Summary,
     decide,
     proposal_strength,
@@ -232,8 +233,8 @@ def _knn_graphs(
 
 def _choose_graph(
     candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels
-) -> tuple[Heard | None, LabelModel | None, dict[int, float]]:
-    """The graph under which the given labels are most likely, its label model, and what each k reached.
+) -> tuple[Heard | None, NoiseModel | None, dict[int, float]]:
+    """The graph under which the given labels are most likely, its noise model, and what each k reached.
 
     Mistakes are shared if undoing them is worth it at any k. The k that the labels are most likely under is
     often the wrong one to ask: many neighbours know the shares of labels so well that both models foretell a
@@ -241,27 +242,29 @@ def _choose_graph(
     """
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.codes, n_classes)
-    best: dict[bool, tuple[Heard, LabelModel]] = {}
+    best: dict[bool, tuple[Heard, NoiseModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     shared = False
     for k, graph in candidates:
         heard = listen(graph, Y, k)
-        evidence = _by_sample(heard, copies)
-        undone = fit_label_model(evidence, labels.codes, n_classes, undo=True)
-        plain = fit_label_model(evidence, labels.codes, n_classes, undo=False) if undone.undid else undone
-        shared |= is_worth(undone, plain)
-        for undo, model in ((False, plain), (True, undone)):
-            tried[undo][k] = model.log_likelihood
-            if undo not in best or _rank(model) > _rank(best[undo][1]):
-                best[undo] = heard, model
+        evidence, codes = torch.from_numpy(_by_sample(heard, copies)), torch.from_numpy(labels.codes)
+        corrected = fit_noise_model(evidence, codes, correct=True, ood=True)
+        plain = corrected
+        if corrected.corrected:
+            plain = fit_noise_model(evidence, codes, correct=False, ood=True)
+        shared |= gains_enough(corrected, plain)
+        for correct, model in ((False, plain), (True, corrected)):
+            tried[correct][k] = model.log_likelihood
+            if correct not in best or _rank(model) > _rank(best[correct][1]):
+                best[correct] = heard, model
     if not best:
         return None, None, {}
     return *best[shared], tried[shared]
 
 
-def _rank(model: LabelModel) -> tuple[bool, float]:
-    """Of the models that may undo something, those that do go first."""
-    return model.preference is not None, model.log_likelihood
+def _rank(model: NoiseModel) -> tuple[bool, float]:
+    """Of the models that may correct evidence, those that do go first."""
+    return model.asymmetric is not None, model.log_likelihood
 
 
 def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:
@@ -288,13 +291,15 @@ def _echo(heard: Heard, copies: Copies, labels: Labels) -> float:
 
 
 def _hear_out(
-    heard: Heard, model: LabelModel, copies: Copies, labels: Labels, closeness: Array | None, notes: list[str]
+    heard: Heard, model: NoiseModel, copies: Copies, labels: Labels, closeness: Array | None, notes: list[str]
 ) -> Posterior:
     """What is likely of each sample by its neighbours, and by its closeness where that knows better."""
-    evidence = _by_sample(heard, copies)
-    posterior = model.posterior(evidence, labels.codes)
+    evidence, codes = torch.from_numpy(_by_sample(heard, copies)), torch.from_numpy(labels.codes)
+    posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
     other = _ood_by_closeness(closeness, posterior, notes) if closeness is not None else None
-    return posterior if other is None else model.posterior(evidence, labels.codes, other)
+    if other is None:
+        return posterior
+    return Posterior(*(part.numpy() for part in model.posterior(evidence, codes, torch.from_numpy(other))))
 
 
 def _decide(posterior: Posterior, labels: Labels, settings: AuditSettings, notes: list[str]) -> Decision:

@@ -3,15 +3,21 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ..data.verdict import Verdict
-from .inputs import Codes, Labels, encode_labels
-from .label_model import Array, Posterior
+from .inputs import Array, Codes, Labels, encode_labels
+
+
+class Posterior(NamedTuple):
+    """What each sample is, given its evidence and its label: rows of `classes` plus `ood` sum to 1."""
+
+    classes: Array
+    ood: Array
 
 
 @dataclass(frozen=True)

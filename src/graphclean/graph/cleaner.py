@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 from ..config import GraphSettings
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbours
-from .noise_model import find_shared_mistakes
+from .noise_model import find_class_dependent_noise
 from .propagation import gather_evidence, normalise_graph, weight_graph
 from .selection import (
     Confident,
@@ -151,11 +151,11 @@ class GraphCleaner:
         Y = one_hot(self.given.clamp(min=0), self.n_classes).to(S.dtype) * (self.given >= 0).unsqueeze(1)
         heard = gather_evidence(S, Y, alpha=s.alpha, evidence="leave-own-out", tolerance=s.tolerance)
         heard = heard if heard.dtype == torch.float64 else heard.float()
-        shared = find_shared_mistakes(heard, self.given)
-        if shared is None:
+        model = find_class_dependent_noise(heard, self.given)
+        if model is None:
             return None
         silent = (heard == heard[:, :1]).all(1, keepdim=True)
-        return torch.where(silent, heard, shared.posterior(heard, self.given))
+        return torch.where(silent, heard, model.posterior(heard, self.given).classes)
 
     def _start(self, logits: Tensor) -> Tensor:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""

@@ -1,23 +1,33 @@
-"""Mistakes that neighbours share, found in the given labels and undone before anything is judged by them.
+"""How the given labels came about: a model fitted to nothing but those labels and the graph's evidence.
 
-Noise that goes everywhere alike leaves the classes in a sample's evidence in their order. But where four of
-ten trucks are called cars, so are the neighbours of a truck, and its evidence e can't tell that label from a
-right one. With T[c, y], the chance that class c is labelled y, e is taken for a mix of classes π, labelled by
-the part of T that prefers some labels to others. That is undone, and the given label has the chance
+    p(y | e) = (1 − o) Σ_c q_c T[c, y] + o · u[y],  q = softmax(t · log π)
 
-    p(y | e) = Σ_c q_c T[c, y],  q = softmax(t · log π)
+q is the probability of each class by the leave-one-out evidence e of a sample's neighbors, T the transition
+matrix: the probability that class c was labeled y. o = sigmoid(a + b · m) is the probability that the sample
+is OOD (m: how strongly the evidence points anywhere), and u the label fractions, which the label of such a
+sample follows.
 
-T and t are those under which the given labels are likeliest. Classes that merely look alike could be taken
-for such noise: mistakes count as shared only where undoing them makes the given labels clearly likelier. The
-label model of the verdicts says the same, with a chance of being OOD besides; this one is fitted before every
-epoch, on any device.
+The neighbors' labels are no better than any others. Noise that is the same for all classes leaves their
+order in e as it is; but where four of ten trucks are labeled car, so are the neighbors of a truck. π is e
+corrected for such class-dependent noise: the mix of classes which, labeled by the asymmetric part of T, gives
+e. Classes that merely look alike could be taken for it, so the correction must make the given labels clearly
+more likely.
+
+Verdicts fit t, a and b by L-BFGS. Training fits before every epoch, on any device: it knows OOD samples by
+other means, and takes t from a grid, which a GPU evaluates without waiting for an optimizer on the host.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from .csr import from_edges
 
 ROUNDS = 4
 """Times T and what else there is are fitted in turn."""
@@ -28,101 +38,182 @@ PRIOR_COUNT = 2.0
 FLOOR = 1e-6
 """Evidence counts as at least this much, so that its logarithm is finite."""
 COMMON = 2.0
-"""Chances of a wrong label up to so many times their median count as noise that goes everywhere alike."""
+"""Probabilities of a wrong label up to so many times their median count as symmetric noise."""
 BY_CHANCE = 3.0
 """As does a wrong label that no more than so many samples of a class have."""
 STEPS = 10
-"""Of unmixing."""
-WORTH, SHARE = 0.004, 0.01
-"""Mean log p that unmixing must gain, or this share of −log p if that is less.
+"""Of expectation maximization, to correct evidence."""
+GAIN_SHARE = 0.01
+"""Share of −log p that the correction must gain on average."""
+TRAINING_GAIN = 0.004
+"""Mean log p that is enough in training, if less: the next epoch asks again, a verdict is final.
 
-With classes that look alike it gains less.
+With classes that look alike the correction gains less.
 """
 TEMPERATURES = tuple(2 ** (step / 2) for step in range(-4, 7))
-"""Among which t is chosen: a quarter to eight."""
+"""Among which t is chosen in training: a quarter to eight."""
+START = (0.0, -1.5, -1.0)
+"""log t, a, b before any data: evidence as it is, few OOD, less evidence means more of them."""
+PRIOR_WEIGHT = 1.5
+"""Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
 FIT_SAMPLES = 20_000
 """Samples that fit t and the like, evenly spaced; a few numbers need no more."""
+CELLS = 2**17
+"""Samples times classes that the CPU works on at a time: few enough that its cache holds them."""
+DENSE_CLASSES = 32
+"""Of more, each is taken for few others: the CPU multiplies sparse matrices."""
+
+
+class Probabilities(NamedTuple):
+    """What each sample is: rows of `classes` plus `ood` sum to 1."""
+
+    classes: Tensor
+    ood: Tensor
 
 
 @dataclass(frozen=True)
-class Mistakes:
-    """How the given labels came about."""
+class NoiseModel:
+    """The fitted model, as in the formula above."""
 
     transition: Tensor
-    """T: rows are classes, columns labels."""
-    preference: Tensor | None
-    """The part of T that prefers some labels to others, rows summing to 1; None where none does."""
+    """T: rows are classes, columns labels. Fastest where a column lies together in memory."""
+    shares: Tensor
+    """u."""
     temperature: float
-    log_likelihood: float
+    intercept: float = -math.inf
+    """a; −∞ where no sample counts as OOD."""
+    slope: float = 0.0
+    center: float = 0.0
+    spread: float = 1.0
+    """With `center`: mean and deviation of the log of the largest evidence, which standardize m."""
+    asymmetric: Tensor | None = None
+    """The asymmetric part of T, rows summing to 1; None where there is none."""
+    corrected: bool = False
+    """Whether any round of the fit corrected evidence: if not, it is the same model without `correct`."""
+    log_likelihood: float = -math.inf
     """Mean log p of the given labels."""
 
-    def prior(self, evidence: Tensor) -> Tensor:
-        """q: the chance of each class by the evidence alone."""
-        return (self.temperature * _log(unmix(evidence, self.preference))).softmax(1)
+    def prior(self, evidence: Tensor, ood: Tensor | None = None) -> Probabilities:
+        """What each sample is by its evidence alone; `ood` replaces o where it is known from elsewhere."""
+        log_mix = _log(correct_evidence(evidence, self.asymmetric))
+        return self._prior(log_mix, self._ood(_log(evidence.amax(1))) if ood is None else ood)
 
-    def posterior(self, evidence: Tensor, labels: Tensor) -> Tensor:
-        """The same with the given label taken into account; below 0 means unlabelled."""
-        joint = self.prior(evidence) * torch.where(
-            labels.unsqueeze(1) >= 0, self.transition.T[labels.clamp(min=0)], 1
-        )
-        return joint / joint.sum(1, keepdim=True)
+    def posterior(self, evidence: Tensor, labels: Tensor, ood: Tensor | None = None) -> Probabilities:
+        """What each sample is, its given label taken into account; below 0 means unlabeled."""
+        whole = Probabilities(torch.empty_like(evidence), torch.empty_like(evidence[:, 0]))
+        for part in _parts(evidence):
+            prior = self.prior(evidence[part], ood[part] if ood is not None else None)
+            whole.classes[part], whole.ood[part] = self.update(prior, labels[part])
+        return whole
+
+    def update(self, prior: Probabilities, labels: Tensor) -> Probabilities:
+        """The same from any probabilities that do not know the given labels yet."""
+        joint, total = self._join(prior, labels)
+        return Probabilities(joint.classes / total.unsqueeze(1), joint.ood / total)
+
+    def _ood(self, margin: Tensor) -> Tensor:
+        return torch.sigmoid(self.intercept + self.slope * (margin - self.center) / self.spread)
+
+    def _prior(self, log_mix: Tensor, ood: Tensor) -> Probabilities:
+        return Probabilities((1 - ood).unsqueeze(1) * (self.temperature * log_mix).softmax(1), ood)
+
+    def _join(self, prior: Probabilities, labels: Tensor) -> tuple[Probabilities, Tensor]:
+        """The probability of each class or OOD together with the given label, and their sum p."""
+        labeled, given = labels >= 0, labels.clamp(min=0)
+        to_given = torch.where(labeled.unsqueeze(1), self.transition.T.index_select(0, given), 1)
+        classes, ood = prior.classes * to_given, prior.ood * torch.where(labeled, self.shares[given], 1)
+        return Probabilities(classes, ood), classes.sum(1) + ood
 
 
-def find_shared_mistakes(evidence: Tensor, labels: Tensor) -> Mistakes | None:
-    """What mistakes neighbours share by leave-own-out `evidence` (N, K) of the given labels, if any.
+def find_class_dependent_noise(evidence: Tensor, labels: Tensor) -> NoiseModel | None:
+    """The model for training where leave-one-out `evidence` (N, K) of the given labels must be corrected.
 
-    `labels` below 0 mean unlabelled.
+    `labels` below 0 mean unlabeled.
     """
-    labelled = labels >= 0
-    if evidence.shape[1] < 2 or not bool(labelled.any()):
+    if evidence.shape[1] < 2 or not bool((labels >= 0).any()):
         return None
-    evidence, labels = evidence[labelled], labels[labelled]
-    undone = fit_mistakes(evidence, labels, undo=True)
-    if undone.preference is None:
+    corrected = fit_noise_model(evidence, labels, correct=True, ood=False)
+    if corrected.asymmetric is None:
         return None
-    plain = fit_mistakes(evidence, labels, undo=False).log_likelihood
-    return undone if is_clearly_likelier(undone.log_likelihood, plain) else None
+    plain = fit_noise_model(evidence, labels, correct=False, ood=False)
+    return corrected if gains_enough(corrected, plain, TRAINING_GAIN) else None
 
 
-def is_clearly_likelier(undone: float, plain: float) -> bool:
-    """Whether undoing shared mistakes makes the given labels so much likelier that there must be some."""
-    return undone - plain > min(WORTH, -SHARE * plain)
+def gains_enough(corrected: NoiseModel, plain: NoiseModel, enough: float = math.inf) -> bool:
+    """Whether the correction makes the given labels so much more likely that noise depends on the class."""
+    gain = corrected.log_likelihood - plain.log_likelihood
+    return gain > min(enough, -GAIN_SHARE * plain.log_likelihood)
 
 
-def fit_mistakes(evidence: Tensor, labels: Tensor, *, undo: bool) -> Mistakes:
-    """T and t for the given labels, all of them ≥ 0; with `undo`, from evidence without shared mistakes."""
+def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: bool) -> NoiseModel:
+    """Fit all parameters to the given labels; those below 0 mean unlabeled, and are left out.
+
+    `correct` takes class-dependent noise out of the evidence; whether that is called for, likelihood must
+    tell. Without `ood` no sample counts as OOD, and t is one of TEMPERATURES.
+    """
+    labeled = labels >= 0
+    if not bool(labeled.all()):
+        evidence, labels = evidence[labeled], labels[labeled]
     n, n_classes = evidence.shape
     top, guess = evidence.max(1)
     sure = most_confident(top, guess, n_classes)
-    given = one_hot(labels, n_classes).to(evidence.dtype)
-    counts = one_hot(guess[sure], n_classes).to(evidence.dtype).T @ given[sure]
-    spaced = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), dtype=torch.float64, device=labels.device)
-    some = spaced.round().long()
+    counts = torch.bincount(guess[sure] * n_classes + labels[sure], minlength=n_classes**2)
+    counts = counts.reshape(n_classes, n_classes).to(evidence.dtype)
+    margin = _log(top)
+    shares = torch.bincount(labels, minlength=n_classes).to(evidence.dtype) / n
+    model = NoiseModel(shrink(counts), shares, temperature=1.0)
+    if ood:
+        center, spread = float(margin.mean()), float(margin.std(correction=0))
+        _, intercept, slope = START
+        model = replace(
+            model,
+            intercept=intercept,
+            slope=slope,
+            center=center,
+            spread=spread if spread > 1e-9 else 1.0,
+        )
+    some = slice(None) if n <= FIT_SAMPLES else evenly_spaced(n, evidence.device)
+    log_p = torch.empty_like(top)
     for _ in range(ROUNDS):
-        transition = shrink(counts)
-        preference = find_preference(transition, counts.sum(1)) if undo else None
-        log_mix, to_given = _log(unmix(evidence, preference)), transition.T[labels]
-        fits = [_mean_log((t * log_mix[some]).softmax(1) * to_given[some]) for t in TEMPERATURES]
-        temperature = TEMPERATURES[int(torch.stack(fits).argmax())]
-        joint = (temperature * log_mix).softmax(1) * to_given
-        counts = (joint / joint.sum(1, keepdim=True)).T @ given
-    return Mistakes(transition, preference, temperature, float(_mean_log(joint)))
+        transition = shrink(counts).T.contiguous().T
+        asymmetric = find_asymmetric_part(transition, counts.sum(1)) if correct else None
+        model = replace(
+            model,
+            transition=transition,
+            asymmetric=asymmetric,
+            corrected=model.corrected or asymmetric is not None,
+        )
+        log_mix = _log(correct_evidence(evidence, asymmetric))
+        fit = _fit_by_gradient if ood else _choose_temperature
+        model = fit(model, log_mix[some], margin[some], labels[some])
+        for part in _parts(log_mix):
+            prior = model._prior(log_mix[part], model._ood(margin[part]))
+            joint, total = model._join(prior, labels[part])
+            log_p[part] = total.log()
+            log_mix[part] = joint.classes / total.unsqueeze(1)  # the posterior, where memory is at hand
+        counts = _count(log_mix, labels)
+    return replace(model, log_likelihood=float(log_p.mean()))
 
 
-def unmix(evidence: Tensor, preference: Tensor | None) -> Tensor:
-    """The mix of classes whose labels, given by `preference`, would look like each row of `evidence`.
+def correct_evidence(evidence: Tensor, asymmetric: Tensor | None) -> Tensor:
+    """The mix of classes whose labels, given by the `asymmetric` part of T, would look like each row.
 
-    Found by expectation maximisation from the evidence itself; rows keep their sums.
+    Found by expectation maximization from the evidence itself; rows keep their sums.
     """
-    if preference is None:
+    if asymmetric is None:
         return evidence
-    mix = evidence
-    for _ in range(STEPS):
-        mix = mix * ((evidence / (mix @ preference).clamp(min=FLOOR**2)) @ preference.T)
-    return mix
+    to_classes, to_labels = _for_products(asymmetric), _for_products(asymmetric.T)
+    mixes = torch.empty_like(evidence)
+    for part in _parts(evidence):
+        wanted = evidence[part].T.contiguous()
+        mix = wanted
+        for _ in range(STEPS):
+            mix = mix * (to_classes @ (wanted / (to_labels @ mix).clamp_(min=FLOOR**2)))
+        mixes[part] = mix.T
+    return mixes
 
 
-def find_preference(transition: Tensor, sizes: Tensor) -> Tensor | None:
+def find_asymmetric_part(transition: Tensor, sizes: Tensor) -> Tensor | None:
     """T without the wrong labels no likelier than most, rows to sum 1; None where no others are left.
 
     `sizes` says how many samples each row of T comes from.
@@ -137,7 +228,7 @@ def find_preference(transition: Tensor, sizes: Tensor) -> Tensor | None:
 
 
 def most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
-    """The samples that start T: some of each class, or one that is half mislabelled would have none."""
+    """The samples that start T: some of each class, or one that is half mislabeled would have none."""
     order = top.argsort(descending=True, stable=True)
     order = order[guess[order].argsort(stable=True)]
     sizes = torch.bincount(guess, minlength=n_classes)
@@ -155,9 +246,88 @@ def shrink(counts: Tensor) -> Tensor:
     return (counts + PRIOR_COUNT * symmetric) / (counts.sum(1, keepdim=True) + PRIOR_COUNT)
 
 
+def evenly_spaced(n: int, device: torch.device | None = None) -> Tensor:
+    """The samples of `n` that fit a few numbers."""
+    spaced = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), dtype=torch.float64, device=device)
+    return spaced.round().long()
+
+
+def pieces(n: int, n_classes: int) -> Iterator[slice]:
+    """Slices of `n` samples, so few each that a row of `n_classes` for every one stays in the cache."""
+    step = max(CELLS // n_classes, 1)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def _choose_temperature(model: NoiseModel, log_mix: Tensor, _: Tensor, labels: Tensor) -> NoiseModel:
+    """t of the grid, under which the given labels are most likely."""
+    to_given = model.transition.T.index_select(0, labels)
+    fits = [((t * log_mix).softmax(1) * to_given).sum(1).log().mean() for t in TEMPERATURES]
+    return replace(model, temperature=TEMPERATURES[int(torch.stack(fits).argmax())])
+
+
+def _fit_by_gradient(model: NoiseModel, log_mix: Tensor, margin: Tensor, labels: Tensor) -> NoiseModel:
+    """t, a and b, from where the last round left them."""
+    m = (margin - model.center) / model.spread
+    shifted = log_mix - log_mix.amax(1, keepdim=True)
+    to_label, share = model.transition.T, model.shares[labels]
+    begin = (math.log(model.temperature), model.intercept, model.slope)
+    arguments = (shifted, m, labels, to_label, share)
+    log_t, a, b = minimize(_objective, begin, args=arguments, jac=True, method="L-BFGS-B").x.tolist()
+    return replace(model, temperature=math.exp(log_t), intercept=a, slope=b)
+
+
+def _objective(
+    theta: object, log_mix: Tensor, m: Tensor, labels: Tensor, to_label: Tensor, share: Tensor
+) -> tuple[float, list[float]]:
+    """Negative mean log p with its penalty, and the gradient in (log t, a, b).
+
+    A row of `log_mix` may be shifted: with its largest at 0, nothing overflows.
+    """
+    at = torch.as_tensor(theta, dtype=torch.float64)
+    t, a, b = float(at[0].exp()), float(at[1]), float(at[2])
+    o = torch.sigmoid(a + b * m)
+    fit, slope_t = torch.empty_like(m), torch.empty_like(m)
+    ones = m.new_ones(log_mix.shape[1])
+    for part in _parts(log_mix):
+        x, to_given = log_mix[part], to_label.index_select(0, labels[part])
+        weights = (t * x).exp_()
+        sloping = weights * x
+        total = weights @ ones
+        alone = sloping @ ones / total
+        fit[part] = weights.mul_(to_given) @ ones / total
+        slope_t[part] = sloping.mul_(to_given) @ ones / total - fit[part] * alone
+    p = (1 - o) * fit + o * share
+    slope_o = o * (1 - o) * (share - fit)
+    slopes = torch.stack([(1 - o) * slope_t * t / p, slope_o / p, slope_o * m / p]).mean(1).to(at)
+    away, penalty = at - at.new_tensor(START), PRIOR_WEIGHT / len(m)
+    value = penalty * (away @ away) - p.log().mean().to(at)
+    return float(value), (2 * penalty * away - slopes).tolist()
+
+
+def _count(classes: Tensor, labels: Tensor) -> Tensor:
+    """How many samples of each class, a row each, have each label."""
+    n_classes = classes.shape[1]
+    if _is_sparse(classes):
+        return classes.new_zeros(n_classes, n_classes).index_add_(0, labels, classes).T
+    return classes.T @ one_hot(labels, n_classes).to(classes.dtype)
+
+
+def _for_products(matrix: Tensor) -> Tensor:
+    """In the layout that multiplies fastest."""
+    if not _is_sparse(matrix):
+        return matrix
+    rows, cols = matrix.nonzero(as_tuple=True)
+    return from_edges(rows, cols, matrix[rows, cols], len(matrix))
+
+
+def _is_sparse(of_classes: Tensor) -> bool:
+    return of_classes.device.type == "cpu" and of_classes.shape[1] > DENSE_CLASSES
+
+
+def _parts(rows: Tensor) -> Iterator[slice]:
+    """On the CPU as many rows at a time as its cache holds, elsewhere all."""
+    return pieces(*rows.shape) if rows.device.type == "cpu" else iter([slice(None)])
+
+
 def _log(evidence: Tensor) -> Tensor:
-    return evidence.clamp(min=FLOOR).log()
-
-
-def _mean_log(joint: Tensor) -> Tensor:
-    return joint.sum(1).log().mean()
+    return evidence.clamp(min=FLOOR).log_()
