@@ -32,6 +32,7 @@ from graphclean.cleaning.inputs import encode_labels
 from graphclean.config import load_preset
 from graphclean.data.images import UnreadableImage, open_image
 from graphclean.embed import embed_batches, load_embedder
+from graphclean.methods import build_method
 from graphclean.metrics import score_new, score_verdicts
 from graphclean.training.fit import fit
 
@@ -156,8 +157,9 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
     """`clean` with its whole search, and `train` with its preset: verdicts, and new samples if any."""
     audit, clean_seconds = timed(lambda: audit_embeddings(draw.features, draw.labels))
+    config = load_preset("embeddings")
     trained, train_seconds = timed(
-        lambda: fit(draw.features, encode_labels(draw.labels), load_preset("embeddings"))
+        lambda: fit(draw.features, encode_labels(draw.labels), config, build_method(config))
     )
     found = {}
     for who, judged, seconds in (("ours", audit, clean_seconds), ("train", trained.audit, train_seconds)):

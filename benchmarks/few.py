@@ -17,6 +17,7 @@ from graphclean.bench.inputs import Material, load_sources
 from graphclean.bench.noise import make_draw
 from graphclean.cleaning.inputs import encode_classes
 from graphclean.config import apply_settings, load_preset
+from graphclean.methods import build_method
 from graphclean.metrics import score_cleaning
 from graphclean.training.fit import fit
 
@@ -38,9 +39,10 @@ def run(material: Material, preset: str, changes: list[str], seed: int) -> dict[
     config = apply_settings(load_preset(preset), [*changes, f"learn.seed={seed}"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.compiler.reset()
-    result = fit(images, encode_classes(draw.labels[chosen], COUNT), config, device=device)
+    labels = encode_classes(draw.labels[chosen], COUNT)
+    result = fit(images, labels, config, build_method(config), device=device)
     new = result.predict(material.scored_images().numpy())
-    cleaned, threshold = result.trained.cleaned, result.model.threshold
+    cleaned, threshold = result.trained.selection, result.model.threshold
     found = score_cleaning(cleaned.labels.cpu().numpy(), cleaned.selected.cpu().numpy(), draw.truth[chosen])
     classes = np.asarray(new.classes).astype(np.int64)
     return {
@@ -48,7 +50,7 @@ def run(material: Material, preset: str, changes: list[str], seed: int) -> dict[
         "changes": changes,
         "seed": seed,
         "seconds": result.seconds,
-        "scores": describe_scores(classes, new.similarity, draw.eval_truth, threshold.zeta),
+        "scores": describe_scores(classes, new.ood_score, draw.eval_truth, threshold),
         "cleaning": asdict(found),
     }
 

@@ -21,6 +21,7 @@ from graphclean.cleaning.inputs import encode_classes
 from graphclean.config import Config, apply_settings, load_preset
 from graphclean.data.digits import KNOWN, noisy_digits
 from graphclean.data.resize import to_array
+from graphclean.methods import build_method
 from graphclean.metrics import auroc, score_cleaning
 from graphclean.training.fit import fit
 
@@ -93,8 +94,8 @@ def run(case: Case, unmix: bool) -> dict[str, Any]:
     """Train, and score the labels and the selection of the last epoch and the images that were held out."""
     config = apply_settings(case.config, [f"graph.unmix={str(unmix).lower()}"])
     labels, truth = case.labels[: case.n], case.truth[: case.n]
-    result = fit(case.images[: case.n], encode_classes(labels, case.n), config)
-    cleaned = result.trained.cleaned
+    result = fit(case.images[: case.n], encode_classes(labels, case.n), config, build_method(config))
+    cleaned = result.trained.selection
     scores = score_cleaning(cleaned.labels.numpy(), cleaned.selected.numpy(), truth)
     new, held_out = result.predict(case.images[case.n :]), case.truth[case.n :]
     known = held_out >= 0
@@ -105,7 +106,7 @@ def run(case: Case, unmix: bool) -> dict[str, Any]:
         "given_right": float((labels == truth)[truth >= 0].mean()),
         "cleaning": asdict(scores),
         "accuracy": float((new.classes == held_out)[known].mean()),
-        "auroc": None if known.all() else auroc(-new.similarity, ~known),
+        "auroc": None if known.all() else auroc(new.ood_score, ~known),
     }
 
 

@@ -1,5 +1,6 @@
 """What the docs show of the recorded runs of the paper's cells, beside the paper."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -50,12 +51,13 @@ def of_seeds(cell: str, split: str, method: str) -> list[Result]:
     return [read_result(path) for _, path in sorted(find_seeds(RUNS, cell, split, method).items())]
 
 
-def over_seeds(values: list[float], decimals: int, unit: int = 1) -> str:
+def over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:
     """Mean ± standard deviation and the number of seeds; of one seed its value, of none a dash."""
-    return summarise([unit * Decimal(repr(value)) for value in values], decimals).removesuffix(" (1)")
+    found = [unit * Decimal(repr(value)) for value in values if value is not None]
+    return summarise(found, decimals).removesuffix(" (1)")
 
 
-def mean_over_seeds(values: list[float], decimals: int, unit: int = 1) -> str:
+def mean_over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:
     """The mean alone."""
     return over_seeds(values, decimals, unit).split(" ± ")[0]
 
