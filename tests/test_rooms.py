@@ -12,6 +12,7 @@ ROOT = Path(graphclean.__file__).parent
 ORDER = [
     "_version",
     "errors",
+    "_shapes",
     "_files",
     "config",
     "graph",

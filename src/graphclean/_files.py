@@ -1,147 +1,246 @@
 """Files that are written whole or not at all, read without trust, and used by one process at a time."""
 
+import ctypes
 import json
 import math
 import os
+import re
+import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
+from ._shapes import Table, check_shape
 from .errors import InputError, InUseError, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two processes that write to the same place are not noticed
-    fcntl = None  # type: ignore[assignment]
-
-
-def lock(file: int, busy: str, *, wait: Callable[[str], None] | None = None) -> None:
-    """Keep an open file to this process until it is closed; what another one keeps is refused as `busy`.
-
-    With `wait`, that is told `busy` instead, and the other one is waited for.
-    """
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        if wait is None:
-            raise InUseError(busy) from error
-        wait(busy)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks
-        return
+LOCK = "graphclean.lock"
+"""In every draft, so that no other hidden folder is taken for one."""
+DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{8}")
+"""How drafts are called: after what they will become, so that what was moved aside finds its way back."""
+NEW, OLD, MOVED = "new", "old", "moved"
+"""In a draft: what is made; what it replaces, while that is moved aside, and once all of it has been."""
 
 
 @contextmanager
-def lock_folder(folder: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """The same of a folder, for a while.
+def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Keep a file or folder to this process for a while; what another one keeps is refused as `busy`.
 
-    One that its keeper has just removed is refused too, or with `wait` made again.
+    With `wait`, that is told `busy` instead, and the other one is waited for. The lock is a hidden file next
+    to the path, gone afterwards: whoever sees the path sees it too, also another user or machine.
     """
-    if fcntl is None:
-        yield
-        return
-    while True:
-        if wait is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        try:
-            file = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError as error:
-            if wait is not None:
-                continue
-            raise InUseError(busy) from error
-        try:
-            lock(file, busy, wait=wait)
-            if _is_still(file, folder):
-                yield
-                return
-        finally:
-            os.close(file)
-        if wait is None:
-            raise InUseError(busy)
-
-
-def _is_still(file: int, folder: Path) -> bool:
-    """Whether a folder is the one that was opened."""
+    lock = _lock_of(path)
+    blocking = False
     try:
-        return os.path.samestat(os.fstat(file), folder.stat())
+        while not lock.is_locked:
+            try:
+                Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+                lock.acquire(blocking=blocking)
+            except Timeout as error:
+                if wait is None:
+                    raise InUseError(busy) from error
+                wait(busy)
+                blocking = True
+            except FileNotFoundError:  # another process has just removed the folder
+                continue
+            except OSError:  # a folder that can't be written, or a file system without locks
+                break
+        yield
+    finally:
+        _release(lock)
+
+
+def check_unlocked(path: Path, busy: str) -> None:
+    """Refuse as `busy` what another process keeps; nothing is written."""
+    if Path(_lock_of(path).lock_file).exists():
+        with locked(path, busy):
+            pass
+
+
+def _lock_of(path: Path) -> FileLock:
+    real = Path(os.path.realpath(path))
+    return FileLock(real.with_name(f".{real.name}.lock"), mode=0o666)
+
+
+def _release(lock: FileLock) -> None:
+    if lock.is_locked:
+        with suppress(OSError):  # before it is released: then it may be another's. Windows does it by itself
+            os.unlink(lock.lock_file)
+        lock.release()
+
+
+def is_passing(name: str) -> bool:
+    """Whether a file is a lock or a draft, which are no part of what they lie next to."""
+    return DRAFT.fullmatch(name) is not None or (name.startswith(".") and name.endswith(".lock"))
+
+
+@contextmanager
+def drafting(path: Path) -> Iterator[Path]:
+    """A hidden folder next to `path` to make things in that take their place by a rename; gone afterwards.
+
+    It is locked while this process is alive, and those of processes that were killed are swept.
+    """
+    sweep(path.parent)
+    draft, lock = _make_draft(path)
+    try:
+        yield draft
+    finally:
+        _close_draft(draft, lock)
+
+
+def _make_draft(path: Path) -> tuple[Path, FileLock]:
+    while True:
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+        draft.mkdir()
+        lock = FileLock(draft / LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except (Timeout, FileNotFoundError):  # swept before it was locked
+            continue
+        except OSError:  # a file system without locks, where nothing is swept
+            pass
+        return draft, lock
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts that killed processes left in a folder, after what they had moved aside is back."""
+    for draft in folder.glob(".*.????????"):
+        if DRAFT.fullmatch(draft.name) is None:
+            continue
+        with suppress(OSError):  # not empty
+            draft.rmdir()
+        if not (draft / LOCK).is_file():
+            continue
+        lock = FileLock(draft / LOCK)
+        with suppress(OSError):  # of a process that is alive, or that may be
+            lock.acquire(blocking=False)
+            _close_draft(draft, lock)
+
+
+def _close_draft(draft: Path, lock: FileLock) -> None:
+    """Remove a draft, its lock last; one whose old content can't be put back stays for a later sweep."""
+    try:
+        _put_back(draft, draft.with_name(draft.name[1:-9]))
+        for part in draft.iterdir():
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            elif part.name != LOCK:
+                part.unlink()
+        _release(lock)
+        (draft / LOCK).unlink(missing_ok=True)
+        draft.rmdir()
+    except OSError:
+        lock.release()
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` only when the block ends well."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafting(path) as draft:
+            yield draft / NEW
+            os.replace(draft / NEW, path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: can't be written: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Why something can't be written, in the words of the system."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill that takes the place of `path`, and of all in it, only when the block ends well.
+
+    Whatever is killed when, one of the two is there whole, or is again after the next `sweep`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with drafting(path) as draft:
+        (draft / NEW).mkdir()
+        yield draft / NEW
+        _swap(draft, path)
+
+
+def _swap(draft: Path, path: Path) -> None:
+    """Put what is new in its place.
+
+    The folder one is in stays, and only what it holds is moved: a shell in it, and relative paths, would be
+    left in one that is gone.
+    """
+    new, old = draft / NEW, draft / OLD
+    if not path.exists():
+        os.rename(new, path)
+    elif _is_here(path):
+        old.mkdir()
+        _move_all(path, old)
+        os.rename(old, draft / MOVED)
+        _move_all(new, path)
+        new.rmdir()
+    elif not _exchange(new, path):
+        os.rename(path, old)
+        os.rename(new, path)
+
+
+def _put_back(draft: Path, path: Path) -> None:
+    """Undo a swap that was broken off: until nothing new is left in a draft, it was not finished."""
+    new, old, moved = draft / NEW, draft / OLD, draft / MOVED
+    if not new.is_dir():
+        return
+    if moved.is_dir():
+        _move_all(path, new)
+        os.rename(moved, old)
+    if old.is_dir() and not path.exists():
+        os.rename(old, path)
+    elif old.is_dir():
+        _move_all(old, path)
+
+
+def _move_all(folder: Path, to: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if os.path.lexists(to / path.name):
+            raise FileExistsError(f"{to / path.name} is in the way")
+        os.rename(path, to / path.name)
+
+
+def _is_here(folder: Path) -> bool:
+    try:
+        return folder.samefile(os.curdir)
     except FileNotFoundError:
         return False
 
 
-Table = dict[str, Any]
-"""Whatever has names."""
-WORDS = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    NoneType: "null",
-    list: "a list",
-    dict: "a table",
-}
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, where the system can."""
+    names = os.fsencode(one), os.fsencode(other)
+    try:
+        system = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            return bool(system.renamex_np(*names, 2) == 0)  # RENAME_SWAP
+        return bool(system.renameat2(-100, names[0], -100, names[1], 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
+    except (AttributeError, OSError, TypeError):  # no such function, or Windows
+        return False
 
 
-def check_shape(value: Any, shape: Any, path: Path) -> Any:
-    """The value, where it is of its shape; otherwise the file and the field are named."""
-    wrong = _find_wrong(value, shape, "")
-    if wrong is not None:
-        raise InputError(f"{path}: damaged: {wrong}")
-    return value
+def user_cache() -> Path:
+    """Where what can be made again is kept: GRAPHCLEAN_CACHE, or our folder in the user's cache."""
+    named = os.environ.get("GRAPHCLEAN_CACHE")
+    return Path(named) if named else system_cache()
 
 
-def _find_wrong(value: Any, shape: Any, field: str) -> str | None:
-    """What is wrong with the first field that is not as it should be."""
-    if shape is Any:
-        return None
-    if isinstance(shape, UnionType):
-        fits = any(_find_wrong(value, one, field) is None for one in get_args(shape))
-        return None if fits else f"{field or 'it'} is not {_describe(shape)}"
-    if not _is_one(value, _outer(shape)):
-        return f"{field or 'it'} is not {_describe(shape)}"
-    inner: list[tuple[Any, Any]] = []
-    if is_typeddict(shape):
-        missing = sorted(shape.__required_keys__ - value.keys())
-        if missing:
-            return f"no {_below(field, missing[0])} in it"
-        inner = [(name, kind) for name, kind in get_type_hints(shape).items() if name in value]
-    elif get_args(shape):
-        keys = value if isinstance(value, dict) else range(len(value))
-        inner = [(key, get_args(shape)[-1]) for key in keys]
-    found = (_find_wrong(value[key], kind, _below(field, key)) for key, kind in inner)
-    return next((wrong for wrong in found if wrong is not None), None)
-
-
-def _is_one(value: Any, kind: type) -> bool:
-    if kind is float:
-        return _is_one(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def _outer(shape: Any) -> Any:
-    return dict if is_typeddict(shape) else get_origin(shape) or shape
-
-
-def _below(field: str, key: Any) -> str:
-    return f"{field}.{key}" if field else str(key)
-
-
-def _describe(shape: Any) -> str:
-    shapes = get_args(shape) if isinstance(shape, UnionType) else (shape,)
-    return " or ".join(WORDS[_outer(one)] for one in shapes)
-
-
-DRAFTS = ".*.????????"
-"""How `replaced` names what it has not finished."""
+def system_cache() -> Path:
+    """Our folder in the place that the system has for caches of a user."""
+    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "graphclean"
 
 
 def has_file(path: Path) -> bool:
@@ -149,28 +248,6 @@ def has_file(path: Path) -> bool:
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: not a file, but in the place of one; move it away")
     return path.is_file()
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` only when the block ends well."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-        os.replace(draft, path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: can't be written: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-
-
-def clear_drafts(folder: Path) -> None:
-    """Remove what `replaced` leaves where a process is killed in the midst of it."""
-    for draft in folder.glob(DRAFTS):
-        with suppress(OSError):
-            draft.unlink()
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphclean._files import write_lines
+from graphclean._files import LOCK, write_lines
 from graphclean.errors import InputError
 from graphclean.runs.interrupts import StopSignals
 from graphclean.runs.train import train
@@ -77,7 +77,10 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     unfinished = cli("predict", "runs/digits-train", "new.npz")
     assert (unfinished.code, unfinished.err.count("\n")) == (2, 1)
     assert "its training has not finished" in unfinished.err
-    (out / ".verdicts.csv.0123abcd").write_text("half")  # as a kill in the midst of a write leaves it
+    half = out / ".verdicts.csv.0123abcd"  # as a kill in the midst of a write leaves it
+    half.mkdir()
+    (half / LOCK).touch()
+    (half / "new").write_text("half")
     assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # the settings are the run's own
     cli("train", "digits.npz", *TINY, "--out", "whole", "--quiet")
     assert results(out) == results(tmp_path / "whole")
@@ -162,6 +165,26 @@ def test_a_folder_in_which_a_run_trains_is_left_to_it(
     why = f"{out}: another process is training in it; wait until it ends, or choose another --out"
     assert set(told) == {why}
     assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # nobody is there any more
+
+
+def test_of_two_that_replace_a_run_at_once_one_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """The first is stopped where it has not put its run in place yet."""
+    save_digits(tmp_path)
+    out = tmp_path / "runs" / "digits-train"
+    assert cli("train", "digits.npz", *TINY, "--quiet").code == 0
+    again = ("train", "digits.npz", *TINY, "--overwrite", "--quiet")
+    stopped = [sys.executable, "-c", SCRIPT, f"graphclean.runs.train:write_env:1:{signal.SIGSTOP:d}"]
+    with subprocess.Popen([*stopped, *again], cwd=tmp_path) as first:
+        os.waitpid(first.pid, os.WUNTRACED)
+        before = results(out)
+        done = cli(*again)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "another process is training in it" in done.err
+        assert results(out) == before
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(60) == 0
+    assert results(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["digits-train"]
 
 
 def test_handlers_are_left_alone_outside_the_main_thread() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from .._files import lock_folder
+from .._files import locked
 from ..data.decode import may_write, nearest_folder
 from ..data.progress import Progress
 from ..errors import InputError, arg
@@ -41,7 +41,8 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
         busy = f"waiting for another process that fetches {named.name}"
         tell = progress if progress is not None else lambda *_: None
         # After another one it is there, or this one goes on with what that left.
-        with _made(folder), lock_folder(folder, busy, wait=lambda text: tell(text, 0, 1)):
+        with _made(folder), locked(folder, busy, wait=lambda text: tell(text, 0, 1)):
+            folder.mkdir(parents=True, exist_ok=True)  # the other one may have removed it
             if _is_there(target, archive):
                 return target, False
             _fetch(named, target, progress)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .._files import check_shape, plain, replaced
+from .._files import plain, replaced
+from .._shapes import check_shape
 from ..config.settings import LccEdges
 from ..errors import InputError, parse_json
 from ..graph import Cleaned, confident_edges, select_components

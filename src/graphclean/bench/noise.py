@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import uuid
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -12,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from .._files import replaced
 from ..data.tables import READING
 from ..errors import InputError, parse_json
 
@@ -196,19 +194,9 @@ def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> Labels:
 
 def save_draw(draw: Draw, path: Path) -> None:
     """Write a draw as one .npz, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     arrays = {name: getattr(draw, name) for name in ARRAYS}
-    try:
-        with draft.open("wb") as file:
-            np.savez_compressed(
-                file, about=np.array(_describe(draw)), digest=np.array(draw.digest()), **arrays
-            )
-        os.replace(draft, path)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
+    with replaced(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, about=np.array(_describe(draw)), digest=np.array(draw.digest()), **arrays)
 
 
 def load_draw(path: Path) -> Draw:

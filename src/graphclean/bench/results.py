@@ -9,7 +9,8 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .._files import Table, check_shape, has_file, plain, replaced
+from .._files import has_file, plain, replaced
+from .._shapes import Table, check_shape
 from ..data.tables import READING
 from ..errors import InputError, parse_json
 from .noise import Split

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._files import Table, plain
+from .._files import plain
+from .._shapes import Table
 from ..cleaning.inputs import Labels
 from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
@@ -170,7 +171,7 @@ def run_job(
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
-    with in_use(work, "work"), _kept_to_go_on(work):
+    with _pruned(work), in_use(work, "work"), _kept_to_go_on(work):
         material = prepare_material(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
             # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
@@ -206,7 +207,7 @@ def run_job(
         }
         result = write_result(path, record, arrays)
         if not keep:
-            _remove(work)
+            shutil.rmtree(work, ignore_errors=True)
         if asked.number is not None:
             raise _stopped(job, "interrupted when its result was written", asked.number)
         return result
@@ -330,7 +331,7 @@ def _kept_to_go_on(work: Path) -> Iterator[None]:
         yield
     except BaseException:
         if not _has_begun(work):
-            _remove(work)
+            shutil.rmtree(work, ignore_errors=True)
         raise
 
 
@@ -339,9 +340,13 @@ def _has_begun(work: Path) -> bool:
     return any((work / CHECKPOINT).glob("*epoch-*"))
 
 
-def _remove(work: Path) -> None:
-    """A work folder, and the folders of its method and cell where nothing else is in them."""
-    shutil.rmtree(work, ignore_errors=True)
-    with suppress(OSError):
-        work.parent.rmdir()
-        work.parent.parent.rmdir()
+@contextmanager
+def _pruned(work: Path) -> Iterator[None]:
+    """When a work folder is gone, so are the folders of its method and cell where nothing else is in them."""
+    try:
+        yield
+    finally:
+        if not work.exists():
+            with suppress(OSError):
+                work.parent.rmdir()
+                work.parent.parent.rmdir()

@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
@@ -19,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .._files import replaced_folder
 from ..errors import InputError, parse_json
 from .images import FORMATS
 from .progress import Progress
@@ -125,21 +124,16 @@ def cached(folder: Path | None, stem: str, key: str, make: Callable[[], Labelled
     if kept is not None:
         return kept
     made = make()
-    draft = folder / f".{target.name}.{uuid.uuid4().hex[:8]}"
     try:
-        draft.mkdir(parents=True)
-        np.save(draft / "images.npy", made.images)
-        np.save(draft / "labels.npy", made.labels)
-        about = {"key": key, "classes": made.classes}
-        (draft / "about.json").write_text(json.dumps(about), encoding="utf-8")
-        for old in folder.glob(f"{stem}-*"):
-            shutil.rmtree(old, ignore_errors=True)
-        os.rename(draft, target)
+        with replaced_folder(target) as draft:
+            np.save(draft / "images.npy", made.images)
+            np.save(draft / "labels.npy", made.labels)
+            about = {"key": key, "classes": made.classes}
+            (draft / "about.json").write_text(json.dumps(about), encoding="utf-8")
+            for old in folder.glob(f"{stem}-*"):
+                shutil.rmtree(old, ignore_errors=True)
     except OSError:
         return made
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(draft)
     return _read(target, key) or made
 
 

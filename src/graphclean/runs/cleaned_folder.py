@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from .._files import replaced, write_json
+from .._files import drafting, replaced, write_json
 from ..data.progress import Progress
 from ..errors import ELSEWHERE, InputError, arg, occupied, parse_json
 from .folder import check_target, new_run
@@ -207,19 +206,19 @@ def _fill(
     """The record first: what is interrupted can be taken up again."""
     write_json(folder / RECORD, record)
     stage = {"link": "linking", "hardlink": "linking", "copy": "copying"}[form]
-    for done, (name, original) in enumerate(files.items()):
-        if progress is not None:
-            progress(stage, done, len(files))
-        _place(folder / name, original, form)
+    with drafting(folder / RECORD) as drafts:
+        for done, (name, original) in enumerate(files.items()):
+            if progress is not None:
+                progress(stage, done, len(files))
+            _place(folder / name, original, form, drafts / "photo")
     if not _holds(folder / MANIFEST, manifest):
         with replaced(folder / MANIFEST) as draft:
             draft.write_bytes(manifest)
 
 
-def _place(target: Path, original: Path, form: Form) -> None:
+def _place(target: Path, original: Path, form: Form, draft: Path) -> None:
     """Whatever was at `target` is replaced as a name: a link there is never written through."""
     target.parent.mkdir(exist_ok=True)
-    draft = target.with_name(f".{uuid.uuid4().hex[:8]}")
     try:
         if form == "link":
             os.symlink(original, draft)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from .._files import has_file, lock
+from .._files import has_file, locked
 from ..data.verdict import Verdict
 from ..errors import InputError, parse_json
 from .folder import DECISIONS, read_config, read_verdicts, require_finished
@@ -187,12 +187,12 @@ class DecisionLog:
             raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
         has_file(self.path)  # or it is refused
         self.samples = Samples.read(run)
+        self._alone = ExitStack()
+        self._alone.enter_context(
+            locked(self.path, f"{self.path}: another review of this run is open; end it first")
+        )
         try:
-            self._file = self.path.open("ab", buffering=0)
-        except OSError as error:
-            raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
-        try:
-            lock(self._file.fileno(), f"{self.path}: another review of this run is open; end it first")
+            self._file = self._alone.enter_context(self.path.open("ab", buffering=0))
             self.decisions = read_decisions(self.path)
             self.samples.check(self.decisions, self.path)
             # What was torn in writing would spoil the line after it, and so would a line without its end.
@@ -201,8 +201,11 @@ class DecisionLog:
                 self._file.write(b"\n")
             else:
                 self._file.truncate(text.rfind(b"\n") + 1)
+        except OSError as error:
+            self._alone.close()
+            raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
         except BaseException:
-            self._file.close()  # it may be another review's, empty or not
+            self._alone.close()
             raise
 
     def add(self, decision: Decision) -> None:
@@ -222,7 +225,7 @@ class DecisionLog:
         with suppress(OSError):
             if os.fstat(self._file.fileno()).st_size == 0:
                 self.path.unlink()
-        self._file.close()
+        self._alone.close()
 
     def __enter__(self) -> Self:
         return self

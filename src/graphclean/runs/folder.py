@@ -3,11 +3,9 @@
 import json
 import os
 import platform
-import shutil
 import subprocess
-import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -18,16 +16,20 @@ import torch
 from safetensors import SafetensorError
 
 from .._files import (
-    DRAFTS,
     _require,
-    check_shape,
+    check_unlocked,
     has_file,
-    lock_folder,
+    is_passing,
+    locked,
     read_json,
     read_lines,
+    reason_of,
     replaced,
+    replaced_folder,
+    sweep,
     write_json,
 )
+from .._shapes import check_shape
 from .._version import __version__
 from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.tables import read_table
@@ -40,10 +42,10 @@ VERDICTS = "verdicts.parquet"
 POINTS = "points.safetensors"
 DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
-SCORES = "scores.json"
-"""Only where the truth is known, as in the demo."""
 CACHE = "embeddings.safetensors"
 """Of photos."""
+SCORES = "scores.json"
+"""Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
 """Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
 REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
@@ -68,8 +70,12 @@ FORMAT = 3
 """Rises when an older version could no longer read what this one writes."""
 
 
-def check_target(out: Path, *, overwrite: bool) -> None:
-    """Refuse a target that holds something: a run unless `overwrite`, anything else always."""
+def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
+    """Refuse a target that holds something: a run unless `overwrite`, anything else always.
+
+    So is one that another process keeps, unless it is `ours`.
+    """
+    _bring_back(out)
     try:
         there = out.exists() or out.is_symlink()
     except OSError as error:
@@ -85,8 +91,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         return
     if not _is_run(out):
         raise InputError(f"{out}: the folder holds files that are not a run; {ELSEWHERE}")
-    with in_use(out):
-        pass
+    if not ours:
+        check_unlocked(out, busy(out, "out"))
     if not overwrite and is_unfinished(out):
         raise InputError(
             f"{out}: the folder holds a training run that did not finish; go on with it by "
@@ -102,10 +108,8 @@ def check_target(out: Path, *, overwrite: bool) -> None:
             f"use another {arg('out')}, or move {DECISIONS} away first (`graphclean review --merge` "
             "can bring it back)"
         )
-    drafts = set(out.glob(DRAFTS))
-    foreign = sorted(
-        path.name for path in out.iterdir() if path.name not in KNOWN_FILES and path not in drafts
-    )
+    names = (path.name for path in out.iterdir())
+    foreign = sorted(name for name in names if name not in KNOWN_FILES and not is_passing(name))
     if foreign:
         raise InputError(
             f"{out}: the folder holds {foreign[0]}, which is no part of a run and which {arg('overwrite')} "
@@ -130,9 +134,18 @@ def refuse_own(target: Path, run: Path) -> None:
 
 
 def in_use(run: Path, named: str = "out") -> AbstractContextManager[None]:
-    """While training writes into a folder, which the argument `named` names, no other process may."""
-    busy = f"{run}: another process is training in it; wait until it ends, or choose another {arg(named)}"
-    return lock_folder(run, busy)
+    """While a process writes into a folder, which the argument `named` names, no other may."""
+    return locked(run, busy(run, named))
+
+
+def busy(run: Path, named: str) -> str:
+    """What is said of a folder that another process writes into."""
+    return f"{run}: another process is training in it; wait until it ends, or choose another {arg(named)}"
+
+
+def _bring_back(run: Path) -> None:
+    """An older run that a killed process had moved aside, to put another in its place."""
+    sweep(Path(os.path.realpath(run)).parent)
 
 
 def is_unfinished(run: Path) -> bool:
@@ -150,58 +163,20 @@ def require_finished(run: Path) -> None:
 def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into that becomes `out` only when the block ends well."""
     check_target(out, overwrite=overwrite)
-    out = Path(os.path.realpath(out))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden and beside the target, so that the final rename stays on one file system.
-        draft = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-        draft.mkdir()
-    except OSError as error:
-        raise InputError(f"{out}: can't be written: {error.strerror}") from error
-    try:
+    with in_use(out), locked_run(out, overwrite=overwrite) as draft:
         yield draft
-        check_target(out, overwrite=overwrite)  # another process may have been quicker
-        _swap(draft, out)
+
+
+@contextmanager
+def locked_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """The same, where this process has `out` to itself already."""
+    check_target(out, overwrite=overwrite, ours=True)
+    try:
+        with replaced_folder(Path(os.path.realpath(out))) as draft:
+            yield draft
+            check_target(out, overwrite=overwrite, ours=True)  # a review may have begun
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{out}: can't be written: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _swap(draft: Path, out: Path) -> None:
-    """Put `draft` in the place of `out`; an older run is moved aside first and removed last.
-
-    The folder one is in stays, and only what it holds is changed: a shell in it, and relative paths, would
-    be left in one that is gone.
-    """
-    old = out.parent / f"{draft.name}.old"
-    if not out.exists():
-        moves = [(draft, out)]
-    elif _is_here(out):
-        old.mkdir()
-        moves = [(path, old / path.name) for path in out.iterdir()]
-        moves += [(path, out / path.name) for path in draft.iterdir()]
-    else:
-        moves = [(out, old), (draft, out)]
-    try:
-        for before, after in moves:
-            os.rename(before, after)
-    except BaseException:
-        # Where a file is tells whether it was moved: a signal comes between a move and any note of it.
-        for before, after in reversed(moves):
-            if not os.path.lexists(before):
-                os.rename(after, before)
-        with suppress(OSError):  # never made, or not empty
-            old.rmdir()
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _is_here(folder: Path) -> bool:
-    try:
-        return folder.samefile(os.curdir)
-    except FileNotFoundError:
-        return False
+        raise InputError(f"{out}: can't be written: {reason_of(error)}") from error
 
 
 def write_table(table: pd.DataFrame, stem: Path) -> None:
@@ -286,6 +261,8 @@ def find_commit() -> str | None:
 
 def read_config(run: Path) -> ConfigFile:
     """The config of a run folder; refuses what is not one, or what a newer version wrote."""
+    if not (run / "config.json").exists():
+        _bring_back(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such run folder")
     if not has_file(run / "config.json"):

@@ -2,7 +2,7 @@
 
 from typing import Required, TypedDict
 
-from .._files import Table
+from .._shapes import Table
 from ..training.model import Border
 
 

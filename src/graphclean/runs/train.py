@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._files import clear_drafts, write_lines
+from .._files import check_unlocked, write_lines
 from ..cleaning import Audit
 from ..cleaning.inputs import encode_classes
 from ..cleaning.pipeline import require_search
@@ -28,10 +28,11 @@ from .embedding_cache import drop_pieces
 from .folder import (
     CHECKPOINT,
     METRICS,
+    busy,
     check_target,
     in_use,
     is_unfinished,
-    new_run,
+    locked_run,
     read_config,
     read_env,
     read_metrics,
@@ -195,16 +196,15 @@ def train_source(
             )
         except InputError as error:
             raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
+        alone.enter_context(in_use(out))
         if resume:
             _check_data(out, source)
         else:
-            with new_run(out, overwrite=overwrite) as folder:
+            with locked_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
                 write_photos(source, folder)
         drop_pieces(out)
-        alone.enter_context(in_use(out))
-        clear_drafts(out)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
@@ -292,8 +292,8 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
         return None
-    with in_use(out):
-        config = read_config(out)
+    check_unlocked(out, busy(out, "out"))
+    config = read_config(out)
     if config.get("kind") != "train":
         kind = config.get("kind")
         raise InputError(f"{out}: the folder holds a run of `{kind}`, and only training can be resumed")

@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from .._files import drafting, reason_of, replaced_folder
 from ..errors import InputError, parse_json
 
 TENSORS, FACTS = "state.safetensors", "state.json"
@@ -37,24 +36,21 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
     while (folder / name).exists():
         name += "-again"
-    draft = folder / f".{name}.{uuid.uuid4().hex[:8]}"
     try:
-        draft.mkdir(parents=True)
-        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
-        save_file(contiguous, draft / TENSORS)
-        (draft / FACTS).write_text(json.dumps(facts, indent=1))
-        for part in draft.iterdir():
-            _sync(part)
-        os.rename(draft, folder / name)
+        with replaced_folder(folder / name) as draft:
+            contiguous = {
+                key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()
+            }
+            save_file(contiguous, draft / TENSORS)
+            (draft / FACTS).write_text(json.dumps(facts, indent=1))
+            for part in draft.iterdir():
+                _sync(part)
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"{folder}: the checkpoint can't be written: {reason}"
+        message = f"{folder}: the checkpoint can't be written: {reason_of(error)}"
         if any(folder.glob("epoch-*")):
             message += "; the previous one is intact"
         raise InputError(message) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    for old in folder.glob("*epoch-*"):
+    for old in folder.glob("epoch-*"):
         if old.name != name:
             _remove(old)
 
@@ -110,9 +106,8 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
 
 def _remove(old: Path) -> None:
     """Hidden first: half of a checkpoint, with a name that sorts after the new one's, must not be found."""
-    with suppress(OSError):
-        old = old.rename(old.with_name(f".{old.name}.{uuid.uuid4().hex[:8]}"))
-    shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError), drafting(old) as hidden:
+        os.rename(old, hidden / old.name)
 
 
 def _sync(path: Path) -> None:

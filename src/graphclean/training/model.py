@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
-from .._files import Table, read_tensors, write_tensors
+from .._files import read_tensors, write_tensors
+from .._shapes import Table
 from ..cleaning import Panel
 from ..cleaning.evidence import Standardiser
 from ..cleaning.inputs import check_embeddings
