@@ -16,6 +16,23 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache is never touched, also by what is made once for many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHCLEAN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("GRAPHCLEAN_CACHE_GB", raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(
+    _no_user_cache: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each test begins with an empty one."""
+    monkeypatch.setenv("GRAPHCLEAN_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Results are promised for one number of threads; and two spin against other tests."""

@@ -184,7 +184,6 @@ def world(
     shutil.copytree(data, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GRAPHCLEAN_DATA", str(tmp_path / "sets"))
-    monkeypatch.delenv("GRAPHCLEAN_CACHE", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     for name, named in published.items():
         monkeypatch.setitem(SETS, name, named)

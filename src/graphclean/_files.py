@@ -308,7 +308,7 @@ def read_tensors(
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in (file.keys() if values else ())}
             metadata = parse_json((file.metadata() or {}).get("graphclean", "{}"))
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
     return tensors, check_shape(metadata, shape, path)
 

@@ -14,6 +14,7 @@ from PIL import Image
 import graphclean.runs.photos
 from graphclean._files import read_tensors, write_tensors
 from graphclean.embed import embed_batches
+from graphclean.embed.cache import cache_folder
 from tests.builders import Cli, Refuse
 
 pytest.importorskip("efficientnet_lite_pytorch")
@@ -99,8 +100,9 @@ def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) 
     first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
     paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
     cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8")
+    assert cli("data", "cache", "--clear").code == 0
     cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8", "--out", "elsewhere")
-    # All 87 files that are no link; then the changed one and the three bad ones; then all in a new folder.
+    # All 87 files that are no link; then the changed one and the three bad ones; then all again.
     assert embedded == [87, 4, 87]
     again = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
     assert again == (folder.parent / "elsewhere/verdicts.csv").read_bytes()
@@ -158,21 +160,20 @@ def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_other_runs_on_the_same_photos_lend_their_embeddings(
+def test_any_run_on_the_same_photos_takes_the_embeddings_of_others(
     cli: Cli, folder: Path, embedded: list[int]
 ) -> None:
     quick = ["--quiet", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
     cli("clean", "photos", "--quiet", "--set", "audit.k=8")
     assert cli("train", "photos", *quick).code == 0
     assert cli("train", str(folder), *quick, "--out", "runs/by another name").code == 0
-    (folder.parent / "runs" / "photos-clean" / "config.json").write_text("{")
-    (folder.parent / "runs" / "photos-train" / "embeddings.safetensors").write_bytes(b"cut off")
-    assert cli("clean", "photos", *quick[:1], "--out", "runs/third", "--set", "audit.k=8").code == 0
+    assert cli("clean", "photos", *quick[:1], "--out", "elsewhere/third", "--set", "audit.k=8").code == 0
     folder.rename(folder.parent / "moved")
     assert cli("clean", "moved", *quick[:1], "--set", "audit.k=8").code == 0
     # All that are no links; then the three bad ones; those of other data, as far as is known, are left alone.
     assert embedded == [87, 3, 3, 3, 87]
-    fresh, lent = (folder.parent / "runs" / name / "verdicts.csv" for name in ("photos-clean", "third"))
+    names = ("runs/photos-clean", "elsewhere/third")
+    fresh, lent = (folder.parent / name / "verdicts.csv" for name in names)
     assert lent.read_bytes() == fresh.read_bytes()
 
 
@@ -180,7 +181,7 @@ def test_other_runs_on_the_same_photos_lend_their_embeddings(
 def test_embeddings_outlast_a_run_that_is_stopped(
     cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    monkeypatch.setattr("graphclean.embed.cache.PIECE", 30)
     embed = graphclean.runs.photos.embed_batches
 
     def stopping(*args: Any, **kwargs: Any) -> Any:
@@ -195,16 +196,28 @@ def test_embeddings_outlast_a_run_that_is_stopped(
     assert done.err == (
         "graphclean: stopped; the embeddings of 62 photos are kept, and the same command goes on from there\n"
     )
-    runs = folder.parent / "runs"
-    assert [path.name for path in runs.iterdir()] == [".photos-clean.embeddings"]
-    (runs / ".photos-clean.embeddings" / "0.safetensors").write_bytes(b"cut off")
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["photos", "secret.png"]
+    (place,) = cache_folder().iterdir()
+    (place / "0.safetensors").write_bytes(b"cut off")
     assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    assert not (place / "0.safetensors").exists()
+    assert cli("data", "cache", "--clear").code == 0
     assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
     # Two batches of 32 were kept, but for the two in them that can't be read.
     assert embedded == [87, 87 - 62, 87]
-    assert [path.name for path in runs.iterdir()] == ["photos-clean"]
     again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
     assert again.read_bytes() == fresh.read_bytes()
+
+
+def test_a_cache_that_can_not_be_written_is_told(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "file").write_text("")
+    monkeypatch.setenv("GRAPHCLEAN_CACHE", str(folder.parent / "file"))
+    done = cli("clean", "photos", "--set", "audit.k=8")
+    assert done.code == 0
+    told = [line for line in done.err.splitlines() if "embeddings are not kept" in line]
+    assert told == [f"warning: embeddings are not kept for the next time: {cache_folder()}: not writable"]
 
 
 @pytest.mark.slow
@@ -212,10 +225,10 @@ def test_embeddings_outlast_a_run_that_may_not_be_written(
     cli: Cli, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A review of the older run that began meanwhile goes before; what was embedded is not lost by that."""
-    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    monkeypatch.setattr("graphclean.embed.cache.PIECE", 30)
     runs = folder.parent / "runs"
     cli("clean", "photos", "--quiet", "--set", "audit.k=8")
-    (runs / "photos-clean" / "embeddings.safetensors").unlink()
+    assert cli("data", "cache", "--clear").code == 0
     decisions = runs / "photos-clean" / "decisions.jsonl"
 
     with monkeypatch.context() as once:
@@ -256,13 +269,11 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
             assert done.code == 0
             assert ("no class signal" in " ".join(done.err.split())) is (side == "back")
     assert embedded == [40] * 4
-    good = tmp_path / "runs/t.csv-front/embeddings.safetensors"
-    tensors, metadata = read_tensors(good)
-    odd = [["x", [1]], *metadata["stamps"][1:]]
-    write_tensors(good, tensors, {**metadata, "stamps": odd})
+    for good in cache_folder().glob("*/*"):
+        tensors, metadata = read_tensors(good)
+        write_tensors(good, tensors, {**metadata, "stamps": [["x", [1]], *metadata["stamps"][1:]]})
     front = ["t.csv", "--path-column", "front", "--quiet", "--set", "audit.k=8"]
     assert cli("clean", *front, "--out", "runs/second").code == 0
-    write_tensors(good, {"features": tensors["features"][:, :7]}, metadata)
     (tmp_path / "front" / "0.bmp").touch()
     assert cli("clean", *front, "--out", "runs/third").code == 0  # from the second, but for one photo
     assert embedded[4:] == [40, 1]
@@ -283,6 +294,7 @@ def test_photos_that_changed_names_are_embedded_anew(cli: Cli, tmp_path: Path, e
     blue.rename(red)
     aside.rename(blue)
     assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert cli("data", "cache", "--clear").code == 0
     assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
     assert embedded == [40, 2, 40]
     again, fresh = (tmp_path / name / "verdicts.csv" for name in ("runs/set-clean", "elsewhere"))
@@ -292,7 +304,7 @@ def test_photos_that_changed_names_are_embedded_anew(cli: Cli, tmp_path: Path, e
 def test_a_run_may_be_made_in_the_folder_one_is_in(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphclean.runs.embedding_cache.PIECE", 30)
+    monkeypatch.setattr("graphclean.embed.cache.PIECE", 30)
     (folder.parent / "here").mkdir()
     monkeypatch.chdir(folder.parent / "here")
     assert cli("clean", str(folder), "--quiet", "--set", "audit.k=8", "--out", ".").code == 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from .._files import system_cache
 from ..data.decode import LabelledImages, cached, fingerprint, may_write
 from ..data.image_tables import check_parts, count_rows, find_tables, read_tables
 from ..data.progress import Progress
@@ -43,8 +44,7 @@ def data_root(given: Path | None = None) -> Path:
     named = os.environ.get(ROOT_VARIABLE)
     if named:
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "graphclean" / "data"
+    return system_cache() / "data"
 
 
 def cache_folder(root: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""`graphclean data …`: the named data sets: what is there, what can be fetched, and whether it is whole."""
+"""`graphclean data …`: the named data sets, and the embeddings of photos that are kept."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,14 @@ from ..bench.registry import SETS, NamedSet, get_set
 from ..bench.verify import verify_set
 from ..errors import InputError, RunStopped
 from .display import plain_table
-from .options import Commands, DataRoot, Json, Quiet, as_option
+from .loading import loading
+from .options import Commands, DataRoot, Json, Quiet, as_option, flag
 from .progress import StageProgress, open_console
 
 app = typer.Typer(
-    cls=Commands, help="The data sets of the paper's benchmarks, by name.", no_args_is_help=True
+    cls=Commands,
+    help="The data sets of the paper's benchmarks, by name; and the embeddings that are kept.",
+    no_args_is_help=True,
 )
 
 
@@ -113,6 +116,45 @@ def verify(
         open_console().print(table)
     if problems:
         raise InputError("; ".join(problems))
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, flag("--clear", "Remove them all; photos are then embedded again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the embeddings of photos that are kept, by which no photo is embedded twice."""
+    with loading():
+        from ..embed import cache as kept
+    folder, limit, entries = kept.cache_folder(), kept.size_limit(), kept.list_entries()
+    freed = kept.clear() if clear else None
+    entries = [] if clear else entries
+    if as_json:
+        rows = [
+            {**vars(entry.key), "photos": entry.photos, "bytes": entry.size, "used": entry.used.isoformat()}
+            for entry in entries
+        ]
+        found = {"folder": str(folder), "limit": limit, "freed": freed, "entries": rows}
+        typer.echo(json.dumps(found, indent=2))
+        return
+    console = open_console()
+    if freed is not None:
+        what = f"{_megabytes(freed)} of embeddings removed"
+    else:
+        total = _megabytes(sum(entry.size for entry in entries))
+        what = f"{total} of embeddings kept, of at most {_megabytes(limit)}"
+    console.print(f"{escape(str(folder))}: {what}", soft_wrap=True)
+    if entries:
+        table = plain_table("embedder", "photos", "size", "last used", "data")
+        for entry in entries:
+            used = entry.used.astimezone().strftime("%Y-%m-%d %H:%M")
+            cells = (entry.key.embedder, f"{entry.photos:,}", _megabytes(entry.size), used, entry.key.data)
+            table.add_row(*map(escape, cells))
+        console.print(table)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _is_there(named: NamedSet, root: Path) -> bool:

@@ -23,6 +23,13 @@ class Plugins:
         """All that there are: ours, then those of other packages."""
         return [*self.own, *sorted(entry_points(group=self.group).names - self.own.keys())]
 
+    def version(self, name: str) -> str | None:
+        """What changes with the code behind a name: `version` of our own, or that of the package it is in."""
+        if name in self.own:
+            return getattr(EntryPoint(name, self.own[name], self.group).load(), "version", None)
+        theirs = [entry.dist for entry in entry_points(group=self.group, name=name)]
+        return f"{theirs[0].name} {theirs[0].version}" if theirs and theirs[0] is not None else None
+
     def load(self, name: str, kind: type, others: tuple[str, ...] = ()) -> Any:
         """The class of that name, a `kind`; `others` are names that are known elsewhere."""
         if name in self.own:

@@ -1,6 +1,7 @@
 """Pretrained embedders, behind extras, and those of other packages."""
 
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,22 @@ from ..config.plugins import Plugins
 from ..data.images import Encoded, UnreadableImage, open_image
 from ..errors import InputError
 from .backbones import PREFIX
+from .cache import EmbeddingCache, Key
 from .photos import Batch, Embedder, embed_batches, read_batches
 from .timm import TimmEmbedder
 
-__all__ = ["EMBEDDERS", "Batch", "Embedder", "embed_batches", "embed_photos", "load_embedder", "read_batches"]
+__all__ = [
+    "EMBEDDERS",
+    "Batch",
+    "Embedder",
+    "EmbeddingCache",
+    "Key",
+    "embed_batches",
+    "embed_photos",
+    "embedder_version",
+    "load_embedder",
+    "read_batches",
+]
 
 OWN = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
 EMBEDDERS = Plugins("graphclean.embedders", OWN, 'there is no embedder "{name}"')
@@ -33,6 +46,18 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
         return TimmEmbedder(spec.removeprefix(PREFIX)).to(device)
     made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{PREFIX}NAME",))()
     return made.eval() if spec in OWN else made.eval().to(device)
+
+
+def embedder_version(spec: str | Embedder) -> str | None:
+    """What changes when an embedder gives other features; None where that can't be told."""
+    if isinstance(spec, Embedder):
+        return None
+    if not spec.startswith(PREFIX):
+        return EMBEDDERS.version(spec)
+    try:
+        return version("timm")
+    except PackageNotFoundError:
+        return None
 
 
 def embed_photos(

@@ -21,6 +21,7 @@ class EfficientNetLite0(Embedder):
     """Photos to the 1280 mean-pooled features under the network's classifier."""
 
     name = "efficientnet-lite0"
+    version = WEIGHTS_SHA256[:16]
     size = 160
     """Pixels a side: half the work of the 224 that it was trained at."""
 

@@ -15,10 +15,9 @@ from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
 from ..data.verdict import Verdict
-from ..embed import Embedder
+from ..embed import Embedder, EmbeddingCache
 from ..ood import prototype_similarity
 from .device import choose_device
-from .embedding_cache import drop_pieces
 from .folder import (
     SUMMARY,
     check_target,
@@ -30,7 +29,7 @@ from .folder import (
 )
 from .inputs import Source, read_source, refuse_sources
 from .interrupts import telling_what_is_kept
-from .photos import Photos, save_cache
+from .photos import Photos
 from .projection import Points, gather_points, write_points
 from .schema import SourceRecord
 
@@ -53,9 +52,10 @@ def clean(
     require_search(config.audit)
     names = names if names is not None else Names()
     place = choose_device(device)
-    with telling_what_is_kept(out):
+    cache = EmbeddingCache()
+    with telling_what_is_kept(cache):
         source = read_source(
-            data, names, labels=labels, embedder=embedder, device=place, out=out, progress=progress
+            data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
         )
         audit = audit_embeddings(
             source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
@@ -67,11 +67,10 @@ def clean(
             write_env(folder, source.fingerprint())
             write_json(folder / SUMMARY, audit.summary.to_dict())
             write_table(audit.verdicts, folder / "verdicts")
-            write_photos(source, folder)
+            write_unreadable(source, folder)
             write_points(_gather_points(source, audit.predictor), folder)
             if audit.predictor is not None:
                 audit.predictor.save(folder)
-    drop_pieces(out)
     return audit
 
 
@@ -89,12 +88,9 @@ def complete(audit: Audit, source: Source) -> Audit:
     return audit if source.photos is None else _add_unreadable(audit, source.photos)
 
 
-def write_photos(source: Source, folder: Path) -> None:
-    """Of a source of photos: their embeddings for the next time, and those that can't be read."""
-    if source.photos is None:
-        return
-    save_cache(source.photos, folder)
-    if source.photos.problems:
+def write_unreadable(source: Source, folder: Path) -> None:
+    """Of a source of photos: those that can't be read."""
+    if source.photos is not None and source.photos.problems:
         ids = source.photos.images.ids
         rows = [(ids[row], reason) for row, reason in sorted(source.photos.problems.items())]
         with replaced(folder / "unreadable.csv") as draft:

@@ -42,8 +42,6 @@ VERDICTS = "verdicts.parquet"
 POINTS = "points.safetensors"
 DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
-CACHE = "embeddings.safetensors"
-"""Of photos."""
 SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
@@ -53,7 +51,7 @@ CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
 OWN_FILES = frozenset(
     (
         *("config.json", "env.json", "verdicts.csv", "unreadable.csv", VERDICTS, SUMMARY, SCORES, METRICS),
-        *(MODEL, PROTOTYPES, POINTS, CACHE, CHECKPOINT, DIGITS, DECISIONS),
+        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS),
     )
 )
 """What a run is made of."""

@@ -17,7 +17,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
-from ..embed import Embedder
+from ..embed import Embedder, EmbeddingCache
 from ..errors import ELSEWHERE, InputError, arg
 from .photos import (
     DEFAULT_EMBEDDER,
@@ -88,7 +88,7 @@ def read_source(
     choose: Callable[[int], Reading] | None = None,
     images: bool = False,
     device: torch.device = torch.device("cpu"),
-    out: Path | None = None,
+    cache: EmbeddingCache | None = None,
     progress: Progress | None = None,
 ) -> Source:
     """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
@@ -104,8 +104,10 @@ def read_source(
             )
         found_photos = find_photos(data, names)
         reading = choose(len(found_photos.ids)) if choose is not None else embedding(embedder, device)
-        photos = read_photos(found_photos, reading, data, out=out, progress=progress)
+        photos = read_photos(found_photos, reading, data, cache=cache, progress=progress)
         notes = _photo_notes(photos) + _folder_notes(data, found_photos)
+        if cache is not None and cache.problem is not None:
+            notes.append(cache.problem)
         return Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
     if images and holds_images(data, names):
         arrays = read_images(data, labels=labels, names=names)

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from ..config import Config
+from ..embed import EmbeddingCache
 from ..errors import RunStopped
 from ..training import DivergedError, InterruptedRun
 from ..training.fit import Prepared
 from .callbacks import Watcher
-from .embedding_cache import count_kept
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -122,15 +122,14 @@ def interruptible(again: str) -> Iterator[None]:
 
 
 @contextmanager
-def telling_what_is_kept(out: Path) -> Iterator[None]:
-    """A signal before there is a run in `out`, as one line if photos were embedded and that is kept."""
+def telling_what_is_kept(cache: EmbeddingCache) -> Iterator[None]:
+    """A signal before there is a run, as one line if embeddings of its photos are kept."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
-        count = count_kept(out)
-        if count == 0:
+        if cache.kept == 0:
             raise
-        kept = f"the embeddings of {count:,} photos are kept"
+        kept = f"the embeddings of {cache.kept:,} photos are kept"
         raise RunStopped(f"stopped; {kept}, and the same command goes on from there", _code(error)) from error
 
 

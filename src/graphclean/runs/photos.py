@@ -1,5 +1,6 @@
 """Photos to what a network takes: features of a pretrained one, or small pictures; whole or in pieces."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -30,10 +31,18 @@ from ..data.parquet import (
 from ..data.progress import Progress
 from ..data.resize import to_array
 from ..data.tables import TABLES, Names
-from ..embed import Batch, Embedder, embed_batches, load_embedder, read_batches
+from ..embed import (
+    Batch,
+    Embedder,
+    EmbeddingCache,
+    Key,
+    embed_batches,
+    embedder_version,
+    load_embedder,
+    read_batches,
+)
+from ..embed.cache import PIECE
 from ..errors import InputError, arg
-from .embedding_cache import PIECE, keep_pieces, load_features, save_features
-from .folder import CACHE
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 Items = Iterable[tuple[int, Encoded]]
@@ -101,8 +110,6 @@ class Photos:
     """Which photo each of `inputs` is, in rising order."""
     problems: dict[int, str]
     """Photo -> why it can't be read."""
-    stamps: list[list[Any]]
-    """Of the photos before they were read, where features are kept for the next time."""
 
     @property
     def ids(self) -> list[str]:
@@ -172,19 +179,21 @@ def read_photos(
     reading: Reading,
     source: Path,
     *,
-    out: Path | None = None,
+    cache: EmbeddingCache | None = None,
     progress: Progress | None = None,
 ) -> Photos:
-    """The inputs of all photos; for a run in `out`, features that are at hand are not made again."""
-    stamps = images.stamps() if isinstance(reading, Embedding) else []
-    keep = (out, reading.describe(), stamps) if out is not None and stamps else None
-    found = load_features(source, *keep) if keep is not None else {}
+    """The inputs of all photos; features that are in the `cache` are not made again."""
+    key = _key(reading, source) if isinstance(reading, Embedding) else None
+    stamps = images.stamps() if key is not None else []
+    found = cache.load(key, stamps) if cache is not None and key is not None else {}
     inputs: npt.NDArray[Any] | None = None
     readable = np.zeros(len(images.ids), dtype=bool)
     problems = dict(images.problems)
     old = [Batch(list(found), np.stack(list(found.values())), {})] if found else []
     new = _new_batches(images, reading, found, progress)
-    for batch in chain(old, keep_pieces(new, *keep) if keep is not None else new):
+    if cache is not None and key is not None:
+        new = cache.keep(new, key, stamps)
+    for batch in chain(old, new):
         if batch.rows:
             if inputs is None:
                 inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
@@ -194,7 +203,16 @@ def read_photos(
     if inputs is None:
         raise _nothing(images, problems, source)
     whole = inputs if readable.all() else inputs[readable]
-    return Photos(images, reading, whole, np.flatnonzero(readable), problems, stamps)
+    return Photos(images, reading, whole, np.flatnonzero(readable), problems)
+
+
+def _key(reading: Embedding, source: Path) -> Key | None:
+    """None for an embedder that may be another next time."""
+    version = embedder_version(reading.embedder)
+    if version is None:
+        return None
+    place = str(source) if names_hub(source) else os.path.realpath(source)
+    return Key(str(reading.embedder), version, place)
 
 
 def stream_photos(
@@ -238,10 +256,3 @@ def _new_batches(
 def _nothing(images: ImageSet, problems: dict[int, str], source: Path) -> InputError:
     row, reason = next(iter(problems.items()))
     return InputError(f"{source}: not one photo can be read, such as {images.ids[row]}: {reason}")
-
-
-def save_cache(photos: Photos, folder: Path) -> None:
-    """Keep features in a run folder for the next time; small pictures are quickly made again."""
-    if isinstance(photos.reading, Embedding):
-        stamps = [photos.stamps[row] for row in photos.rows.tolist()]
-        save_features(folder / CACHE, photos.inputs, photos.reading.describe(), stamps)

@@ -14,7 +14,7 @@ from ..cleaning.inputs import encode_classes
 from ..cleaning.pipeline import require_search
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.tables import Names
-from ..embed import Embedder
+from ..embed import Embedder, EmbeddingCache
 from ..errors import InputError, arg
 from ..methods import build_method, complete_settings
 from ..training import EpochReport
@@ -22,9 +22,8 @@ from ..training.fit import Prepared, TrainingResult, choose_detector, epoch_metr
 from ..training.method import Selection
 from ..training.networks import require_network, takes_features
 from .callbacks import Metrics, Watcher
-from .clean import complete, describe_request, write_photos
+from .clean import complete, describe_request, write_unreadable
 from .device import choose_device
-from .embedding_cache import drop_pieces
 from .folder import (
     CHECKPOINT,
     METRICS,
@@ -129,7 +128,8 @@ def train(
     route = Route(preset, earlier.get("route")) if preset is not None else None
     usual = "none" if earlier.get("kind") == "features" else told.get("embedder")
     way = _Way(settings, embedder, usual, place, base, route)
-    with telling_what_is_kept(out):
+    cache = EmbeddingCache()
+    with telling_what_is_kept(cache):
         source = read_source(
             data,
             names,
@@ -137,7 +137,7 @@ def train(
             embedder=embedder if embedder is not None else usual,
             choose=way.read_photos,
             images=True,
-            out=out,
+            cache=cache,
             progress=watcher.stage,
         )
         route = way.settle(source.kind, len(source.inputs))
@@ -203,8 +203,7 @@ def train_source(
             with locked_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type)
-                write_photos(source, folder)
-        drop_pieces(out)
+                write_unreadable(source, folder)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"

@@ -1,0 +1,250 @@
+"""Embeddings of photos in one cache folder of the user, so that no photo is embedded twice.
+
+One folder for each embedder on each source of photos, and in it a file for each piece that was embedded.
+Files are only ever written whole and removed: any number of processes may use the cache at once.
+"""
+
+import hashlib
+import json
+import math
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .._files import read_tensors, user_cache, write_tensors
+from ..data.decode import may_write
+from ..errors import InputError
+from .photos import Batch
+
+FOLDER = "embeddings"
+LIMIT_VARIABLE, LIMIT = "GRAPHCLEAN_CACHE_GB", 4.0
+"""The size that the cache may have, which leaves room for 800,000 photos of 1,280 features."""
+PIECE = 1024
+"""Photos of a file; and how many of those that a predictor is given are in memory at a time."""
+FORMAT = 1
+"""Rises when photos would get other embeddings than before."""
+
+Features: TypeAlias = npt.NDArray[np.float32]
+Stamps: TypeAlias = list[list[Any]]
+"""For each photo, what changes when it does; nothing where that can't be told, and it is not kept."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What embeddings depend on besides the photos themselves."""
+
+    embedder: str
+    version: str
+    """Of its weights, or of the package that brings them."""
+    data: str
+    """Where the photos are: stamps tell photos of one source apart, not those of two."""
+
+    def describe(self) -> dict[str, Any]:
+        """As files of the cache have it."""
+        return {"format": FORMAT, **vars(self)}
+
+    @property
+    def folder(self) -> Path:
+        """Where its pieces are."""
+        told = json.dumps(self.describe(), sort_keys=True).encode("utf-8", "surrogateescape")
+        return cache_folder() / hashlib.sha256(told).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All that is kept under one key."""
+
+    key: Key
+    photos: int
+    size: int
+    """Bytes."""
+    used: datetime
+
+
+class EmbeddingCache:
+    """What a job takes from the cache and leaves in it."""
+
+    def __init__(self) -> None:
+        self.limit = size_limit()
+        self.problem: str | None = None
+        """Why nothing more is kept, if so; a job goes on without."""
+        self._kept: dict[Path, int] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many of the job's photos have their embeddings in the cache now."""
+        return sum(count for path, count in self._kept.items() if path.exists())
+
+    def load(self, key: Key, stamps: Stamps) -> dict[int, Features]:
+        """By row, the features of unchanged photos that were kept."""
+        missing = {tuple(stamp) for stamp in stamps if stamp}
+        known: dict[tuple[Any, ...], Features] = {}
+        width = None
+        for path in _pieces(key.folder):
+            if not missing:
+                break
+            found = _read(path, key, missing)
+            width = next((len(row) for row in found.values()), None) if width is None else width
+            if not found or any(len(row) != width for row in found.values()):
+                continue
+            known |= found
+            missing -= found.keys()
+            self._kept[path] = len(found)
+            with suppress(OSError):
+                os.utime(path)  # what was used last goes last
+        return {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
+
+    def keep(self, batches: Iterator[Batch], key: Key, stamps: Stamps) -> Iterator[Batch]:
+        """Pass features on as they are made, and keep them, a piece at a time."""
+        rows: list[int] = []
+        features: list[Features] = []
+        for batch in batches:
+            yield batch
+            told = [place for place, row in enumerate(batch.rows) if stamps[row]]
+            if told:
+                rows += [batch.rows[place] for place in told]
+                features.append(batch.inputs[told])
+            if len(rows) >= PIECE:
+                self._save(np.concatenate(features), key, [stamps[row] for row in rows])
+                rows, features = [], []
+        if rows:
+            self._save(np.concatenate(features), key, [stamps[row] for row in rows])
+
+    def _save(self, features: Features, key: Key, stamps: Stamps) -> None:
+        if self.problem is not None or self.limit <= 0:
+            return
+        folder, path = cache_folder(), key.folder / f"{uuid.uuid4().hex}.safetensors"
+        try:
+            if not may_write(folder):
+                raise PermissionError(None, "not writable")
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.chmod(0o700)  # it says which photos a user has
+            write_tensors(path, {"features": torch.as_tensor(features)}, {**key.describe(), "stamps": stamps})
+        except (InputError, OSError) as error:
+            reason = getattr(error.__cause__ or error, "strerror", None) or error
+            self.problem = f"embeddings are not kept for the next time: {folder}: {reason}"
+            return
+        self._kept[path] = len(stamps)
+        _make_room(self.limit)
+
+
+def cache_folder() -> Path:
+    """Where embeddings are kept."""
+    return user_cache() / FOLDER
+
+
+def size_limit() -> float:
+    """How many bytes the cache may have."""
+    told = os.environ.get(LIMIT_VARIABLE) or LIMIT
+    try:
+        limit = float(told)
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise InputError(f"{LIMIT_VARIABLE}: {told!r} is not a size in gigabytes, 0 or more")
+    return limit * 1e9
+
+
+def list_entries() -> list[Entry]:
+    """What is kept, last used first."""
+    entries = []
+    for folder in _list(cache_folder(), "*"):
+        told = [(_describe(path), _status(path)) for path in _pieces(folder)]
+        found = [(about, status) for about, status in told if status and _key(about).folder == folder]
+        if found:
+            size = sum(status.st_size for _, status in found)
+            used = datetime.fromtimestamp(max(status.st_mtime for _, status in found), UTC)
+            photos = sum(len(about["stamps"]) for about, _ in found)
+            entries.append(Entry(_key(found[0][0]), photos, size, used))
+    return sorted(entries, key=lambda entry: entry.used, reverse=True)
+
+
+def clear() -> int:
+    """Remove all that is kept; returns how many bytes that were."""
+    freed = 0
+    for folder in _list(cache_folder(), "*"):
+        for path in _pieces(folder):
+            status = _status(path)
+            try:
+                path.unlink()
+            except OSError as error:
+                raise InputError(f"{path}: can't be removed: {error.strerror}") from error
+            freed += status.st_size if status is not None else 0
+        with suppress(OSError):  # another process has just begun with it
+            folder.rmdir()
+    return freed
+
+
+def _make_room(limit: float) -> None:
+    """Remove what was used longest ago until the cache is no larger than its limit."""
+    paths = _list(cache_folder(), "*/*.safetensors")
+    found = [(status.st_mtime_ns, status.st_size, path) for path in paths if (status := _status(path))]
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= limit:
+            return
+        with suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+def _pieces(folder: Path) -> list[Path]:
+    return _list(folder, "*.safetensors")
+
+
+def _list(folder: Path, pattern: str) -> list[Path]:
+    """Those in a folder, hidden ones aside; none where it can't be read."""
+    try:
+        return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where another process has just removed a file."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """What stands beside the features in a file; of one that is damaged, nothing."""
+    try:
+        about = read_tensors(path, values=False)[1]
+    except InputError:
+        about = {}
+    return {**about, "stamps": about["stamps"] if isinstance(about.get("stamps"), list) else []}
+
+
+def _key(about: dict[str, Any]) -> Key:
+    return Key(*(str(about.get(name)) for name in ("embedder", "version", "data")))
+
+
+def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], Features]:
+    """Features of those that are wanted; a damaged file goes, one of something else is left alone."""
+    try:
+        about = read_tensors(path, values=False)[1]
+        if {name: about.get(name) for name in key.describe()} != key.describe():
+            return {}
+        rows = {stamp: row for row, stamp in enumerate(map(tuple, about["stamps"])) if stamp in wanted}
+        if not rows:
+            return {}
+        features = read_tensors(path)[0]["features"].numpy()
+        if features.ndim != 2 or features.dtype != np.float32 or len(features) != len(about["stamps"]):
+            raise ValueError("other features than stamps")
+        return {stamp: features[row].copy() for stamp, row in rows.items()}
+    except (InputError, KeyError, TypeError, ValueError):
+        with suppress(OSError):
+            path.unlink()
+        return {}
