@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from common import RESULTS, THREADS, data_root, save
 from graphclean.bench.machine import machine
 from graphclean.bench.noise import ASYM, CIFAR10_CLASSES
-from graphclean.cleaning import audit_embeddings
+from graphclean.cleaning import infer_verdicts
 from graphclean.cleaning.inputs import encode_labels
 from graphclean.config import load_preset
 from graphclean.data.images import UnreadableImage, open_image
@@ -37,13 +37,13 @@ from graphclean.metrics import score_new, score_verdicts
 from graphclean.training.fit import fit
 
 Array = np.ndarray
-COLUMNS = ("mislabel_f1", "issue_f1", "labels_right", "ood_auroc", "three_way_f1")
+COLUMNS = ("mislabel_f1", "issue_f1", "label_accuracy", "ood_auroc", "three_way_f1")
 C_VALUES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)
 FILTERS = ("default", "predicted_neq_given")
 OF_NEW = ("accuracy", "auroc", "known_rejected", "ood_rejected")
 RECIPE = (
-    "verdicts by neighbours and whitened centres; class by them and the heads, OOD by them alone (`panel`), "
-    "at least 1 % rejected; neighbours' shared mistakes undone where labels get likelier, at any k"
+    "verdicts by neighbors and whitened centers; class by them and the heads, OOD by them alone (`panel`), "
+    "at least 1 % rejected; neighbors' shared mistakes undone where labels get likelier, at any k"
 )
 """What `train` does on features, for the list of scorings."""
 TAKEN_FOR = np.array([CIFAR10_CLASSES.index(ASYM.get(name, name)) for name in CIFAR10_CLASSES])
@@ -54,7 +54,7 @@ COMPARED = 5
 
 @dataclass(frozen=True)
 class Draw:
-    """One noisy labelling; truth is −1 for OOD."""
+    """One noisy labeling; truth is −1 for OOD."""
 
     group: str
     name: str
@@ -90,12 +90,12 @@ def embed_cifar(root: Path, cache: Path, seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     known = pq.read_table(root / "cifar10/train-00000-of-00002.parquet")
     other = pq.read_table(root / "tinyimagenet32/pool-00000-of-00001.parquet")
-    chosen, strangers = (
+    chosen, unknown = (
         rng.choice(len(known), 2400, replace=False),
         rng.choice(len(other), 600, replace=False),
     )
     content = [known["img"][int(i)].as_py()["bytes"] for i in chosen]
-    content += [other["image"][int(i)].as_py()["bytes"] for i in strangers]
+    content += [other["image"][int(i)].as_py()["bytes"] for i in unknown]
     truth = np.array([known["label"][int(i)].as_py() for i in chosen] + [-1] * 600)
     arrays = {"features": _embed(content), "truth": truth}
     np.savez(cache, **arrays)
@@ -120,8 +120,8 @@ def noisy(truth: Array, kind: str, rate: float, seed: int, n_classes: int = 10) 
         labels[chosen] = rng.integers(0, n_classes, len(chosen))
     else:
         labels[chosen] = TAKEN_FOR[truth[chosen]] if kind == "asym" else (truth[chosen] + 1) % n_classes
-    strangers = truth < 0
-    labels[strangers] = rng.integers(0, n_classes, int(strangers.sum()))
+    unknown = truth < 0
+    labels[unknown] = rng.integers(0, n_classes, int(unknown.sum()))
     return labels
 
 
@@ -134,7 +134,7 @@ def photo_draws(photos: dict[str, Array], count: int) -> Iterator[Draw]:
 
 
 def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
-    """All labellings that are scored."""
+    """All labelings that are scored."""
     yield from photo_draws(photos, 10)
     z, truth = photos["train"], photos["truth"]
     for kind, rate in (("sym", 0.1), ("sym", 0.6), ("pair", 0.3), ("asym", 0.4)):
@@ -156,20 +156,25 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
     """`clean` with its whole search, and `train` with its preset: verdicts, and new samples if any."""
-    audit, clean_seconds = timed(lambda: audit_embeddings(draw.features, draw.labels))
+    cleaning, clean_seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))
     config = load_preset("embeddings")
     trained, train_seconds = timed(
         lambda: fit(draw.features, encode_labels(draw.labels), config, build_method(config))
     )
     found = {}
-    for who, judged, seconds in (("ours", audit, clean_seconds), ("train", trained.audit, train_seconds)):
+    for who, judged, seconds in (
+        ("ours", cleaning, clean_seconds),
+        ("train", trained.cleaning, train_seconds),
+    ):
         scores = asdict(score_verdicts(judged.verdicts, draw.truth, draw.truth < 0))
         facts = {"seconds": seconds, "k": judged.summary.k, "verdicts": judged.summary.verdicts}
         found[who] = {**scores, **facts}
     if new is not None:
         features, truth = new
         for detector in ("graph", "prototypes"):
-            found[detector] = score_predictions(audit.predictor.predict(features, detector=detector), truth)
+            found[detector] = score_predictions(
+                cleaning.predictor.predict(features, detector=detector), truth
+            )
         found["heads"] = score_predictions(trained.model.predict(features), truth)
     return found
 
@@ -203,7 +208,7 @@ def time_one_core(everything: list[Draw]) -> dict[str, dict[str, float]]:
         torch.set_num_threads(1)
         for group in ("photos", "cifar"):
             draw = next(draw for draw in everything if draw.group == group)
-            clean = [timed(lambda: audit_embeddings(draw.features, draw.labels))[1] for _ in range(4)][1:]  # noqa: B023
+            clean = [timed(lambda: infer_verdicts(draw.features, draw.labels))[1] for _ in range(4)][1:]  # noqa: B023
             fits = [[timed(lambda: flag_by_cleanlab(draw, C))[1] for _ in range(3)] for C in C_VALUES]  # noqa: B023
             found[group] = {
                 "clean": float(np.median(clean)),
@@ -233,7 +238,7 @@ def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
             row[name] = {
                 "mislabel_f1": float(f1_score((truth != y)[known], flag[known])),
                 "issue_f1": float(f1_score(truth != y, flag)),
-                "labels_right": float((proposed == truth)[known].mean()),
+                "label_accuracy": float((proposed == truth)[known].mean()),
             }
         row["ood_auroc"] = {
             "features": float(roc_auc_score(~known, -by_features)),
@@ -255,16 +260,16 @@ def score_datalab(draw: Draw, features: Array, probabilities: Array) -> dict[str
     lab = Datalab(data={"label": draw.labels}, label_name="label", verbosity=0)
     lab.find_issues(features=features, pred_probs=probabilities, issue_types={"label": {}, "outlier": {}})
     found, labels, truth = lab.get_issues(), lab.get_issues("label"), draw.truth
-    mislabelled, outlier = found.is_label_issue.to_numpy(), found.is_outlier_issue.to_numpy()
-    proposed = np.where(mislabelled, labels.predicted_label.to_numpy(), draw.labels)
+    mislabeled, outlier = found.is_label_issue.to_numpy(), found.is_outlier_issue.to_numpy()
+    proposed = np.where(mislabeled, labels.predicted_label.to_numpy(), draw.labels)
     wrong, known = truth != draw.labels, truth >= 0
     kinds, told = (
-        np.where(ood, 2, np.where(bad, 1, 0)) for ood, bad in ((~known, wrong), (outlier, mislabelled))
+        np.where(ood, 2, np.where(bad, 1, 0)) for ood, bad in ((~known, wrong), (outlier, mislabeled))
     )
     return {
-        "mislabel_f1": float(f1_score(wrong[known], mislabelled[known])),
-        "issue_f1": float(f1_score(wrong, mislabelled | outlier)),
-        "labels_right": float((proposed == truth)[known].mean()),
+        "mislabel_f1": float(f1_score(wrong[known], mislabeled[known])),
+        "issue_f1": float(f1_score(wrong, mislabeled | outlier)),
+        "label_accuracy": float((proposed == truth)[known].mean()),
         "ood_auroc": float(roc_auc_score(~known, -found.outlier_score)),
         "three_way_f1": float(f1_score(kinds, told, average="macro")),
     }
@@ -279,7 +284,7 @@ def cleanlab_column(row: dict[str, Any], column: str) -> dict[str, float]:
     return {name: row[name][column] for name in FILTERS}
 
 
-def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Means by group: ours; Datalab at the C its log-loss picks; and cleanlab at its very best."""
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results):
@@ -316,7 +321,7 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1))}
 
 
-def summarise_new(results: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize_new(results: list[dict[str, Any]]) -> dict[str, Any]:
     """New photos by group and way, and by how much the heads are ahead of `clean`, draw by draw."""
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results if "heads" in result):
@@ -333,7 +338,7 @@ def note_scoring(results: list[dict[str, Any]]) -> Path:
     earlier = RESULTS / "scorings.json"
     before = json.loads(earlier.read_text())["scorings"] if earlier.exists() else []
     first = [result for result in results if result["group"] == "photos"][:COMPARED]
-    now = {"recipe": RECIPE, "machine": machine(), **summarise_new(first)["photos"]}
+    now = {"recipe": RECIPE, "machine": machine(), **summarize_new(first)["photos"]}
     return save("scorings", {"scorings": [*before, now]})
 
 
@@ -344,7 +349,9 @@ def score_clean(photos: dict[str, Array]) -> dict[str, Any]:
     found = {}
     for name, labels in (("clean", truth), ("sym 30 %, no OOD", noisy(truth, "sym", 0.3, 0))):
         for who, preset in (("clean", None), ("train", load_preset("embeddings"))):
-            verdicts = audit_embeddings(z, labels, settings=preset.audit if preset else None).verdicts.verdict
+            verdicts = infer_verdicts(
+                z, labels, settings=preset.cleaning if preset else None
+            ).verdicts.verdict
             flagged = verdicts.isin(["relabel", "ood"]).to_numpy()
             found[f"{name}: `{who}`"] = {
                 "samples": len(z),
@@ -402,7 +409,7 @@ def main() -> None:
             {"group": draw.group, "draw": draw.name, **ours, "datalab": datalab, "cleanlab": cleanlab}
         )
         print(draw.group, draw.name, f"{ours['train']['seconds']:.1f} s", flush=True)
-    summary, new_photos = summarise(results), summarise_new(results)
+    summary, new_photos = summarize(results), summarize_new(results)
     clean = score_clean(photos)
     show(summary)
     print("new photos:", new_photos)

@@ -25,7 +25,7 @@ CELL, COUNT = "cifar10/tinyimagenet/20k", 5_000
 TRIED: list[tuple[str, list[str]]] = [
     ("cifar10-lond-plus", []),
     ("cifar10-lond", []),
-    ("cifar10-lond-plus", ["learn.epochs=300"]),
+    ("cifar10-lond-plus", ["training.epochs=300"]),
     ("cifar10-lond-fast", []),
 ]
 """Presets, and changes to them."""
@@ -36,7 +36,7 @@ def run(material: Material, preset: str, changes: list[str], seed: int) -> dict[
     draw = material.draw
     chosen = np.random.default_rng(seed).permutation(len(draw.labels))[:COUNT]
     images = material.train_images().numpy()[chosen]
-    config = apply_settings(load_preset(preset), [*changes, f"learn.seed={seed}"])
+    config = apply_settings(load_preset(preset), [*changes, f"training.seed={seed}"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.compiler.reset()
     labels = encode_classes(draw.labels[chosen], COUNT)

@@ -20,15 +20,15 @@ from torch import Tensor
 
 from common import RESULTS, THREADS, save
 from graphclean.graph import (
-    Neighbours,
+    Neighbors,
     confident_edges,
+    confident_labels,
     gather_evidence,
-    judge_confidence,
     knn_graph,
     largest_components,
     mutual_edges,
-    nearest_neighbours,
-    normalise_graph,
+    nearest_neighbors,
+    normalize_graph,
     propagate,
     to_scipy,
     weight_graph,
@@ -36,20 +36,20 @@ from graphclean.graph import (
 
 ALPHA, TOLERANCE, DIMENSIONS = 0.5, 1e-6, 64
 GENERATOR = {
-    "centres": 100,
+    "centers": 100,
     "dimensions": DIMENSIONS,
     "seed": 0,
     "spread": {"clustered": 0.5, "loose": 2.0},
-    "formula": "x = centre[i mod 100] + spread * normal, centres standard normal, rows to length 1",
+    "formula": "x = center[i mod 100] + spread * normal, centers standard normal, rows to length 1",
     "labels": "(i mod 100) mod K, 30 % of them drawn anew",
 }
 
 
 def make_points(n: int, kind: str = "clustered") -> Tensor:
-    """Points on the unit sphere around a hundred centres."""
+    """Points on the unit sphere around a hundred centers."""
     generator = torch.Generator().manual_seed(GENERATOR["seed"])
-    centres = torch.randn(GENERATOR["centres"], DIMENSIONS, generator=generator)
-    x = centres[torch.arange(n) % GENERATOR["centres"]]
+    centers = torch.randn(GENERATOR["centers"], DIMENSIONS, generator=generator)
+    x = centers[torch.arange(n) % GENERATOR["centers"]]
     x = x + GENERATOR["spread"][kind] * torch.randn(n, DIMENSIONS, generator=generator)
     return torch.nn.functional.normalize(x, dim=1)
 
@@ -57,7 +57,7 @@ def make_points(n: int, kind: str = "clustered") -> Tensor:
 def make_labels(n: int, n_classes: int) -> Tensor:
     """Cluster numbers as classes, three in ten drawn anew."""
     generator = torch.Generator().manual_seed(1)
-    labels = torch.arange(n) % GENERATOR["centres"] % n_classes
+    labels = torch.arange(n) % GENERATOR["centers"] % n_classes
     wrong = torch.rand(n, generator=generator) < 0.3
     return torch.where(wrong, torch.randint(0, n_classes, (n,), generator=generator), labels)
 
@@ -132,17 +132,17 @@ class Resident:
 
 def select(graph: Tensor, soft: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """Eq. 3 and 4 with mutual edges."""
-    hard, confident = judge_confidence(soft, labels, eta=0.8)
+    hard, confident = confident_labels(soft, labels, eta=0.8)
     rows, cols = mutual_edges(*confident_edges(graph, confident), len(labels))
     return largest_components(rows, cols, hard, confident, n_classes)
 
 
 def whole_step(z: Tensor, k: int, labels: Tensor, n_classes: int) -> tuple[Tensor, ...]:
-    """From points to selection: neighbours, similarities, soft labels, selected."""
-    found = nearest_neighbours(z, k)
+    """From points to selection: neighbors, similarities, soft labels, selected."""
+    found = nearest_neighbors(z, k)
     graph = knn_graph(found)
     soft = gather_evidence(
-        normalise_graph(weight_graph(graph, symmetrise="sum")), one_hot(labels, n_classes), alpha=ALPHA
+        normalize_graph(weight_graph(graph, symmetrize="sum")), one_hot(labels, n_classes), alpha=ALPHA
     )
     return *found, soft, select(graph, soft, labels, n_classes)
 
@@ -167,12 +167,12 @@ def residual(S: Tensor, x: Tensor, Y: Tensor) -> float:
 
 
 def our_stages(
-    watch: Stopwatch, found: Neighbours, k: int, n_classes: int, labels: Tensor
+    watch: Stopwatch, found: Neighbors, k: int, n_classes: int, labels: Tensor
 ) -> tuple[dict, Any]:
-    """Everything after the search, for the first k neighbours."""
-    cut = Neighbours(found.indices[:, :k].contiguous(), found.similarities[:, :k].contiguous())
+    """Everything after the search, for the first k neighbors."""
+    cut = Neighbors(found.indices[:, :k].contiguous(), found.similarities[:, :k].contiguous())
     graph, building = watch(lambda: knn_graph(cut))
-    S, weighing = watch(lambda: normalise_graph(weight_graph(graph, symmetrise="sum")))
+    S, weighing = watch(lambda: normalize_graph(weight_graph(graph, symmetrize="sum")))
     Y = one_hot(labels, n_classes)
     # An error under tol (1 − α) / (1 + α) means a residual under tol: SciPy's stop rule.
     exact = TOLERANCE * (1 - ALPHA) / (1 + ALPHA)
@@ -181,7 +181,7 @@ def our_stages(
     _, selecting = watch(lambda: select(graph, soft, labels, n_classes))
     spreading["residual"] = residual(S, x, Y)
     stages = {"graph": building, "weights": weighing, "propagation": spreading, "selection": selecting}
-    return stages, (weight_graph(graph, symmetrise="sum"), S, Y, x)
+    return stages, (weight_graph(graph, symmetrize="sum"), S, Y, x)
 
 
 def cpu_peers(
@@ -220,7 +220,7 @@ def measure_cpu(sizes: list[int]) -> dict[str, Any]:
     for n in sizes:
         z = make_points(n)
         for k in (30, 200):
-            found, searching = watch(lambda z=z, k=k: nearest_neighbours(z, k), patience=10.0)
+            found, searching = watch(lambda z=z, k=k: nearest_neighbors(z, k), patience=10.0)
             _, flat = watch(lambda z=z, k=k: faiss_flat(z, k), patience=10.0)
             for n_classes in (10, 100):
                 labels = make_labels(n, n_classes)
@@ -235,7 +235,7 @@ def measure_growth(watch: Stopwatch, sizes: list[int]) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {}
     for n in sizes:
         z, labels = make_points(n).to(watch.device), make_labels(n, 10).to(watch.device)
-        found, searching = watch(lambda z=z: nearest_neighbours(z, 30), patience=8.0)
+        found, searching = watch(lambda z=z: nearest_neighbors(z, 30), patience=8.0)
         stages, _ = our_stages(watch, found, 30, 10, labels)
         for name, stage in {"search": searching, **stages}.items():
             seconds.setdefault(name, []).append(stage["seconds"])
@@ -246,14 +246,14 @@ def measure_growth(watch: Stopwatch, sizes: list[int]) -> dict[str, Any]:
 
 
 def measure_approximate(n: int = 70_000, k: int = 30) -> list[dict[str, Any]]:
-    """Approximate against exact neighbours on clustered and on loose data, with the true recall."""
-    from graphclean.graph.ann import approximate_neighbours
+    """Approximate against exact neighbors on clustered and on loose data, with the true recall."""
+    from graphclean.graph.ann import approximate_neighbors
 
     watch, rows = Stopwatch(torch.device("cpu")), []
     for kind in ("clustered", "loose"):
         z = make_points(n, kind)
-        exact, searching = watch(lambda z=z: nearest_neighbours(z, k), patience=10.0)
-        (found, measured), approximate = watch(lambda z=z: approximate_neighbours(z, k), patience=10.0)
+        exact, searching = watch(lambda z=z: nearest_neighbors(z, k), patience=10.0)
+        (found, measured), approximate = watch(lambda z=z: approximate_neighbors(z, k), patience=10.0)
         true = (exact.indices.unsqueeze(2) == found.indices.unsqueeze(1)).any(2).float().mean()
         rows.append(
             {
@@ -275,14 +275,14 @@ def measure_approximate(n: int = 70_000, k: int = 30) -> list[dict[str, Any]]:
 
 
 def measure_million(k: int = 30, n_classes: int = 10) -> dict[str, Any]:
-    """One point at a million, with approximate neighbours; memory is that of the whole process."""
+    """One point at a million, with approximate neighbors; memory is that of the whole process."""
     import resource
 
-    from graphclean.graph.ann import approximate_neighbours
+    from graphclean.graph.ann import approximate_neighbors
 
     watch = Stopwatch(torch.device("cpu"))
     z, labels = make_points(1_000_000), make_labels(1_000_000, n_classes)
-    (found, recall), searching = watch(lambda: approximate_neighbours(z, k), repeats=1)
+    (found, recall), searching = watch(lambda: approximate_neighbors(z, k), repeats=1)
     stages, _ = our_stages(watch, found, k, n_classes, labels)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
@@ -311,7 +311,7 @@ def measure_cuda() -> dict[str, Any]:
         z = make_points(n).to(device)
         for k, n_classes in settings:
             found, searching = watch(
-                lambda z=z, k=k: nearest_neighbours(z, k), repeats=3 if n < 500_000 else 1
+                lambda z=z, k=k: nearest_neighbors(z, k), repeats=3 if n < 500_000 else 1
             )
             labels = make_labels(n, n_classes).to(device)
             stages, _ = our_stages(watch, found, k, n_classes, labels)
@@ -328,7 +328,7 @@ def measure_cuda() -> dict[str, Any]:
 
 
 def compare_devices(n: int, k: int, n_classes: int) -> dict[str, Any]:
-    """The same step on both devices: neighbours, soft labels, selection."""
+    """The same step on both devices: neighbors, soft labels, selection."""
     results = []
     for device in ("cpu", "cuda"):
         z, labels = make_points(n).to(device), make_labels(n, n_classes).to(device)
@@ -338,7 +338,7 @@ def compare_devices(n: int, k: int, n_classes: int) -> dict[str, Any]:
     agreement = {
         "n": n,
         "k": k,
-        "neighbours_shared": float(same),
+        "neighbors_shared": float(same),
         "largest_similarity_difference": float((cpu[1] - cuda[1]).abs().max()),
         "largest_soft_label_difference": float((cpu[2] - cuda[2]).abs().max()),
         "selection_differs": int((cpu[3] != cuda[3]).sum()),

@@ -1,4 +1,5 @@
-"""Training with and without `graph.unmix`, on digits and small CIFAR images, where labels prefer mistakes.
+"""Training with and without `graph.class_dependent_noise`, on digits and small CIFAR images, where labels
+prefer mistakes.
 
 python benchmarks/mistakes.py digits                     embedded, about eight minutes on one core
 python benchmarks/mistakes.py cifar --data-root DATA     images of CIFAR's training set alone, half an hour
@@ -31,7 +32,7 @@ TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
 """Of ten digits; like CIFAR-10's map, five classes keep their labels."""
 TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
 """Where 8s and 9s are of no class."""
-SMALL_CIFAR = ("learn.augmix=off", "method.ood_gate_start=1", "learn.epochs=15", "graph.eta=0.7")
+SMALL_CIFAR = ("training.augmix=off", "method.ood_gate_start=1", "training.epochs=15", "graph.eta=0.7")
 """Changes to `small-images`, so that a run takes minutes."""
 TRAINED_ON, SCORED_ON, SIDE = 10_000, 4_000, 16
 
@@ -68,7 +69,7 @@ def digit_cases() -> Iterator[Case]:
                 labels[~known] = rng.integers(0, n_classes, (~known).sum())
             truth = np.where(known, data.truth, -1)
             order = np.random.default_rng(1000 + seed).permutation(len(truth))
-            config = apply_settings(load_preset("demo"), [f"learn.seed={seed}"])
+            config = apply_settings(load_preset("demo"), [f"training.seed={seed}"])
             yield Case(name, seed, data.images[order], labels[order], truth[order], 1200, config)
 
 
@@ -86,13 +87,15 @@ def cifar_cases(root: Path | None) -> Iterator[Case]:
                 labels = asymmetric(truth, 0.4, rng)
             elif name == "sym":
                 labels = symmetric(truth, 0.5, 10, rng)
-            config = apply_settings(load_preset("small-images"), [*SMALL_CIFAR, f"learn.seed={seed}"])
+            config = apply_settings(load_preset("small-images"), [*SMALL_CIFAR, f"training.seed={seed}"])
             yield Case(name, seed, images, labels, truth, TRAINED_ON, config)
 
 
-def run(case: Case, unmix: bool) -> dict[str, Any]:
+def run(case: Case, class_dependent_noise: bool) -> dict[str, Any]:
     """Train, and score the labels and the selection of the last epoch and the images that were held out."""
-    config = apply_settings(case.config, [f"graph.unmix={str(unmix).lower()}"])
+    config = apply_settings(
+        case.config, [f"graph.class_dependent_noise={str(class_dependent_noise).lower()}"]
+    )
     labels, truth = case.labels[: case.n], case.truth[: case.n]
     result = fit(case.images[: case.n], encode_classes(labels, case.n), config, build_method(config))
     cleaned = result.trained.selection
@@ -102,7 +105,7 @@ def run(case: Case, unmix: bool) -> dict[str, Any]:
     return {
         "case": case.name,
         "seed": case.seed,
-        "unmix": unmix,
+        "class_dependent_noise": class_dependent_noise,
         "given_right": float((labels == truth)[truth >= 0].mean()),
         "cleaning": asdict(scores),
         "accuracy": float((new.classes == held_out)[known].mean()),
@@ -118,8 +121,8 @@ def main() -> None:
     torch.set_num_threads(1)
     runs = []
     for case in digit_cases() if args.on == "digits" else cifar_cases(data_root(args.data_root)):
-        for unmix in (False, True):
-            runs.append(run(case, unmix))
+        for class_dependent_noise in (False, True):
+            runs.append(run(case, class_dependent_noise))
             print(runs[-1], flush=True)
     print(save(f"mistakes-{args.on}", {"runs": runs}))
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from graphclean.bench.markdown import markdown_table
 from graphclean.bench.results import find_seeds, read_result
 from graphclean.bench.schema import Result
-from graphclean.bench.tables import paper, render_table, summarise
+from graphclean.bench.tables import mean_and_deviation, paper, render_table
 
 RUNS = Path(__file__).parents[1] / "results"
 CELL = "cifar10/tinyimagenet/20k"
 SHOWN = {
     (CELL, "cifar10-lond"): "300 epochs (`cifar10-lond`)",
-    (CELL, "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60"): (
+    (CELL, "cifar10-lond--graph.leave_one_out-true--training.epochs-60"): (
         "60 epochs, no sample vouches for itself (`cifar10-lond-fast`)"
     ),
     (CELL, "cifar10-lond-plus"): "150 epochs, that and a gate (`cifar10-lond-plus`)",
@@ -22,9 +22,9 @@ SHOWN = {
 """The methods that the README shows."""
 NOISE = {CELL: "and 20,000 images of no class", "cifar10/sym50": "and nothing else"}
 STEPS = {
-    "cifar10-lond--learn.epochs-60--method.lambda_inst-1": "60 epochs, λ1 = 1 as in the paper",
-    "cifar10-lond--learn.epochs-60": "λ1 = 0.5",
-    "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60": (
+    "cifar10-lond--method.lambda_inst-1--training.epochs-60": "60 epochs, λ1 = 1 as in the paper",
+    "cifar10-lond--training.epochs-60": "λ1 = 0.5",
+    "cifar10-lond--graph.leave_one_out-true--training.epochs-60": (
         "and leave-own-out evidence: `cifar10-lond-fast`"
     ),
     "cifar10-lond-plus--gate-every-epoch": (
@@ -54,7 +54,7 @@ def of_seeds(cell: str, split: str, method: str) -> list[Result]:
 def over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:
     """Mean ± standard deviation and the number of seeds; of one seed its value, of none a dash."""
     found = [unit * Decimal(repr(value)) for value in values if value is not None]
-    return summarise(found, decimals).removesuffix(" (1)")
+    return mean_and_deviation(found, decimals).removesuffix(" (1)")
 
 
 def mean_over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:

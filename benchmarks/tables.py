@@ -18,7 +18,7 @@ REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 COLUMNS = {
     "mislabel_f1": "mislabel F1",
     "issue_f1": "any-issue F1",
-    "labels_right": "labels right",
+    "label_accuracy": "label accuracy",
     "ood_auroc": "OOD AUROC",
     "three_way_f1": "three-way F1",
     "seconds": "seconds",
@@ -230,12 +230,12 @@ All that follows the search, as a share of the search: {"; ".join(shares)}.
 
 {growth_line(result["growth"])}
 
-Approximate neighbours (`--neighbours approx`) search until a sample finds 97 % of its true neighbours; on loose data
+Approximate neighbors (`--search approx`) search until a sample finds 97 % of its true neighbors; on loose data
 that may take as long as the exact search, or longer:
 
 {approximate}
 
-A million points (k = {million["k"]}, K = {million["classes"]}, approximate neighbours, recall {million["recall_by_sample"]:.3f} by sample):
+A million points (k = {million["k"]}, K = {million["classes"]}, approximate neighbors, recall {million["recall_by_sample"]:.3f} by sample):
 {seconds(total)} in all, of which the search {seconds(million["stages"]["search"]["seconds"])}; the whole process peaks at {million["process_peak_gib"]:.1f} GiB.
 
 {describe(result)}
@@ -244,21 +244,21 @@ A million points (k = {million["k"]}, K = {million["classes"]}, approximate neig
 
 def cuda_section(result: dict[str, Any]) -> str:
     rows = [
-        [f"{row['n']:,}", f"{100 * row['neighbours_shared']:.5f} %", f"{row['largest_similarity_difference']:.1e}",
+        [f"{row['n']:,}", f"{100 * row['neighbors_shared']:.5f} %", f"{row['largest_similarity_difference']:.1e}",
          f"{row['largest_soft_label_difference']:.1e}", str(row["selection_differs"])]
         for row in result["agreement"]
     ]  # fmt: skip
     return f"""## The graph step on a GPU
 
-Exact neighbours in fp32 throughout. Medians after a warm-up, by device events.
+Exact neighbors in fp32 throughout. Medians after a warm-up, by device events.
 
 {points_table(result["points"])}
 
 {growth_line(result["growth"])}
 
-CPU and GPU on the same points (neighbours differ only where similarities tie within rounding):
+CPU and GPU on the same points (neighbors differ only where similarities tie within rounding):
 
-{markdown_table(["N", "neighbours shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
+{markdown_table(["N", "neighbors shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
 
 {describe(result, gpu=True)}
 """
@@ -274,17 +274,17 @@ def demo_section(result: dict[str, Any]) -> str:
                 *(f"{100 * who['accuracy']:.1f} %" for who in (ce, ngc)),
                 *(f"{who['auroc']:.3f}" for who in (ce, ngc)),
                 *(f"{ngc[name]:.3f}" for name in ("f", "f_best")),
-                *(f"{verdicts[name]:.3f}" for name in ("labels_right", "issue_f1", "ood_auroc")),
+                *(f"{verdicts[name]:.3f}" for name in ("label_accuracy", "issue_f1", "ood_auroc")),
                 *(f"{value:.1f}" for value in (ce["seconds"], ngc["seconds"], run["seconds"])),
             ]
         )
     header = ["seed", "accuracy: CE", "NGC", "AUROC: CE", "NGC", "F, auto ζ", "F, best ζ"]
-    header += ["labels right", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
+    header += ["label accuracy", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
     return f"""## The demo
 
 `graphclean demo` on seeds that no setting was chosen on: half of the labels of 0 to 7 drawn anew, 8s and 9s as OOD, 1,200
 digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its AUROC is by its largest
-probability. From "labels right" on: NGC's verdicts on the training digits.
+probability. From "label accuracy" on: NGC's verdicts on the training digits.
 
 {markdown_table(header, rows)}
 
@@ -305,28 +305,42 @@ def mistakes_section(result: dict[str, Any]) -> str:
     recorded = {"digits": result["runs"], "cifar": cifar["runs"] if cifar is not None else []}
     rows = []
     for (images, case), name in on.items():
-        for unmix in (False, True):
-            runs = [run for run in recorded[images] if (run["case"], run["unmix"]) == (case, unmix)]
+        for class_dependent_noise in (False, True):
+            runs = [
+                run
+                for run in recorded[images]
+                if (run["case"], run["class_dependent_noise"]) == (case, class_dependent_noise)
+            ]
             cleaning = [run["cleaning"] for run in runs]
-            strangers = "OOD" in case
+            with_ood = "OOD" in case
             rows.append(
                 [
-                    "" if unmix else name,
-                    "" if unmix else mean_over_seeds([run["given_right"] for run in runs], 1, 100),
-                    "on" if unmix else "off",
-                    over_seeds([part["labels_right"] for part in cleaning], 1, 100),
+                    "" if class_dependent_noise else name,
+                    ""
+                    if class_dependent_noise
+                    else mean_over_seeds([run["given_right"] for run in runs], 1, 100),
+                    "on" if class_dependent_noise else "off",
+                    over_seeds([part["label_accuracy"] for part in cleaning], 1, 100),
                     mean_over_seeds([part["selected"] for part in cleaning], 0),
                     mean_over_seeds([part["wrong_known"] for part in cleaning], 0),
-                    mean_over_seeds([part["ood"] for part in cleaning], 0) if strangers else "",
+                    mean_over_seeds([part["ood"] for part in cleaning], 0) if with_ood else "",
                     over_seeds([run["accuracy"] for run in runs], 1, 100),
-                    over_seeds([run["auroc"] for run in runs], 3) if strangers else "",
+                    over_seeds([run["auroc"] for run in runs], 3) if with_ood else "",
                 ]
             )
-    header = ["", "right as given, %", "`graph.unmix`", "labels right, %", "selected", "of them wrong", "OOD"]
+    header = [
+        "",
+        "right as given, %",
+        "`graph.class_dependent_noise`",
+        "label accuracy, %",
+        "selected",
+        "of them wrong",
+        "OOD",
+    ]
     header += ["accuracy, %", "AUROC"]
-    return f"""## Mistakes that neighbours share
+    return f"""## Mistakes that neighbors share
 
-Training with [`graph.unmix`](how-it-works.md#mistakes-that-neighbours-share) and without: the labels and the selection at the
+Training with [`graph.class_dependent_noise`](how-it-works.md#mistakes-that-neighbors-share) and without: the labels and the selection at the
 end, and new images; mean ± standard deviation over seeds, their number in brackets. Digits: the demo's preset, 1,200 to train
 on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a small network, 15 epochs.
 
@@ -380,11 +394,11 @@ def few_section(result: dict[str, Any]) -> str:
                 over_seeds([run["scores"]["accuracy"] for run in runs], 1, 100),
                 over_seeds([run["scores"]["auroc"] for run in runs], 3),
                 over_seeds([run["scores"]["f_auto"] for run in runs], 3),
-                over_seeds([run["cleaning"]["labels_right"] for run in runs], 1, 100),
+                over_seeds([run["cleaning"]["label_accuracy"] for run in runs], 1, 100),
                 mean_over_seeds([run["seconds"] for run in runs], 0),
             ]
         )
-    header = ["", "accuracy, %", "AUROC", "F, auto ζ", "labels right, %", "seconds"]
+    header = ["", "accuracy, %", "AUROC", "F, auto ζ", "label accuracy, %", "seconds"]
     return f"""## Few small images
 
 The presets that train a whole network from nothing, on {result["count"]:,} images of the development split of `{result["cell"]}`
@@ -445,7 +459,9 @@ def headline() -> str:
                     [SETS[group] if who == "ours" else "", name, *cells, f"{entry[who]['seconds']:.2f}"]
                 )
     parts = [
-        markdown_table(["", "", "mislabel F1", "any-issue F1", "labels right", "OOD AUROC", "seconds"], rows)
+        markdown_table(
+            ["", "", "mislabel F1", "any-issue F1", "label accuracy", "OOD AUROC", "seconds"], rows
+        )
     ]
     sentences = [one_core()] if audit is not None else []
     demo = load("demo")
@@ -468,7 +484,7 @@ def headline() -> str:
         after = sum(point["stages"][s]["seconds"] for s in STAGES[1:])
         search = seconds(point["stages"]["search"]["seconds"])
         sentences.append(
-            f"70,000 points on two cores: {search} to find exact neighbours, {seconds(after)} for all the rest."
+            f"70,000 points on two cores: {search} to find exact neighbors, {seconds(after)} for all the rest."
         )
     if cuda is not None:
         whole = {(p["n"], p["k"]): p["whole"]["seconds"] for p in cuda["points"] if p["classes"] == 10}

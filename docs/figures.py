@@ -1,6 +1,6 @@
 """Draw the figures of the docs: python docs/figures.py (about half a minute).
 
-Those of "How it works" from a run of the demo, where the truth is used to colour and to count, never by the
+Those of "How it works" from a run of the demo, where the truth is used to color and to count, never by the
 method; those of "The paper's benchmarks" from a recorded run.
 """
 
@@ -24,7 +24,7 @@ from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import KNOWN, NoisyDigits, noisy_digits
 from graphclean.methods import build_method
 from graphclean.report import theme as plotting
-from graphclean.runs.demo import TRAINING
+from graphclean.runs.demo import DEMO_TRAINING
 from graphclean.training.fit import TrainingResult, fit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parents[1] / "results"
-LONG, SHORT = "cifar10-lond", "cifar10-lond--graph.evidence-leave-own-out--learn.epochs-60"
+LONG, SHORT = "cifar10-lond", "cifar10-lond--graph.leave_one_out-true--training.epochs-60"
 RECORDED = {
     "cifar10-convergence": ("convergence", LONG),
     "cifar10-strategies": ("strategies", LONG),
@@ -43,7 +43,7 @@ RECORDED = {
 }
 """By the name of its file: a figure of the paper, and the run on its main cell that it is of."""
 SHOWN = ("keep", "relabel", "ood")
-"""Verdicts of which samples are shown with their neighbours."""
+"""Verdicts of which samples are shown with their neighbors."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Epoch:
     number: int
     warmup: bool
     counts: dict[str, int]
-    labels_right: float
+    label_accuracy: float
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Story:
         return _kinds(self.digits.truth[self.train], labels)
 
 
-def run_demo(settings: Sequence[str] = (), training: int = TRAINING) -> Story:
+def run_demo(settings: Sequence[str] = (), training: int = DEMO_TRAINING) -> Story:
     """The demo's NGC run, with every epoch counted."""
     torch.set_num_threads(1)
     digits = noisy_digits()
@@ -86,7 +86,7 @@ def run_demo(settings: Sequence[str] = (), training: int = TRAINING) -> Story:
 
     def watch(report: Any, cleaned: Any) -> None:
         chosen, kinds = cleaned.selected.numpy(), _kinds(truth, cleaned.labels.numpy())
-        counts = {kind: int((chosen & (kinds == kind)).sum()) for kind in plotting.KINDS}
+        counts = {kind: int((chosen & (kinds == kind)).sum()) for kind in plotting.KIND_STYLES}
         right = float((kinds[kinds != "ood"] == "clean").mean())
         epochs.append(Epoch(report.epoch, report.own["warmup"], counts, right))
 
@@ -102,7 +102,7 @@ def draw_all(story: Story, out: Path) -> list[Path]:
         "digits-map": (draw_map, "png"),  # 2,400 points are smaller as pixels
         "digits-epochs": (draw_epochs, "svg"),
         "digits-border": (draw_border, "svg"),
-        "digits-neighbours": (draw_neighbours, "svg"),
+        "digits-neighbors": (draw_neighbors, "svg"),
     }
     with plotting.look():
         return [
@@ -131,7 +131,7 @@ def draw_map(story: Story) -> Figure:
         height=3.6,
         title=f"{len(story.train):,} noisy digits, two dimensions by t-SNE",
     )
-    proposed = story.result.audit.verdicts["proposed_label"].to_numpy(dtype=np.int64)
+    proposed = story.result.cleaning.verdicts["proposed_label"].to_numpy(dtype=np.int64)
     for axes, points, kinds, name in (
         (panels[0], story.digits.pixels[story.train], story.kinds, "before: pixels, labels as given"),
         (
@@ -142,17 +142,17 @@ def draw_map(story: Story) -> Figure:
         ),
     ):
         places = TSNE(init="pca", random_state=0).fit_transform(points)
-        for kind, style in plotting.KINDS.items():
+        for kind, style in plotting.KIND_STYLES.items():
             at = places[kinds == kind]
             line = {"linewidths": 0.8} if style.marker == "x" else {"edgecolors": "none"}
-            axes.scatter(*at.T, s=8, color=style.colour, marker=style.marker, alpha=0.75, **line)
+            axes.scatter(*at.T, s=8, color=style.color, marker=style.marker, alpha=0.75, **line)
         axes.set_xlabel(name)
         _bare(axes)
     handles = [
         panels[0].scatter(
-            [], [], color=style.colour, marker=style.marker, s=14, label=plotting.KIND_NAMES[kind]
+            [], [], color=style.color, marker=style.marker, s=14, label=plotting.KIND_NAMES[kind]
         )
-        for kind, style in plotting.KINDS.items()
+        for kind, style in plotting.KIND_STYLES.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
@@ -167,14 +167,14 @@ def draw_epochs(story: Story) -> Figure:
     warmup = sum(epoch.warmup for epoch in story.epochs)
     for axes in (selected, right):
         axes.axvspan(0.5, warmup + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
-        axes.set_xlabel("epoch (warm-up in grey)")
-    for kind, style in plotting.KINDS.items():
+        axes.set_xlabel("epoch (warm-up in gray)")
+    for kind, style in plotting.KIND_STYLES.items():
         counts = [epoch.counts[kind] for epoch in story.epochs]
         plotting.draw_series(selected, numbers, counts, style, plotting.KIND_NAMES[kind])
     selected.set_ylabel("digits selected")
     plotting.legend_above(selected, columns=3)
     before = 100 * float((story.kinds[story.kinds != "ood"] == "clean").mean())
-    after = [100 * epoch.labels_right for epoch in story.epochs]
+    after = [100 * epoch.label_accuracy for epoch in story.epochs]
     plotting.draw_series(right, numbers, after, plotting.STYLES[0], "corrected")
     plotting.draw_series(right, numbers, [before] * len(numbers), plotting.STYLES[1], "as given")
     right.set_ylabel("labels of 0 to 7 right, %")
@@ -191,8 +191,8 @@ def draw_border(story: Story) -> Figure:
     strange = story.digits.is_ood[story.test]
     bins = np.linspace(min(0.0, float(similarity.min())), 1, 61)
     for rows, kind, name in ((~strange, "clean", "0 to 7"), (strange, "ood", "8 and 9, of no class")):
-        colour = plotting.KINDS[kind].colour
-        axes.hist(similarity[rows], bins, color=colour, alpha=0.65, label=name)
+        color = plotting.KIND_STYLES[kind].color
+        axes.hist(similarity[rows], bins, color=color, alpha=0.65, label=name)
     zeta = 1 - story.result.model.threshold
     axes.axvline(zeta, color=plotting.BLACK, linewidth=1)
     axes.annotate(f"ζ = {zeta:.2f}: rejected to the left", (zeta, 0.9), xycoords=("data", "axes fraction"),
@@ -203,16 +203,16 @@ def draw_border(story: Story) -> Figure:
     return figure
 
 
-def draw_neighbours(story: Story) -> Figure:
-    """A sample of each verdict, with its five nearest neighbours."""
+def draw_neighbors(story: Story) -> Figure:
+    """A sample of each verdict, with its five nearest neighbors."""
     from matplotlib.figure import Figure
 
-    table = story.result.audit.verdicts
+    table = story.result.cleaning.verdicts
     rows = [_example(story, verdict) for verdict in SHOWN if (table["verdict"] == verdict).any()]
     figure = Figure(figsize=(plotting.PAGE, 1.15 * len(rows)), layout="constrained")
     for line, row in enumerate(rows):
         sample = table.iloc[row]
-        near = [int(name) for name in sample["neighbours"]]
+        near = [int(name) for name in sample["neighbors"]]
         verdict = sample["verdict"]
         said = f"→ {sample['proposed_label']}" if verdict == "relabel" else ""
         for column, (at, title) in enumerate(
@@ -235,7 +235,7 @@ def _kinds(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> npt.N
 
 def _example(story: Story, verdict: str) -> int:
     """The sample of a verdict that is the median in how sure it is: neither the best case nor the worst."""
-    table = story.result.audit.verdicts
+    table = story.result.cleaning.verdicts
     by = "ood_score" if verdict == "ood" else "label_quality"
     ordered = table[table["verdict"] == verdict].sort_values(by)
     return int(ordered.index[len(ordered) // 2])

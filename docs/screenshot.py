@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 1280, 1640
 
 
 def main() -> None:
-    """Photograph the top of the page, in few colours: it is mostly flat."""
+    """Photograph the top of the page, in few colors: it is mostly flat."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")

@@ -14,7 +14,7 @@ _, channels, height, width = session.get_inputs()[0].shape
 for path in sys.argv[2:]:
     photo = ImageOps.exif_transpose(Image.open(path)).convert("RGBA")  # upright
     photo = Image.alpha_composite(Image.new("RGBA", photo.size, "white"), photo)  # on white
-    if about.get("fit") == "crop":  # to the centre square
+    if about.get("fit") == "crop":  # to the center square
         side = min(photo.size)
         left, top = ((length - side) // 2 for length in photo.size)
         photo = photo.crop((left, top, left + side, top + side))

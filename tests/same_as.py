@@ -70,8 +70,8 @@ class Now(NamedTuple):
 
 
 RENAMED: dict[str, Now] = {
-    "learn.method=ce": Now("method.name=cross_entropy", "labels_from"),
-    "learn.labels_from=features": Now("method.name=sampled_labels", "labels_from"),
+    "learn.method=ce": Now("method.name=cross-entropy", "labels_from"),
+    "learn.labels_from=features": Now("method.name=sampled-labels", "labels_from"),
     "learn.labels_from=graph": Now("method.name=ngc", "labels_from"),
     "learn.warmup=": Now("method.warmup_epochs=", "labels_from"),
     "learn.mixup=": Now("method.mixup_alpha=", "labels_from"),
@@ -83,6 +83,23 @@ RENAMED: dict[str, Now] = {
     "learn.gate_from=": Now("method.ood_gate_start=", "labels_from"),
     "learn.batch_stats=separate": Now("method.joint_batch_norm=false", "labels_from"),
     "learn.batch_stats=together": Now("method.joint_batch_norm=true", "labels_from"),
+    "graph.evidence=all": Now("graph.leave_one_out=false", "leave-own-out"),
+    "graph.evidence=leave-own-out": Now("graph.leave_one_out=true", "leave-own-out"),
+    "graph.unmix=": Now("graph.class_dependent_noise=", "unmix"),
+    "learn.predict_by=both": Now("training.prototype_ensemble=true", "predict_by"),
+    "learn.predict_by=classifier": Now("training.prototype_ensemble=false", "predict_by"),
+    "learn.batch=": Now("training.batch_size=", "[learn]"),
+    "learn.ramp=": Now("training.lr_warmup_epochs=", "[learn]"),
+    "learn.lr_end=": Now("training.min_lr=", "[learn]"),
+    "learn.noise=": Now("training.feature_noise_std=", "[learn]"),
+    "learn.crop=": Now("training.crop_padding=", "[learn]"),
+    "learn.flip=": Now("training.horizontal_flip=", "[learn]"),
+    "learn.size=": Now("training.image_size=", "[learn]"),
+    "learn.mirrored=": Now("training.flip_tta=", "[learn]"),
+    "learn.": Now("training.", "[learn]"),
+    "audit.judges=panel": Now("cleaning.classifier=knn+class-means", "[audit]"),
+    "audit.": Now("cleaning.", "[audit]"),
+    "--trusted": Now("--validation", "trusted: Annotated"),
 }
 """Cases below have the old names. A key is a whole argument, the start of one that ends in `.` or `=`, or two
 arguments with a space between."""
@@ -90,6 +107,11 @@ SPELLED = {
     "neighbour": "neighbor",
     "relabelled": "relabeled",
     "unlabelled": "unlabeled",
+    "centre": "center",
+    "panel": "class_means",
+    "trusted_accuracy": "validation_accuracy",
+    "labels_right": "label_accuracy",
+    "labelled": "labeled",
     # Add a line for each column, verdict, tensor or key of JSON that changes its name.
 }
 """Put in place of the old words in what either tree writes, before the two are compared."""
@@ -156,7 +178,7 @@ class Tree:
                     words[at : at + length] = new.split(" ")
                 elif old[-1] in ".=" and words[at].startswith(old):
                     words[at] = new + words[at].removeprefix(old)
-        return _without_others(words) if "method.name=cross_entropy" in words else words
+        return _without_others(words) if "method.name=cross-entropy" in words else words
 
 
 def _without_others(words: list[str]) -> list[str]:

@@ -69,11 +69,11 @@ def write_data(folder: Path) -> None:
     rng = np.random.default_rng(0)
     rows = []
     for split, each in (("train", 20), ("test", 4)):
-        for name, colour in PHOTOS.items():
+        for name, color in PHOTOS.items():
             place = folder / "photos" / split / name
             place.mkdir(parents=True)
             for number in range(each):
-                pixels = np.clip(rng.normal(colour, 25, (12, 12, 3)), 0, 255).astype(np.uint8)
+                pixels = np.clip(rng.normal(color, 25, (12, 12, 3)), 0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(place / f"{number:03}.png")
                 rows.append((f"photos/{split}/{name}/{number:03}.png", name))
     pd.DataFrame(rows, columns=["file", "species"]).to_csv(folder / "photos.csv", index=False)

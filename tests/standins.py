@@ -73,7 +73,7 @@ def small_cells() -> dict[str, Cell]:
 
 def short_preset(name: str, start: Config | None = None) -> Config:
     """For the hours that a benchmark's preset takes: the same with two epochs of a small network."""
-    small = {"learn.epochs": 2, "method.warmup_epochs": 1, "learn.network": "small-conv"}
+    small = {"training.epochs": 2, "method.warmup_epochs": 1, "training.network": "small-conv"}
     return change_settings(load_preset(name, start), small)
 
 

@@ -24,7 +24,7 @@ def test_measured_pages_are_made_from_the_recorded_results() -> None:
 @pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
 def test_cleanlab_is_behind_on_the_mean_of_every_set_as_the_comparison_says() -> None:
     result = json.loads((ROOT / "benchmarks" / "results" / "audit.json").read_text())
-    columns = ("mislabel_f1", "issue_f1", "labels_right", "ood_auroc")
+    columns = ("mislabel_f1", "issue_f1", "label_accuracy", "ood_auroc")
     behind = [
         (group, column)
         for group, entry in result["summary"].items()

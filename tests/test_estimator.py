@@ -34,7 +34,7 @@ pytestmark = [
 
 QUICK: dict[str, Any] = {
     "epochs": 10,
-    "settings": {"method.warmup_epochs": 6, "learn.batch": 32, "graph.k": 10, "audit.k": (10,)},
+    "settings": {"method.warmup_epochs": 6, "training.batch_size": 32, "graph.k": 10, "cleaning.k": (10,)},
 }
 DIGITS: dict[str, Any] = {
     "preset": "demo",
@@ -42,7 +42,7 @@ DIGITS: dict[str, Any] = {
 }
 
 SKIPPED = {
-    "check_classifiers_classes": "−1 is one of its two classes, and means unlabelled here, as in "
+    "check_classifiers_classes": "−1 is one of its two classes, and means unlabeled here, as in "
     "scikit-learn's own semi-supervised classifiers, which the check excuses by name",
     "check_array_api_input": "skips itself where SCIPY_ARRAY_API is not set",
 }
@@ -65,7 +65,7 @@ def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
         check(estimator)
 
 
-def test_the_check_of_classes_holds_where_unlabelled_is_known() -> None:
+def test_the_check_of_classes_holds_where_unlabeled_is_known() -> None:
     check_classifiers_classes("LabelSpreading", NoisyGraphClassifier(**QUICK))
 
 
@@ -212,7 +212,7 @@ def test_two_truth_values_are_classes(blobs: Blobs, tmp_path: Path, gaps: bool) 
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
-def test_unlabelled_names(blobs: Blobs, missing: Any) -> None:
+def test_unlabeled_names(blobs: Blobs, missing: Any) -> None:
     X, names = blobs[0], np.array(["ant", "bee", "cat"], dtype=object)[blobs[1]]
     names[::4] = missing
     model = NoisyGraphClassifier(**QUICK).fit(X, names)
@@ -222,10 +222,10 @@ def test_unlabelled_names(blobs: Blobs, missing: Any) -> None:
     assert not model.verdicts_.verdict[::4].isin(["keep", "relabel"]).any()
 
 
-@pytest.mark.parametrize("unlabelled", [-1, np.nan])
-def test_unlabelled_numbers(blobs: Blobs, unlabelled: float) -> None:
-    X, y = blobs[0], blobs[1].astype(type(unlabelled))
-    y[::4] = unlabelled
+@pytest.mark.parametrize("unlabeled", [-1, np.nan])
+def test_unlabeled_numbers(blobs: Blobs, unlabeled: float) -> None:
+    X, y = blobs[0], blobs[1].astype(type(unlabeled))
+    y[::4] = unlabeled
     model = NoisyGraphClassifier(**QUICK).fit(X, y)
     assert model.classes_.tolist() == [0, 1, 2]
     assert (model.predict(X) == blobs[1]).mean() > 0.97
@@ -233,17 +233,20 @@ def test_unlabelled_numbers(blobs: Blobs, unlabelled: float) -> None:
 
 def test_settings_reach_training(blobs: Blobs) -> None:
     X, y = blobs
-    settings = {"learn.epochs": 9, "learn.seed": 4, "method.warmup_epochs": 1}
+    settings = {"training.epochs": 9, "training.seed": 4, "method.warmup_epochs": 1}
     model = NoisyGraphClassifier(settings=settings, epochs=2, random_state=5).fit(X, y)
-    learn = model.config_.learn
-    assert (learn.epochs, learn.seed, learn.network) == (2, 5, "embedding-head")
+    training = model.config_.training
+    assert (training.epochs, training.seed, training.network) == (2, 5, "embedding-head")
     assert model.config_.method.settings["warmup_epochs"] == 1
     assert [row["epoch"] for row in model.history_] == [1, 2]
     assert model.settings == settings
     drawn = [NoisyGraphClassifier(epochs=1, random_state=np.random.RandomState(3)) for _ in range(2)]
-    first, second = (other.fit(X, y).config_.learn.seed for other in drawn)
-    assert first == second != drawn[0].fit(X, y).config_.learn.seed
-    for bad, message in [({"learn.epoch": 2}, "did you mean learn.epochs"), ({"learn.lr": "x"}, "a number")]:
+    first, second = (other.fit(X, y).config_.training.seed for other in drawn)
+    assert first == second != drawn[0].fit(X, y).config_.training.seed
+    for bad, message in [
+        ({"training.epoch": 2}, "did you mean training.epochs"),
+        ({"training.lr": "x"}, "a number"),
+    ]:
         with pytest.raises(InputError, match=message):
             NoisyGraphClassifier(settings=bad).fit(X, y)
     with pytest.raises(InputError, match="did you mean embeddings"):
@@ -280,14 +283,14 @@ def test_pipelines_cross_validation_and_searches(blobs: Blobs) -> None:
     pipeline = make_pipeline(StandardScaler(), NoisyGraphClassifier(**QUICK))
     assert cross_val_score(pipeline, X, y, cv=3).min() > 0.95
     # Next to class means, few epochs are as good as many.
-    alone = {"learn.batch": 32, "audit.k": (10,), "method.name": "cross_entropy"}
+    alone = {"training.batch_size": 32, "cleaning.k": (10,), "method.name": "cross-entropy"}
     with config_context(transform_output="pandas"):
         names = pd.DataFrame(X).add_prefix("x")
         predicted = clone(pipeline).fit(names, y).predict(names)
     assert predicted.tolist() == clone(pipeline).fit(X, y).predict(X).tolist()
     grid = {
         "noisygraphclassifier__epochs": [1, 10],
-        "noisygraphclassifier__settings": [{**alone, "learn.lr": 1e-6}, alone],
+        "noisygraphclassifier__settings": [{**alone, "training.lr": 1e-6}, alone],
     }
     search = GridSearchCV(pipeline, grid, cv=2).fit(X, y)
     assert search.best_params_ == {
@@ -341,7 +344,7 @@ def test_images_learn_as_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     told = cli("report", "mine").err
     assert "Pictures are not shown. mine: its images were given in Python" in told
     assert cli("report", "mine", "--data", "digits.npz").err == ""
-    for other in (new[:, 0], np.moveaxis(new, 1, 3)):  # grey without a channel, and channels last
+    for other in (new[:, 0], np.moveaxis(new, 1, 3)):  # gray without a channel, and channels last
         np.testing.assert_array_equal(model.predict(other), model.predict(new))
 
 

@@ -26,7 +26,7 @@ from tests.runs.tiny import results
 from tests.site import ROOT, Block, SitePage, read_page, write_data
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
-QUICK = ("--preset", "demo", "--set", "learn.epochs=3", "--set", "audit.k=10,20", "--quiet")
+QUICK = ("--preset", "demo", "--set", "training.epochs=3", "--set", "cleaning.k=10,20", "--quiet")
 OWN = ("--set", "method.name=small_loss", "--set", "ood.detector=knn_distance")
 
 
@@ -191,9 +191,9 @@ def test_a_detector_that_can_have_no_use_is_refused_before_training(
     needs = cli("train", "images.npz", "--set", "ood.detector=layers")
     assert needs.err == (
         "graphclean: ood.detector=layers: it needs layers, and a model has logits and features alone; "
-        "take one of prototypes, max_softmax\n"
+        "take one of prototypes, msp\n"
     )
     panel = cli("train", "embeddings.npz", "--set", "ood.detector=knn_distance")
-    assert panel.err.endswith("says itself what is OOD; take auto, or audit.judges=neighbours\n")
+    assert panel.err.endswith("says itself what is OOD; take auto, or cleaning.classifier=knn\n")
     assert (slip.code, needs.code, panel.code, panel.err.count("\n")) == (2, 2, 2, 1)
     assert not Path("runs").exists()

@@ -77,5 +77,5 @@ def test_cleaning_by_hand() -> None:
     scores = score_cleaning(labels, np.array([True, False, True, True, False]), truth)
     assert (scores.selected, scores.wrong_known, scores.ood) == (3, 1, 1)
     assert scores.noise_rate == pytest.approx(2 / 3)
-    assert scores.labels_right == pytest.approx(1 / 2)
+    assert scores.label_accuracy == pytest.approx(1 / 2)
     assert np.isnan(score_cleaning(labels, np.zeros(5, dtype=bool), truth).noise_rate)

@@ -51,10 +51,10 @@ def test_wheel_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     assert where.stdout.startswith(inside)
     assert (Path(inside) / "graphclean" / "py.typed").exists()
     done = subprocess.run(
-        [python, "-m", "graphclean", "demo", "--out", "demo-run", "--set", "learn.epochs=1"],
+        [python, "-m", "graphclean", "demo", "--out", "demo-run", "--set", "training.epochs=1"],
         cwd=tmp_path, env=clean_env, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    assert "labels right after" in done.stdout
+    assert "label accuracy after" in done.stdout
     assert (tmp_path / "demo-run" / "verdicts.parquet").exists()
     assert (tmp_path / "demo-run" / "report.html").exists()
 

@@ -32,7 +32,7 @@ from graphclean.cli.app import app, main
 from graphclean.config import Config, apply_settings
 from graphclean.errors import DataWarning, InputError
 from graphclean.methods import load_method
-from graphclean.report.theme import KINDS
+from graphclean.report.theme import KIND_STYLES
 from graphclean.runs.decisions import DecisionLog
 from tests.embed.fakes import fake_timm
 from tests.site import LANGUAGES, PAGES, ROOT, Block, SitePage, read_page, write_data
@@ -47,7 +47,7 @@ from tests.standins import (
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
 
-QUICK = ["--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]
+QUICK = ["--set", "training.epochs=2", "--set", "method.warmup_epochs=1"]
 """For hours of training: added to `train` and `demo`."""
 BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
 """Pages that are no part of the site."""
@@ -313,7 +313,7 @@ def is_setting(text: str) -> bool:
         ("--detector prototypes", "--detector prototype"),
         ("--data-root", "--dataroot"),
         ("--resume --set ood.threshold=…", "--resume --set ood.eta=…"),
-        ("--set learn.flip=false", "--set learn.flip=never"),
+        ("--set training.horizontal_flip=false", "--set training.horizontal_flip=never"),
         ("images.npy --labels labels.csv", "images.npy --label labels.csv"),
     ],
 )
@@ -326,9 +326,9 @@ def test_tables_of_settings_name_every_setting_with_its_reason() -> None:
     hooks = load("hooks")
     tables = {section: values for section, values in Config().to_dict().items() if section != "method"}
     tables |= {
-        f"method {name}": asdict(load_method(name).Settings()) for name in ("ngc", "cross_entropy", "elr")
+        f"method {name}": asdict(load_method(name).Settings()) for name in ("ngc", "cross-entropy", "elr")
     }
-    assert load_method("sampled_labels").Settings is load_method("ngc").Settings
+    assert load_method("sampled-labels").Settings is load_method("ngc").Settings
     for section, values in tables.items():
         table = hooks.settings_table(*section.split())
         assert len(table.splitlines()) == 2 + len(values)
@@ -373,9 +373,9 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 def test_figures_are_drawn_from_a_run(tmp_path: Path, one_thread: None) -> None:
     del one_thread
     figures = load("figures")
-    story = figures.run_demo(["learn.epochs=2"], training=300)
+    story = figures.run_demo(["training.epochs=2"], training=300)
     assert [epoch.number for epoch in story.epochs] == [1, 2]
-    assert set(story.epochs[0].counts) == set(KINDS)
+    assert set(story.epochs[0].counts) == set(KIND_STYLES)
     drawn = figures.draw_all(story, tmp_path)
     shown = set(re.findall(r"images/(digits-[\w.-]+)\)", (ROOT / "docs" / "how-it-works.md").read_text()))
     assert {path.name for path in drawn} == shown

@@ -24,9 +24,9 @@ def test_worked_by_hand() -> None:
     scores = score_verdicts(table, ["a", "b", "a", "b", "", ""], [False] * 4 + [True] * 2)
     assert scores.mislabel_f1 == pytest.approx(0.5)  # 1 found, 1 false, 1 missed
     assert scores.issue_f1 == pytest.approx(4 / 7)  # 2 found, 1 false, 2 missed
-    assert scores.labels_right == pytest.approx(0.5)
+    assert scores.label_accuracy == pytest.approx(0.5)
     assert scores.ood_auroc == pytest.approx(7 / 8)  # 0.9 beats 4, 0.25 beats 3 of 4
-    # Likeliest: keep, relabel, keep, relabel, ood, keep against clean, wrong, wrong, clean, ood, ood.
+    # Most likely: keep, relabel, keep, relabel, ood, keep against clean, wrong, wrong, clean, ood, ood.
     assert scores.three_way_f1 == pytest.approx((2 / 5 + 2 / 4 + 2 / 3) / 3)
     assert scores.confusion == {
         "right": {"keep": 1, "relabel": 1, "ood": 0, "uncertain": 0},
@@ -39,10 +39,10 @@ def test_confusion_is_scikit_learn_s() -> None:
     """Rows without a label, or that could not be read, are in neither."""
     rng = np.random.default_rng(0)
     given, truth, ood = rng.integers(0, 3, 500), rng.integers(0, 3, 500), rng.random(500) < 0.3
-    names = np.array(["keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable"])
+    names = np.array(["keep", "relabel", "ood", "uncertain", "unlabeled", "unreadable"])
     verdict = names[rng.integers(0, 6, 500)]
     table = pd.DataFrame({"given_label": given, "proposed_label": 0, "verdict": verdict})
-    table["given_label"] = table["given_label"].where(verdict != "unlabelled")
+    table["given_label"] = table["given_label"].where(verdict != "unlabeled")
     scores = score_verdicts(table.assign(label_quality=0.5, ood_score=rng.random(500)), truth, ood)
     kinds = np.where(ood, 2, np.where(given != truth, 1, 0))
     cases = np.isin(verdict, names[:4])
@@ -54,7 +54,7 @@ def test_confusion_is_scikit_learn_s() -> None:
 
 
 def test_three_way_f1_is_scikit_learn_s() -> None:
-    """Of the likeliest of three: the label is right, it is another's, there is none."""
+    """Of the most likely of three: the label is right, it is another's, there is none."""
     rng = np.random.default_rng(1)
     given, truth, ood = rng.integers(0, 3, 400), rng.integers(0, 3, 400), rng.random(400) < 0.3
     quality, far = rng.random(400), rng.random(400)
@@ -62,9 +62,9 @@ def test_three_way_f1_is_scikit_learn_s() -> None:
         {"given_label": given, "proposed_label": 0, "verdict": "keep", "label_quality": quality}
     ).assign(ood_score=far)
     chances = zip(quality, far, strict=True)
-    likeliest = [max(((1 - o) * q, 0), ((1 - o) * (1 - q), 1), (o, 2))[1] for q, o in chances]
+    most_likely = [max(((1 - o) * q, 0), ((1 - o) * (1 - q), 1), (o, 2))[1] for q, o in chances]
     kinds = np.where(ood, 2, np.where(given != truth, 1, 0))
-    expected = f1_score(kinds, likeliest, average="macro")
+    expected = f1_score(kinds, most_likely, average="macro")
     assert score_verdicts(table, truth, ood).three_way_f1 == pytest.approx(expected)
 
 
@@ -96,7 +96,7 @@ def test_nothing_to_find_is_not_scored() -> None:
         }
     )
     scores = score_verdicts(table, [0, 1], [False, False])
-    assert scores.labels_right == 1
+    assert scores.label_accuracy == 1
     assert math.isnan(scores.mislabel_f1)
     assert math.isnan(scores.issue_f1)
     assert math.isnan(scores.ood_auroc)
@@ -112,8 +112,8 @@ def test_rows_without_label_score_or_image_are_no_cases() -> None:
     ]
     truth, ood = ["a", "b", "a", ""], [False, False, False, True]
     more = [
-        (None, "b", "unlabelled", math.nan, 0.1),
-        (None, "a", "unlabelled", math.nan, 0.95),
+        (None, "b", "unlabeled", math.nan, 0.1),
+        (None, "a", "unlabeled", math.nan, 0.95),
         ("a", "a", "unreadable", math.nan, math.nan),
     ]
     plain = score_verdicts(pd.DataFrame(rows, columns=columns), truth, ood)
@@ -122,5 +122,5 @@ def test_rows_without_label_score_or_image_are_no_cases() -> None:
     assert (scores.mislabel_f1, scores.issue_f1, scores.three_way_f1) == (
         plain.mislabel_f1, plain.issue_f1, plain.three_way_f1,
     )  # fmt: skip
-    assert scores.labels_right == pytest.approx(4 / 5)  # also of those that had none
+    assert scores.label_accuracy == pytest.approx(4 / 5)  # also of those that had none
     assert scores.ood_auroc == pytest.approx(4 / 5)

@@ -7,12 +7,12 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .cleaning import clean_embeddings
-    from .config import AuditSettings, GraphSettings
+    from .config import CleaningSettings, GraphSettings
     from .estimator import NoisyGraphClassifier
     from .graph import GraphCleaner
 
 __all__ = [
-    "AuditSettings",
+    "CleaningSettings",
     "GraphCleaner",
     "GraphSettings",
     "NoisyGraphClassifier",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "AuditSettings": ".config",
+    "CleaningSettings": ".config",
     "GraphCleaner": ".graph",
     "GraphSettings": ".config",
     "NoisyGraphClassifier": ".estimator",

@@ -14,7 +14,7 @@ NEAR = 0.66
 def suggest(name: str, known: Iterable[str]) -> str:
     """For a message about an unknown name: the nearest right one, or all there are.
 
-    Names that begin with it go first, as whole or after the dot: `cert` for `audit.certainty`.
+    Names that begin with it go first, as whole or after the dot: `cert` for `cleaning.certainty`.
     """
     names = list(known)
     begun = [other for other in names if name and f".{name}" in f".{other}"]
@@ -36,27 +36,29 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("too deep") from error
 
 
-MARK = "\x1f"
+ARGUMENT_MARK = "\x1f"
 """On both sides of an argument's name in a message."""
 
 
 def arg(name: str) -> str:
     """An argument in a message: each front door spells it its own way, as `out` or `--out`."""
-    return f"{MARK}{name}{MARK}"
+    return f"{ARGUMENT_MARK}{name}{ARGUMENT_MARK}"
 
 
-class Told(Exception):  # noqa: N818 - the base of what a user is told
+class ProgressCallback(Exception):  # noqa: N818 - the base of what a user is told
     """A message that names arguments by `arg`; as text it spells them as in Python."""
 
     def spelled(self, spell: Callable[[str], str]) -> str:
         """The message with every argument as the front door has it."""
-        return re.sub(f"{MARK}(\\w+){MARK}", lambda match: spell(match[1]), super().__str__())
+        return re.sub(
+            f"{ARGUMENT_MARK}(\\w+){ARGUMENT_MARK}", lambda match: spell(match[1]), super().__str__()
+        )
 
     def __str__(self) -> str:
         return self.spelled(str)
 
 
-class InputError(Told, ValueError):
+class InputError(ProgressCallback, ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
 
 
@@ -80,7 +82,7 @@ class InUseError(InputError):
     """Another process works with what was named."""
 
 
-class RunStopped(Told, RuntimeError):  # noqa: N818 – a signal is no error
+class RunStopped(ProgressCallback, RuntimeError):  # noqa: N818 – a signal is no error
     """A run that ended before its results: one line for the user, and the exit code of the CLI."""
 
     def __init__(self, message: str, code: int) -> None:

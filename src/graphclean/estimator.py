@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ._files import read_tensors, write_lines
-from .cleaning.inputs import Labels, encode_classes, lay_beside
+from .cleaning.inputs import Labels, align_index, encode_classes
 from .config import Config, MethodChoice, change_settings, differing_settings, load_preset, recorded_settings
 from .data.arrays import to_bytes
 from .errors import DataWarning, InputError
@@ -58,7 +58,7 @@ except ImportError:  # before scikit-learn 1.6 it was a method
         return estimator._validate_data(X, **checks)
 
 
-OOD = "OOD"
+REJECTED = "OOD"
 """What `predict_or_reject` answers in place of a class name; in place of a number it is −1."""
 CLASS_TYPE = r"bool|u?int\d*|float\d*|datetime64\[\w+\]"
 """Types of classes that a run folder has as whole numbers, or dates as text; all others are text."""
@@ -77,17 +77,17 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         A name from `graphclean presets`; None takes `embeddings` for features; for images `cifar10-lond` with
         a GPU (`cifar10-lond-fast` for many) and `small-images` without.
     settings
-        Changes to it by name, such as `{"learn.lr": 0.1, "graph.k": 10}`.
+        Changes to it by name, such as `{"training.lr": 0.1, "graph.k": 10}`.
     method
         A name from `graphclean methods`, or a `Method`, which brings its own settings and those of the graph;
         None leaves it to the preset.
     detector
         A name from `graphclean detectors`, or a subclass of `Detector`; None takes `ood.detector`.
     epochs
-        The setting `learn.epochs`, by itself for grid searches; None leaves it to the preset.
+        The setting `training.epochs`, by itself for grid searches; None leaves it to the preset.
     random_state
-        The setting `learn.seed` (a whole number), or a `RandomState` to draw it from; None leaves it to the
-        preset, so that two fits agree.
+        The setting `training.seed` (a whole number), or a `RandomState` to draw it from; None leaves it to
+        the preset, so that two fits agree.
     device
         `auto` (CUDA where there is any), `cpu` or `cuda`.
 
@@ -136,16 +136,16 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples and labels; a negative, empty or missing label means unlabelled."""
+        """Learn from samples and labels; a negative, empty or missing label means unlabeled."""
         if y is None:
             name = type(self).__name__
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
         if not isinstance(self.settings, Mapping | None):
             kind = type(self.settings).__name__
-            raise TypeError(f'settings are a dict such as {{"learn.lr": 0.1, "graph.k": 10}}, not {kind}')
+            raise TypeError(f'settings are a dict such as {{"training.lr": 0.1, "graph.k": 10}}, not {kind}')
         source = self._read(X)
         place = choose_device(str(self.device))
-        count, network = len(source.inputs), (self.settings or {}).get("learn.network")
+        count, network = len(source.inputs), (self.settings or {}).get("training.network")
         route = (
             Route(self.preset)
             if self.preset is not None
@@ -165,8 +165,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         result = finish(prepared, prepared.trainer.train(on_epoch=note))
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
-        self.verdicts_ = result.audit.verdicts
-        lay_beside(self.verdicts_, X, y)
+        self.verdicts_ = result.cleaning.verdicts
+        align_index(self.verdicts_, X, y)
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = SourceRecord(data=IN_PYTHON, labels=None) | source.describe()
         self._source["class_type"] = classes.dtype.name if classes.dtype.kind in "biufM" else "str"
@@ -178,7 +178,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The likeliest class of each sample, whether or not it may be of none."""
+        """The most likely class of each sample, whether or not it may be OOD."""
         return np.asarray(self._score(X, self.predict)[0])
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -191,7 +191,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         rejected = found.rejected
         if classes.dtype.kind in "biuf":
             return np.where(rejected, -1, classes.astype(np.int64))
-        return np.where(rejected, OOD, classes.astype(str))
+        return np.where(rejected, REJECTED, classes.astype(str))
 
     def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
         """The detector's score (for features the probability of being OOD): larger is more OOD."""
@@ -240,7 +240,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
         loaded._points = read_tensors(run / POINTS)[0]
         loaded._pixels = None
-        if model.standardiser is None:
+        if model.standardizer is None:
             loaded._pixels = recorded_pixels(loaded._source, run)
         else:
             loaded.n_features_in_ = model.input_shape[0]
@@ -259,11 +259,11 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _configure(self, preset: str) -> Config:
         changes = dict(self.settings) if self.settings is not None else {}
         if self.epochs is not None:
-            changes["learn.epochs"] = self.epochs
+            changes["training.epochs"] = self.epochs
         if isinstance(self.random_state, np.random.RandomState):
-            changes["learn.seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+            changes["training.seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         elif self.random_state is not None:
-            changes["learn.seed"] = self.random_state
+            changes["training.seed"] = self.random_state
         if isinstance(self.method, str):
             changes["method.name"] = self.method
         if self.detector is not None:
@@ -288,7 +288,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return Source(array, columns=names.tolist() if names is not None else None)
 
     def _score(self, X: Any, caller: Any) -> tuple[npt.NDArray[Any], Predictions]:
-        """The likeliest classes of new samples, and what they rest on."""
+        """The most likely classes of new samples, and what they rest on."""
         message = f"This %(name)s is not fitted yet; call fit before {caller.__name__}."
         check_is_fitted(self, "model_", msg=message)
         if self._pixels is None and not _are_images(X):
@@ -318,10 +318,10 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
     """The classes as they were given, sorted, and the labels by their numbers in that order."""
     given = column_or_1d(y, warn=True)
     missing = pd.isna(given)
-    labelled = _plain(given[~missing])
-    if len(labelled):
-        check_classification_targets(labelled)
-    encoded = encode_classes(np.where(missing, -1, given).astype(int) if labelled.dtype == bool else given, n)
+    labeled = _plain(given[~missing])
+    if len(labeled):
+        check_classification_targets(labeled)
+    encoded = encode_classes(np.where(missing, -1, given).astype(int) if labeled.dtype == bool else given, n)
     codes, first = np.unique(encoded.codes, return_index=True)
     values = _plain(given[first[codes >= 0]])
     order = np.argsort(values)
@@ -333,9 +333,9 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
     for given_name, name in zip(values[order], names, strict=True) if values.dtype.kind == "U" else ():
         if given_name != name:
             raise InputError(f"the class {str(given_name)!r} is read as {name!r}; write it so in y")
-    if OOD in names:
-        raise InputError(f"a class is called {OOD}, as predict_or_reject calls OOD samples; rename it")
-    rank = np.append(np.argsort(order), -1)  # the last is for −1, unlabelled
+    if REJECTED in names:
+        raise InputError(f"a class is called {REJECTED}, as predict_or_reject calls OOD samples; rename it")
+    rank = np.append(np.argsort(order), -1)  # the last is for −1, unlabeled
     return values[order], Labels(rank[encoded.codes], names)
 
 

@@ -28,7 +28,7 @@ def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
         return float("nan")
     from sklearn.metrics import roc_curve
 
-    # All points: of tied scores, those on one line with their neighbours may be the first over 95 %.
+    # All points: of tied scores, those on one line with their neighbors may be the first over 95 %.
     false, true, _ = roc_curve(~is_ood, -ood_score, drop_intermediate=False)
     return float(false[np.argmax(true >= 0.95)])
 
@@ -56,8 +56,8 @@ def best_threshold(score: Floats, right: Bools, is_ood: Bools) -> BestThreshold:
     """Tune the threshold on the test set, as the paper does ζ: every score is tried."""
     order = np.argsort(score, kind="stable")
     good = (~is_ood & right)[order]
-    stranger = is_ood[order]
-    true, missed = np.cumsum(good), np.cumsum(stranger)
+    is_ood_sorted = is_ood[order]
+    true, missed = np.cumsum(good), np.cumsum(is_ood_sorted)
     known = int((~is_ood).sum())
     f = 2 * true / np.maximum(true + known + missed, 1)  # FP = known − TP
     # Equal scores fall together: only the last of a run is a border.
@@ -136,7 +136,7 @@ class CleaningScores:
     """Selected, of no known class."""
     noise_rate: float
     """(wrong_known + ood) / selected."""
-    labels_right: float
+    label_accuracy: float
     """Pseudo-labels right, over all samples of known classes."""
 
 
@@ -146,21 +146,21 @@ def score_cleaning(
     """Score pseudo-labels and the selected set."""
     is_ood = truth < 0
     wrong = int((selected & ~is_ood & (labels != truth)).sum())
-    strangers = int((selected & is_ood).sum())
+    n_ood = int((selected & is_ood).sum())
     count = int(selected.sum())
     return CleaningScores(
         selected=count,
         wrong_known=wrong,
-        ood=strangers,
-        noise_rate=(wrong + strangers) / count if count else float("nan"),
-        labels_right=float((labels == truth)[~is_ood].mean()) if not is_ood.all() else float("nan"),
+        ood=n_ood,
+        noise_rate=(wrong + n_ood) / count if count else float("nan"),
+        label_accuracy=float((labels == truth)[~is_ood].mean()) if not is_ood.all() else float("nan"),
     )
 
 
 GIVEN = (Verdict.KEEP, Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 """Verdicts of samples with a label."""
-KINDS = ("right", "wrong", "ood")
-"""What a labelled sample is: of a known class under its own label or another's, or of none."""
+LABEL_KINDS = ("right", "wrong", "ood")
+"""What a labeled sample is: of a known class under its own label or another's, or of none."""
 
 
 @dataclass(frozen=True)
@@ -168,17 +168,17 @@ class VerdictScores:
     """Fractions from 0 to 1, and counts; NaN where the truth holds no case to score."""
 
     mislabel_f1: float
-    """Flagged: proposed ≠ given; over the labelled samples of known classes."""
+    """Flagged: proposed ≠ given; over the labeled samples of known classes."""
     issue_f1: float
-    """Flagged: `relabel` or `ood`; over all labelled samples."""
-    labels_right: float
+    """Flagged: `relabel` or `ood`; over all labeled samples."""
+    label_accuracy: float
     """Proposed = truth, over the samples of known classes."""
     ood_auroc: float
     """OOD against known, by `ood_score`, over the samples that have one."""
     three_way_f1: float
-    """Macro-F1 over the labelled: the likeliest of keep, relabel, ood against `KINDS`."""
+    """Macro-F1 over the labeled: the most likely of keep, relabel, ood against `LABEL_KINDS`."""
     confusion: dict[str, dict[str, int]]
-    """How many labelled samples of each of `KINDS` have each verdict."""
+    """How many labeled samples of each of `LABEL_KINDS` have each verdict."""
 
 
 def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScores:
@@ -196,7 +196,7 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
         for name in ("given_label", "proposed_label")
     )
     true = np.asarray(truth, dtype=object)
-    labelled = table["given_label"].notna().to_numpy()
+    labeled = table["given_label"].notna().to_numpy()
     wrong = (given != true) | ood
     verdict = table["verdict"].to_numpy(dtype=object)
     flagged = (verdict == Verdict.RELABEL) | (verdict == Verdict.OOD)
@@ -204,19 +204,19 @@ def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScore
     p_keep = table["label_quality"].to_numpy(dtype=np.float64) * (1 - p_ood)
     kinds = np.where(ood, 2, np.where(wrong, 1, 0))
     scored = ~np.isnan(p_ood)
-    likeliest = np.stack([p_keep, 1 - p_ood - p_keep, p_ood], axis=1).argmax(1)
-    known, three_way = labelled & ~ood, labelled & scored
+    most_likely = np.stack([p_keep, 1 - p_ood - p_keep, p_ood], axis=1).argmax(1)
+    known, three_way = labeled & ~ood, labeled & scored
     return VerdictScores(
         mislabel_f1=_f1(wrong[known], (proposed != given)[known]),
-        issue_f1=_f1(wrong[labelled], flagged[labelled]),
-        labels_right=float((proposed == true)[~ood].mean()) if not ood.all() else float("nan"),
+        issue_f1=_f1(wrong[labeled], flagged[labeled]),
+        label_accuracy=float((proposed == true)[~ood].mean()) if not ood.all() else float("nan"),
         ood_auroc=auroc(p_ood[scored], ood[scored]),
-        three_way_f1=float(f1_score(kinds[three_way], likeliest[three_way], average="macro"))
+        three_way_f1=float(f1_score(kinds[three_way], most_likely[three_way], average="macro"))
         if three_way.any()
         else float("nan"),
         confusion={
-            kind: {name: int((labelled & (kinds == row) & (verdict == name)).sum()) for name in GIVEN}
-            for row, kind in enumerate(KINDS)
+            kind: {name: int((labeled & (kinds == row) & (verdict == name)).sum()) for name in GIVEN}
+            for row, kind in enumerate(LABEL_KINDS)
         },
     )
 

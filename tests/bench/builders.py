@@ -14,13 +14,14 @@ MIXED = Cell(
 )
 WRONG = Cell("cifar10/symtiny", "cifar10", "cifar10-lcnl", rate=0.2)
 QUICK = (
-    "learn.network=small-conv", "learn.epochs=3", "learn.batch=64", "learn.augmix=off", "graph.k=5",
+    "training.network=small-conv", "training.epochs=3", "training.batch_size=64", "training.augmix=off",
+    "graph.k=5",
     "method.warmup_epochs=1",
 )  # fmt: skip
 
 
 def stripes(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Images whose colour and stripes tell their class, with noise."""
+    """Images whose color and stripes tell their class, with noise."""
     rng = np.random.default_rng(seed)
     images = rng.normal(0, 12, (len(labels), 3, 32, 32))
     rows = np.arange(32)

@@ -11,13 +11,13 @@ from graphclean.bench.cells import CELLS
 LOND = "cifar10/tinyimagenet/20k"
 
 
-def cleaning(selected: int, wrong: int, ood: int, labels_right: float) -> dict[str, Any]:
+def cleaning(selected: int, wrong: int, ood: int, label_accuracy: float) -> dict[str, Any]:
     return {
         "selected": selected,
         "wrong_known": wrong,
         "ood": ood,
         "noise_rate": (wrong + ood) / selected,
-        "labels_right": labels_right,
+        "label_accuracy": label_accuracy,
         "given_right": 0.55,
     }
 
@@ -44,7 +44,7 @@ def epoch(i: int, total: int, *, dev: bool, ood: bool, rng: np.random.Generator)
         "lr": 0.15,
         "selected": sizes["both"],
         "confident": 52_000,
-        "relabelled": 0 if warmup else 16_000,
+        "relabeled": 0 if warmup else 16_000,
         "seconds": 4.4,
         "clean_seconds": 0.4,
         "cleaning": cleaning(sizes["both"], 1_400, int(noises["both"] * sizes["both"]), right),
@@ -91,7 +91,7 @@ def write_run(
         "seed": seed,
         "preset": preset,
         "changes": [],
-        "config": {"graph": {"k": 30, "eta": 0.8} | (graph or {}), "learn": {"epochs": epochs}},
+        "config": {"graph": {"k": 30, "eta": 0.8} | (graph or {}), "training": {"epochs": epochs}},
         "draw": f"{seed}" * 64,
         "machine": {"time": f"2026-11-15T0{seed}:00:00Z", "commit": "0123456789abcdef", "gpu": None},
         "seconds": 272.7,

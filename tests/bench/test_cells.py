@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphclean.bench.cells import PER_CELL, WITHOUT, _all_cells, get_cell, make_method
+from graphclean.bench.cells import ABLATIONS, PER_CELL, _all_cells, get_cell, make_method
 from graphclean.config import apply_settings, load_preset
 from graphclean.errors import InputError
 from graphclean.methods import complete_settings
@@ -54,33 +54,33 @@ def test_an_unknown_cell_gets_the_nearest(name: str, nearest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "without", "name", "changes"),
+    ("settings", "ablate", "name", "changes"),
     [
         ([], [], "cifar10-lond", []),
-        (["learn.epochs=60"], [], "cifar10-lond--learn.epochs-60", ["learn.epochs=60"]),
-        (["learn.epochs=300", "graph.k=30"], [], "cifar10-lond", []),  # the preset's own
+        (["training.epochs=60"], [], "cifar10-lond--training.epochs-60", ["training.epochs=60"]),
+        (["training.epochs=300", "graph.k=30"], [], "cifar10-lond", []),  # the preset's own
         (["graph.eta=0.70"], [], "cifar10-lond--graph.eta-0.7", ["graph.eta=0.7"]),
         (
-            ["audit.k=9,20", "ood.threshold=0.5"],
+            ["cleaning.k=9,20", "ood.threshold=0.5"],
             [],
-            "cifar10-lond--audit.k-9+20--ood.threshold-0.5",
-            ["audit.k=9,20", "ood.threshold=0.5"],
+            "cifar10-lond--cleaning.k-9+20--ood.threshold-0.5",
+            ["cleaning.k=9,20", "ood.threshold=0.5"],
         ),
         ([], ["geometry"], "cifar10-lond--without-geometry", ["graph.geometry=false"]),
         (["graph.geometry=False"], [], "cifar10-lond--without-geometry", ["graph.geometry=false"]),
         (["method.lambda_inst=0.0"], [], "cifar10-lond--without-inst", ["method.lambda_inst=0"]),
         (
-            ["learn.lr=1e-3", "graph.k=10"],
+            ["training.lr=1e-3", "graph.k=10"],
             ["mixup"],
-            "cifar10-lond--graph.k-10--learn.lr-0.001--without-mixup",
-            ["graph.k=10", "learn.lr=0.001", "method.mixup_alpha=0"],
+            "cifar10-lond--graph.k-10--training.lr-0.001--without-mixup",
+            ["graph.k=10", "training.lr=0.001", "method.mixup_alpha=0"],
         ),
     ],
 )
 def test_a_method_is_named_by_what_it_changes(
-    settings: list[str], without: list[str], name: str, changes: list[str]
+    settings: list[str], ablate: list[str], name: str, changes: list[str]
 ) -> None:
-    method = make_method(get_cell("cifar10/tinyimagenet/20k"), settings, without=without)
+    method = make_method(get_cell("cifar10/tinyimagenet/20k"), settings, ablate=ablate)
     assert method.name == name
     assert list(method.changes) == changes
     assert method.config == complete_settings(apply_settings(load_preset("cifar10-lond"), changes))
@@ -88,8 +88,8 @@ def test_a_method_is_named_by_what_it_changes(
 
 def test_each_ablation_changes_one_setting() -> None:
     cell = get_cell("cifar10/sym50")
-    for part, setting in WITHOUT.items():
-        method = make_method(cell, without=[part])
+    for part, setting in ABLATIONS.items():
+        method = make_method(cell, ablate=[part])
         assert (method.name, method.changes) == (f"cifar10-lcnl--without-{part}", (setting,))
 
 
@@ -119,7 +119,7 @@ def test_what_the_paper_chose_by_cell_is_the_cells(name: str, preset: str) -> No
     method = make_method(cell, preset=preset)
     graph, ours = method.config.graph, method.config.method.settings
     assert (graph.k, graph.eta, ours["warmup_epochs"]) == own
-    assert (method.name, graph.evidence, ours["lambda_inst"]) == (preset, "all", 1)
+    assert (method.name, graph.leave_one_out, ours["lambda_inst"]) == (preset, "all", 1)
     assert complete_settings(apply_settings(load_preset(preset), method.changes)) == method.config
     assert {change.partition("=")[0] for change in method.changes} <= set(PER_CELL)
     assert make_method(cell, [f"graph.k={own[0]}"], preset=preset) == method
@@ -130,10 +130,10 @@ def test_what_the_paper_chose_by_cell_is_the_cells(name: str, preset: str) -> No
 def test_everything_else_of_the_paper_is_the_same_on_each_cell(name: str) -> None:
     """Sections 4.1 and A of the paper, and its Eq. 1-7."""
     config = make_method(get_cell(name), preset="paper").config
-    learn, graph, ours = config.learn, config.graph, config.method.settings
-    assert (learn.network, learn.epochs, learn.batch) == ("preact-resnet18", 300, 512)
-    assert (learn.lr, learn.momentum, learn.weight_decay) == (0.15, 0.9, 5e-4)
-    assert (graph.gamma, graph.symmetrise, graph.class_balance, graph.lcc_edges) == (1, "max", False, "any")
+    training, graph, ours = config.training, config.graph, config.method.settings
+    assert (training.network, training.epochs, training.batch_size) == ("preact-resnet18", 300, 512)
+    assert (training.lr, training.momentum, training.weight_decay) == (0.15, 0.9, 5e-4)
+    assert (graph.gamma, graph.symmetrize, graph.class_balance, graph.lcc_edges) == (1, "max", False, "any")
     assert (ours["tau_inst"], ours["tau_subgraph"]) == (0.3, 1.0)
     assert (ours["lambda_inst"], ours["lambda_subgraph"]) == (1, 1)
     assert (ours["subgraph_positives"], ours["ood_gate_start"]) == ("paper", 1)
@@ -146,34 +146,34 @@ def test_a_preset_that_names_its_own_keeps_them() -> None:
 
 def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     """Without what NGC brings along, and without what its preset has of its own."""
-    cell, ce = get_cell("cifar10/sym50"), "method.name=cross_entropy"
+    cell, ce = get_cell("cifar10/sym50"), "method.name=cross-entropy"
     method = make_method(cell, [ce])
-    changes = ("learn.augmix=off", "learn.predict_by=classifier", "method.name=cross_entropy")
-    assert (method.name, method.changes) == ("cross_entropy--cifar10-lcnl", changes)
+    changes = ("training.augmix=off", "training.prototype_ensemble=false", "method.name=cross-entropy")
+    assert (method.name, method.changes) == ("cross-entropy--cifar10-lcnl", changes)
     assert method.config == complete_settings(apply_settings(load_preset("cifar10-lcnl"), changes))
-    assert make_method(cell, [ce], without=["mixup", "augmix"]) == method
+    assert make_method(cell, [ce], ablate=["mixup", "augmix"]) == method
     mixed = make_method(cell, ["method.mixup_alpha=1", ce])
-    assert mixed.name == "cross_entropy--cifar10-lcnl--method.mixup_alpha-1"
+    assert mixed.name == "cross-entropy--cifar10-lcnl--method.mixup_alpha-1"
     assert mixed.config.method.settings == {"mixup_alpha": 1}
-    fast = make_method(cell, [ce, "learn.epochs=9"], preset="cifar10-lond-fast")
-    assert fast.name == "cross_entropy--cifar10-lond-fast--learn.epochs-9"
+    fast = make_method(cell, [ce, "training.epochs=9"], preset="cifar10-lond-fast")
+    assert fast.name == "cross-entropy--cifar10-lond-fast--training.epochs-9"
     plus = make_method(cell, [ce], preset="cifar10-lond-plus")
-    assert (plus.name, plus.config.learn.mirrored) == ("cross_entropy--cifar10-lond-plus", False)
+    assert (plus.name, plus.config.training.flip_tta) == ("cross-entropy--cifar10-lond-plus", False)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": ["geometrie"]}, "--without geometrie: no such part; did you mean geometry?"),
+        ({"ablate": ["geometrie"]}, "--ablate geometrie: no such part; did you mean geometry?"),
         (
-            {"without": ["mixup"], "settings": ["method.mixup_alpha=4"]},
-            "--without mixup is method.mixup_alpha=0, and --set method.mixup_alpha=4 another; drop one",
+            {"ablate": ["mixup"], "settings": ["method.mixup_alpha=4"]},
+            "--ablate mixup is method.mixup_alpha=0, and --set method.mixup_alpha=4 another; drop one",
         ),
-        ({"settings": ["learn.seed=3"]}, "named with --seeds"),
-        ({"settings": ["audit.kk=3"]}, "no such setting"),
-        ({"settings": ["method.name=sampled_labels"]}, "takes embeddings; the cells are of images"),
-        ({"settings": ["learn.network=embedding-head"]}, "takes embeddings; the cells are of images"),
-        ({"settings": ["learn.network=resnet"]}, "resnet: no such network"),
+        ({"settings": ["training.seed=3"]}, "named with --seeds"),
+        ({"settings": ["cleaning.kk=3"]}, "no such setting"),
+        ({"settings": ["method.name=sampled-labels"]}, "takes embeddings; the cells are of images"),
+        ({"settings": ["training.network=embedding-head"]}, "takes embeddings; the cells are of images"),
+        ({"settings": ["training.network=resnet"]}, "resnet: no such network"),
         ({"preset": "cifar"}, "no preset cifar"),
         ({"name": "../mine"}, "can't be the name of a folder"),
         ({"name": ".mine"}, "can't be the name of a folder"),

@@ -17,7 +17,7 @@ from graphclean.bench.datasets import (
     data_root,
     load_pool,
     load_split,
-    locate,
+    locate_set,
 )
 from graphclean.bench.noise import CIFAR10_CLASSES
 from graphclean.bench.registry import SETS, get_set
@@ -112,7 +112,7 @@ def test_extracted_batches(tmp_path: Path, known, place: str) -> None:  # type: 
     files = cifar_files(3, SETS["cifar100"])
     known(with_files(SETS["cifar100"], files))
     write_files(tmp_path / place, files)
-    found = locate(get_set("cifar100"), tmp_path)
+    found = locate_set(get_set("cifar100"), tmp_path)
     assert found is not None
     assert (found.form, found.is_archive) == ("official files", False)
     assert (tmp_path / place).is_relative_to(found.path)
@@ -126,7 +126,7 @@ def test_the_official_archive(tmp_path: Path, known, place: str) -> None:  # typ
     content = tar({f"cifar-10-batches-py/{name}": data for name, data in files.items()})
     known(with_files(SETS["cifar10"], files, content))
     write_files(tmp_path / place, {"cifar-10-python.tar.gz": content})
-    found = locate(get_set("cifar10"), tmp_path)
+    found = locate_set(get_set("cifar10"), tmp_path)
     assert found is not None
     assert (found.form, found.is_archive) == ("official files", True)
     expected = np.concatenate([pixels(3, seed=i) for i in range(5)])
@@ -224,7 +224,7 @@ def test_the_registry_is_consistent() -> None:
 @needs_real
 def test_the_real_sets_are_found_and_complete() -> None:
     for name, counts in (("cifar10", {"train": 50_000, "test": 10_000}), ("tinyimagenet", {"pool": 30_000})):
-        found = locate(get_set(name), REAL)
+        found = locate_set(get_set(name), REAL)
         assert found is not None
         assert count_images(get_set(name), found) == counts
 
@@ -234,7 +234,7 @@ def test_the_real_sets_are_found_and_complete() -> None:
     ("split", "labels"), [("train", [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]), ("test", [3, 8, 8, 0, 6, 6, 1, 6, 3, 1])]
 )
 def test_the_first_real_images_are_those_of_cifar10(tmp_path: Path, split: str, labels: list[int]) -> None:
-    found = locate(get_set("cifar10"), REAL)
+    found = locate_set(get_set("cifar10"), REAL)
     assert found is not None
     with pq.ParquetFile(found.splits[split][0]) as file:
         start = next(file.iter_batches(100))

@@ -111,7 +111,7 @@ def files(place: Place) -> list[Path]:
 
 
 def test_a_good_file_arrives_whole(server: Server, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "BLOCK", 100_000)
+    monkeypatch.setattr(fetch, "COPY_BYTES", 100_000)
     seen: list[tuple[str, int, int]] = []
     path, fetched = fetch_set(entry(server), place.root, lambda *step: seen.append(step))
     assert (path, fetched) == (place.target, True)
@@ -151,7 +151,7 @@ def test_a_cut_download_goes_on_where_it_stopped(server: Server, place: Place) -
 def test_an_interrupted_download_goes_on(
     server: Server, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "BLOCK", 100_000)
+    monkeypatch.setattr(fetch, "COPY_BYTES", 100_000)
 
     def interrupt(_stage: str, done: int, _total: int) -> None:
         if done:
@@ -168,7 +168,7 @@ def test_an_interrupted_download_goes_on(
 
 def test_two_at_once_fetch_it_once(server: Server, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits, and says so; then the file is there. Had the first failed, it would go on with it."""
-    monkeypatch.setattr(fetch, "BLOCK", 100_000)
+    monkeypatch.setattr(fetch, "COPY_BYTES", 100_000)
     waiting, found = threading.Event(), []
 
     def second(*step: object) -> None:
@@ -248,7 +248,7 @@ def test_another_part_than_asked_for_is_refused(server: Server, place: Place) ->
     place.part.parent.mkdir(parents=True)
     place.part.write_bytes(CONTENT[:1000])
     server.shift = 7
-    with pytest.raises(InputError, match=f"another part of the file; .* remove {place.part} to start anew"):
+    with pytest.raises(InputError, match=f"another part of the file; .* remove {place.part} to start over"):
         fetch_set(entry(server), place.root)
     assert place.part.read_bytes() == CONTENT[:1000]
 

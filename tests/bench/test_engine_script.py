@@ -18,7 +18,7 @@ def test_times_and_growth_are_measured_and_kept(
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = importlib.import_module("engine")
-    settings = [word for setting in (*QUICK, "learn.batch=16") for word in ("--set", setting)]
+    settings = [word for setting in (*QUICK, "training.batch_size=16") for word in ("--set", setting)]
     options = ["--cell", MIXED.name, "--data-root", str(root), "--device", "cpu", "--epochs", "3"]
     monkeypatch.setattr(
         sys, "argv", ["engine.py", *options, *settings, "--sizes", "80", "--out", str(tmp_path)]

@@ -17,7 +17,7 @@ from graphclean.bench.epoch_log import (
 from graphclean.bench.noise import Draw, Protocol
 from graphclean.config import GraphSettings
 from graphclean.errors import InputError
-from graphclean.graph import Cleaned, GraphCleaner, knn_graph, nearest_neighbours
+from graphclean.graph import Cleaned, GraphCleaner, knn_graph, nearest_neighbors
 
 NONE = np.zeros(0, dtype=np.int64)
 DRAW = Draw(
@@ -51,7 +51,7 @@ def test_cleaning_beside_the_given_labels() -> None:
     found = describe_cleaning(labels, selected, DRAW)
     assert found == {
         "selected": 4, "wrong_known": 1, "ood": 1, "noise_rate": 0.5,
-        "labels_right": 0.75, "given_right": 0.75,
+        "label_accuracy": 0.75, "given_right": 0.75,
     }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_strategies_of_a_graph_worked_by_hand() -> None:
     truth = np.array([0, 0, 0, 0, -1, 1, -1, 1])
     confident = torch.tensor([1, 1, 1, 1, 1, 0, 0, 1]).bool()
     selected = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1]).bool()
-    graph = knn_graph(nearest_neighbours(z, 1))
+    graph = knn_graph(nearest_neighbors(z, 1))
     state = Cleaned(selected, labels, torch.zeros(8, 2), confident, labels, graph)
     found = compare_strategies(state, truth, 2, "any")
     assert found == {
@@ -81,7 +81,7 @@ def test_both_strategies_are_what_the_cleaner_selects(edges: str) -> None:
     truth = torch.arange(60) % 3
     z = torch.randn(3, 8, generator=generator)[truth] + 0.6 * torch.randn(60, 8, generator=generator)
     given = torch.where(torch.rand(60, generator=generator) < 0.4, (truth + 1) % 3, truth)
-    settings = GraphSettings(k=4, evidence="leave-own-out", lcc_edges=edges)  # type: ignore[arg-type]
+    settings = GraphSettings(k=4, leave_one_out=True, lcc_edges=edges)  # type: ignore[arg-type]
     step = GraphCleaner(given, 3, settings).step(z, torch.zeros(60, 3))
     found = compare_strategies(step, truth.numpy(), 3, settings.lcc_edges)
     assert found["both"]["selected"] == step.selected.sum()

@@ -132,7 +132,7 @@ def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[...
     (figure,) = drawn("convergence").values()
     labels, selected, losses = figure.axes
     for axes, name, value in (
-        (labels, "pseudo-labels", lambda e: 100 * e["cleaning"]["labels_right"]),
+        (labels, "pseudo-labels", lambda e: 100 * e["cleaning"]["label_accuracy"]),
         (labels, "development set", lambda e: 100 * e["accuracy"]),
         (selected, "selected set", lambda e: 100 * e["cleaning"]["noise_rate"]),
         (losses, "CE", lambda e: e["losses"]["ce"]),
@@ -145,9 +145,9 @@ def test_convergence_draws_what_was_recorded(tmp_path: Path, drawn: Callable[...
     assert x == list(range(6, 13))
     assert y == pytest.approx([entry["losses"]["subgraph"] for entry in entries[0][5:]])
     assert set(lines(losses)) == {"CE", "instance", "subgraph"}
-    assert len(losses.patches) == 1, "a grey ground under them"
+    assert len(losses.patches) == 1, "a gray ground under them"
     (band,) = labels.collections[:1]
-    low = min(entries[0][3]["cleaning"]["labels_right"], entries[1][3]["cleaning"]["labels_right"])
+    low = min(entries[0][3]["cleaning"]["label_accuracy"], entries[1][3]["cleaning"]["label_accuracy"])
     corners = band.get_paths()[0].vertices
     assert corners[corners[:, 0] == 4, 1].min() == pytest.approx(100 * low)
 
@@ -190,7 +190,7 @@ def test_correction_before_after_and_the_papers(tmp_path: Path, drawn: Callable[
     sym, lond = (lines(figure.axes[0]) for figure in drawn("correction").values())
     assert sym["as given"][1] == pytest.approx([55, 55, 55])
     assert sym["corrected"][1] == pytest.approx(
-        [100 * entry["cleaning"]["labels_right"] for entry in entries]
+        [100 * entry["cleaning"]["label_accuracy"] for entry in entries]
     )
     assert sym["paper, corrected"][1] == pytest.approx([95.76, 95.76])
     assert "paper, corrected" not in lond
@@ -201,16 +201,16 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     for epochs, eta, accuracy in ((60, 0.8, 0.91), (60, 0.7, 0.9)):
         changed = f"--graph.eta-{eta}" if eta != 0.8 else ""
         write_run(
-            tmp_path, method=f"cifar10-lond{changed}--learn.epochs-{epochs}", epochs=2, graph={"eta": eta},
+            tmp_path, method=f"cifar10-lond{changed}--training.epochs-{epochs}", epochs=2, graph={"eta": eta},
             scores={"accuracy": accuracy},
         )  # fmt: skip
     found = drawn("sensitivity-eta")
     stem = "sensitivity-eta--cifar10--tinyimagenet--20k--cifar10-lond"
-    assert list(found) == [stem, f"{stem}--learn.epochs-60"]
+    assert list(found) == [stem, f"{stem}--training.epochs-60"]
     accuracy, auroc = (lines(axes) for axes in found[stem].axes)
     assert accuracy["accuracy"] == ([0.6, 0.8, 0.9], pytest.approx([60, 89.18, 90]))
     assert auroc["AUROC"] == ([0.6, 0.8, 0.9], pytest.approx([55, 96, 70]))
-    assert lines(found[f"{stem}--learn.epochs-60"].axes[0])["accuracy"] == (
+    assert lines(found[f"{stem}--training.epochs-60"].axes[0])["accuracy"] == (
         [0.7, 0.8],
         pytest.approx([90, 91]),
     )

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphclean.bench.noise import (
-    ARRAYS,
     CIFAR10_CLASSES,
+    DRAW_ARRAYS,
     Draw,
     Protocol,
     check_draw,
@@ -32,7 +32,7 @@ def small(**changes: object) -> Draw:
 
 
 def same(one: Draw, other: Draw) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS)
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in DRAW_ARRAYS)
 
 
 def test_symmetric_noise_has_its_rate_and_spares_some() -> None:

@@ -39,7 +39,7 @@ RESULT: dict[str, Any] = {
         "wrong_known": 1,
         "ood": 0,
         "noise_rate": 0.2,
-        "labels_right": 0.9,
+        "label_accuracy": 0.9,
         "given_right": 0.6,
     },
     "epochs": [{"epoch": 1, "losses": {"ce": 2.0}}, {"epoch": 2, "losses": {"ce": 1.0}}],

@@ -16,16 +16,16 @@ from scipy.special import softmax
 
 from graphclean.bench import runner
 from graphclean.bench.cells import Cell, make_method
-from graphclean.bench.epoch_log import KINDS
+from graphclean.bench.epoch_log import SAMPLE_KINDS
 from graphclean.bench.inputs import Sources, load_sources, prepare_material
 from graphclean.bench.noise import load_draw, make_draw
 from graphclean.bench.results import read_result, result_path
-from graphclean.bench.runner import Job, find_done, find_twin, run_job
+from graphclean.bench.runner import Job, find_done, find_same_settings, run_job
 from graphclean.cleaning.inputs import Labels
 from graphclean.errors import InputError, RunStopped
 from graphclean.methods import build_method
 from graphclean.metrics import auroc, score_open_set, score_verdicts
-from graphclean.ood import measure_closeness, prototype_similarity
+from graphclean.ood import max_prototype_similarity, prototype_similarity
 from graphclean.runs.folder import in_use
 from graphclean.runs.train import train
 from graphclean.training import Trainer
@@ -66,12 +66,12 @@ def test_what_a_result_holds(whole: Path) -> None:
     result = read_result(whole)
     assert result["cell"] == "cifar10/tinyimagenet/tiny"
     assert result["preset"] == "cifar10-lond"
-    assert result["config"]["learn"]["network"] == "small-conv"
+    assert result["config"]["training"]["network"] == "small-conv"
     assert result["sizes"] == {"train": TRAIN, "test": TEST, "pool": POOL}
     assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3]
     assert result["seconds"] > sum(epoch["seconds"] for epoch in result["epochs"])
     last = result["epochs"][-1]
-    assert {"losses", "lr", "selected", "confident", "relabelled", "clean_seconds"} <= set(last)
+    assert {"losses", "lr", "selected", "confident", "relabeled", "clean_seconds"} <= set(last)
     assert last["accuracy"] is None, "the test set is scored once, at the end"
     assert last["strategies"]["both"]["selected"] == last["selected"]
     assert last["strategies"]["confidence"]["selected"] == last["confident"]
@@ -102,7 +102,7 @@ def test_the_arrays_give_the_scores_again(whole: Path) -> None:
     again = auroc(-arrays["similarity"].astype(np.float64), truth < 0)
     assert again == pytest.approx(result["scores"]["auroc"], abs=2e-3)
     assert arrays["map"].shape == (TRAIN + 40, 2)
-    assert (arrays["kind"] == KINDS.index("ood")).sum() == 40
+    assert (arrays["kind"] == SAMPLE_KINDS.index("ood")).sum() == 40
     kinds = {name: array.dtype for name, array in arrays.items()}
     half, small = dict.fromkeys(("logits", "map", "similarity"), np.float16), ("kind", "predicted", "truth")
     assert kinds == half | dict.fromkeys(small, np.int8)
@@ -110,7 +110,7 @@ def test_the_arrays_give_the_scores_again(whole: Path) -> None:
 
 def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> None:
     """With settings for verdicts and threshold of the job's own, which all three must heed."""
-    settings = ["audit.k=7,9", "audit.certainty=0.8", "ood.threshold=0.4"]
+    settings = ["cleaning.k=7,9", "cleaning.certainty=0.8", "ood.threshold=0.4"]
     made = Job(MIXED, make_method(MIXED, [*QUICK, *settings]), 0, "test")
     sources = load_sources(MIXED, "test", root)
     result = run_job(made, sources, tmp_path / "work", tmp_path / "0.json", CPU)
@@ -118,7 +118,7 @@ def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> No
     images, labels = material.train_images().numpy(), material.draw.labels
     fitted = fit(images, Labels(labels, list(range(10))), made.config, build_method(made.config))
     np.savez(tmp_path / "data.npz", images=images, labels=labels)
-    sets = (*made.method.changes, "learn.seed=0")
+    sets = (*made.method.changes, "training.seed=0")
     trained = train(
         tmp_path / "data.npz", tmp_path / "run", preset="cifar10-lond", settings=sets, device="cpu"
     )
@@ -130,15 +130,15 @@ def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> No
         assert result["scores"]["auroc"] == auroc(found.ood_score, ~known)
         rejected = score_open_set(found.classes, found.ood_score, material.draw.eval_truth, 0.4)
         assert result["scores"]["f_auto"] == rejected.f
-        assert result["verdicts"] == asdict(score_verdicts(run.audit.verdicts, truth, truth < 0))
-        assert result["cleaning"]["selected"] == run.audit.summary.selected
-        assert set(run.audit.summary.k_tried) == {7, 9}
+        assert result["verdicts"] == asdict(score_verdicts(run.cleaning.verdicts, truth, truth < 0))
+        assert result["cleaning"]["selected"] == run.cleaning.summary.selected
+        assert set(run.cleaning.summary.k_tried) == {7, 9}
 
 
 def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """On the same network: its recorded logits are then what both say."""
     made = job()
-    both = replace(made, method=make_method(MIXED, [*QUICK, "learn.predict_by=both"]))
+    both = replace(made, method=make_method(MIXED, [*QUICK, "training.prototype_ensemble=true"]))
     path = tmp_path / "0.json"
     result = run_job(both, sources, tmp_path / "work", path, CPU)
     material = prepare_material(MIXED, 0, "test", sources, tmp_path / "draw.npz")
@@ -157,8 +157,8 @@ def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path,
 def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tmp_path: Path) -> None:
     """What the paper calls MSP: its z is never trained, and prototypes are no part of it."""
     settings = [setting for setting in QUICK if not setting.startswith("method.")]
-    plain = Job(MIXED, make_method(MIXED, [*settings, "method.name=cross_entropy"]), 0, "test")
-    assert plain.method.name.startswith("cross_entropy--")
+    plain = Job(MIXED, make_method(MIXED, [*settings, "method.name=cross-entropy"]), 0, "test")
+    assert plain.method.name.startswith("cross-entropy--")
     path = tmp_path / "0.json"
     result = run_job(plain, sources, tmp_path / "work", path, CPU)
     arrays = read_arrays(path)
@@ -183,7 +183,7 @@ def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path
     images = torch.as_tensor(np.array(sources.test.images))
     changed = torch.as_tensor(runner.resampling_control(images.numpy()))
     s = [
-        measure_closeness(trainer.embed(inputs=runner.ResidentInputs(part)).z, trained.prototypes)
+        max_prototype_similarity(trainer.embed(inputs=runner.ResidentInputs(part)).z, trained.prototypes)
         for part in (images[: TEST // 2], changed[TEST // 2 :])
     ]
     expected = np.mean([(a > b) + 0.5 * (a == b) for a in s[0] for b in s[1]])
@@ -292,7 +292,7 @@ def test_a_cell_without_ood_has_accuracy_alone(root: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("part", ["noise-correction", "confidence", "geometry"])
 def test_ablations_run(part: str, root: Path, tmp_path: Path) -> None:
-    made = job(WRONG, without=[part])
+    made = job(WRONG, ablate=[part])
     made = replace(made, method=replace(made.method, config=_short(made)))
     result = run_job(made, load_sources(WRONG, "test", root), tmp_path / "w", tmp_path / "0.json", CPU)
     (epoch,) = result["epochs"]
@@ -302,11 +302,11 @@ def test_ablations_run(part: str, root: Path, tmp_path: Path) -> None:
         assert epoch["selected"] == epoch["confident"]
         assert epoch["strategies"]["both"]["selected"] == epoch["selected"]
     if part == "noise-correction":
-        assert epoch["relabelled"] == 0
+        assert epoch["relabeled"] == 0
 
 
 def _short(made: Job) -> Any:
-    return replace(made.method.config, learn=replace(made.method.config.learn, epochs=1))
+    return replace(made.method.config, training=replace(made.method.config.training, epochs=1))
 
 
 def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_the_result_of_another_seed_is_not_taken_for_this_one(recorded: Path, tm
 
 
 def test_how_fast_a_result_was_made_does_not_matter(recorded: Path, tmp_path: Path) -> None:
-    assert find_done(named("learn.compile=on"), tmp_path) == recorded
+    assert find_done(named("training.compile=on"), tmp_path) == recorded
 
 
 def test_the_same_settings_under_another_name_are_found(recorded: Path, tmp_path: Path) -> None:
@@ -374,21 +374,21 @@ def test_the_same_settings_under_another_name_are_found(recorded: Path, tmp_path
     def other(*settings: str, seed: int = 0, split: Any = "test", cell: Cell = MIXED) -> Job:
         return Job(cell, make_method(cell, [*QUICK, *settings], name="other"), seed, split)
 
-    assert find_twin(other(seed=1), tmp_path) == job().method.name
-    assert find_twin(other("learn.compile=on"), tmp_path) == job().method.name
-    assert find_twin(other("graph.eta=0.7"), tmp_path) is None
-    assert find_twin(other(split="dev"), tmp_path) is None
-    assert find_twin(other(cell=replace(MIXED, name="cifar10/tinyimagenet/20k")), tmp_path) is None
-    assert find_twin(named(seed=1), tmp_path) is None
+    assert find_same_settings(other(seed=1), tmp_path) == job().method.name
+    assert find_same_settings(other("training.compile=on"), tmp_path) == job().method.name
+    assert find_same_settings(other("graph.eta=0.7"), tmp_path) is None
+    assert find_same_settings(other(split="dev"), tmp_path) is None
+    assert find_same_settings(other(cell=replace(MIXED, name="cifar10/tinyimagenet/20k")), tmp_path) is None
+    assert find_same_settings(named(seed=1), tmp_path) is None
     own = result_path(tmp_path, MIXED.name, "test", "other", 7)
     own.parent.mkdir()
     own.write_text("{}")
-    assert find_twin(other(), tmp_path) is None
+    assert find_same_settings(other(), tmp_path) is None
     own.rename(own.parent.parent / "0.json")
     result = json.loads(recorded.read_text())
-    result["config"]["learn"]["gone_since"] = 1
+    result["config"]["training"]["gone_since"] = 1
     recorded.write_text(json.dumps(result))
-    assert find_twin(other(), tmp_path) is None
+    assert find_same_settings(other(), tmp_path) is None
 
 
 def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:
@@ -400,15 +400,15 @@ def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_draw_says_how_to_start_anew(sources: Sources, tmp_path: Path) -> None:
+def test_a_damaged_draw_says_how_to_start_again(sources: Sources, tmp_path: Path) -> None:
     (tmp_path / "draw.npz").write_bytes(b"draw")
     (tmp_path / "checkpoint" / "epoch-00001").mkdir(parents=True)
-    with pytest.raises(InputError, match=f"damaged, or not a draw; .*remove {tmp_path} to start anew"):
+    with pytest.raises(InputError, match=f"damaged, or not a draw; .*remove {tmp_path} to start over"):
         run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
     assert (tmp_path / "draw.npz").exists()
 
 
-def test_without_a_checkpoint_a_run_starts_anew(sources: Sources, whole: Path, tmp_path: Path) -> None:
+def test_without_a_checkpoint_a_run_starts_again(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """Whatever one that was killed in its first epoch left behind."""
     work, path = tmp_path / "work", tmp_path / "0.json"
     work.mkdir()
@@ -456,7 +456,9 @@ def test_a_failure_after_a_checkpoint_leaves_what_it_takes_to_go_on(
 
 
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:
-    method = make_method(MIXED, [*QUICK, "learn.lr=1e18", "learn.ramp=0"], name="wild")
-    with pytest.raises(RunStopped, match=r"the loss is no longer .* lower than learn\.lr=1e\+18") as stopped:
+    method = make_method(MIXED, [*QUICK, "training.lr=1e18", "training.lr_warmup_epochs=0"], name="wild")
+    with pytest.raises(
+        RunStopped, match=r"the loss is no longer .* lower than training\.lr=1e\+18"
+    ) as stopped:
         run_job(Job(MIXED, method, 0, "test"), sources, tmp_path / "a/b/c", tmp_path / "0.json", CPU)
     assert stopped.value.code == 1

@@ -10,10 +10,10 @@ from graphclean.bench.results import read_record
 from graphclean.bench.tables import (
     ABLATIONS,
     ensemble_accuracy,
+    mean_and_deviation,
     paper,
     render_table,
     round_text,
-    summarise,
     table_names,
 )
 from graphclean.errors import InputError
@@ -91,12 +91,12 @@ def test_a_recorded_half_is_not_tipped_by_its_binary_rest(tmp_path: Path) -> Non
 
 
 def test_mean_and_deviation_by_hand() -> None:
-    assert summarise([], 2) == "–"
-    assert summarise([Decimal("93.5")], 2) == "93.50 (1)"
+    assert mean_and_deviation([], 2) == "–"
+    assert mean_and_deviation([Decimal("93.5")], 2) == "93.50 (1)"
     # Mean 92, sample deviation sqrt((4 + 0 + 4) / 2) = 2.
-    assert summarise([Decimal(90), Decimal(92), Decimal(94)], 1) == "92.0 ± 2.0 (3)"
+    assert mean_and_deviation([Decimal(90), Decimal(92), Decimal(94)], 1) == "92.0 ± 2.0 (3)"
     # Sample deviation of two values: their distance / sqrt 2.
-    assert summarise([Decimal("0.880"), Decimal("0.890")], 3) == "0.885 ± 0.007 (2)"
+    assert mean_and_deviation([Decimal("0.880"), Decimal("0.890")], 3) == "0.885 ± 0.007 (2)"
 
 
 def test_lond_tables_set_ours_beside_the_paper(tmp_path: Path) -> None:
@@ -190,9 +190,13 @@ def test_ablations_stand_under_the_papers(tmp_path: Path) -> None:
     cell = "cifar10/sym50"
     write_run(tmp_path, cell, "cifar10-lcnl--without-geometry", epochs=2, scores={"accuracy": 0.85})
     write_run(
-        tmp_path, cell, "cifar10-lcnl--learn.epochs-60--without-geometry", epochs=2, scores={"accuracy": 0.8}
+        tmp_path,
+        cell,
+        "cifar10-lcnl--training.epochs-60--without-geometry",
+        epochs=2,
+        scores={"accuracy": 0.8},
     )
-    write_run(tmp_path, cell, "cifar10-lcnl--learn.epochs-60", epochs=2, scores={"accuracy": 0.9})
+    write_run(tmp_path, cell, "cifar10-lcnl--training.epochs-60", epochs=2, scores={"accuracy": 0.9})
     write_run(tmp_path, cell, "plus", epochs=2)
     both = "cifar10-lcnl--without-confidence--without-geometry"  # of which the paper has no row
     write_run(tmp_path, cell, both, epochs=2, scores={"accuracy": 0.77})
@@ -202,13 +206,13 @@ def test_ablations_stand_under_the_papers(tmp_path: Path) -> None:
     at = found.index(["w/o geometry selection", "paper", "85.59"])
     assert found[at + 1 : at + 4] == [
         ["", "ours", "85.00 (1)"],
-        ["", "ours: cifar10-lcnl--learn.epochs-60", "80.00 (1)"],
+        ["", "ours: cifar10-lcnl--training.epochs-60", "80.00 (1)"],
         ["w/o L_inst", "paper", "94.02"],
     ]
     assert found[-3:] == [
         ["NGC", "paper", "94.54"],
         ["", "ours", "–"],
-        ["", "ours: cifar10-lcnl--learn.epochs-60", "90.00 (1)"],
+        ["", "ours: cifar10-lcnl--training.epochs-60", "90.00 (1)"],
     ]
 
 

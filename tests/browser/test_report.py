@@ -278,7 +278,7 @@ def test_names_in_the_table_are_whole_in_narrow_windows(browser: Any, report: Pa
 
 CONTRAST = """() => {
   const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
-  const read = (colour) => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+  const read = (color) => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
   const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
   const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
@@ -292,7 +292,7 @@ CONTRAST = """() => {
     const around = [];
     for (let part = node; part; part = part.parentElement) around.unshift(part);
     const behind = around.map((part) => read(getComputedStyle(part).backgroundColor));
-    const under = behind.reduce((colour, part) => over(part, colour), [255, 255, 255]);
+    const under = behind.reduce((color, part) => over(part, color), [255, 255, 255]);
     const ink = read(getComputedStyle(node).color);
     ink[3] *= around.reduce((product, part) => product * Number(getComputedStyle(part).opacity), 1);
     const [dark, bright] = [light(over(ink, under)), light(under)].sort((a, b) => a - b);
@@ -321,7 +321,7 @@ def test_on_paper_it_is_light_and_without_what_can_only_be_pressed(browser: Any,
     context.close()
 
 
-def test_neighbours_without_pictures_are_counted_and_named(watched: Watched, bare: Path) -> None:
+def test_neighbors_without_pictures_are_counted_and_named(watched: Watched, bare: Path) -> None:
     page = watched.open(bare)
     card = page.locator("[data-gallery=relabel] .card").first
     kinds = card.locator(".near li").all_inner_texts()

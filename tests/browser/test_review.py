@@ -109,7 +109,7 @@ def test_a_key_leads_to_the_first_that_waits_and_decides_nothing(
     assert held(server) == {}
     page.keyboard.press("a")
     wait_for(page, 1)
-    # Later it goes on where it was, also when the cards were made anew.
+    # Later it goes on where it was, also when the cards were made again.
     page = watched.open(server.address)
     wait_for(page, 1)
     page.get_by_label("Order").first.select_option("sure")

@@ -1,4 +1,4 @@
-"""Neighbours and whitened centres together: each part against an oracle, then the whole on new samples."""
+"""Neighbors and whitened centers together: each part against an oracle, then the whole on new samples."""
 
 import dataclasses
 
@@ -11,13 +11,13 @@ from sklearn.covariance import shrunk_covariance
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import normalize
 
-from graphclean.cleaning import Audit, Panel, audit_embeddings, class_means
+from graphclean.cleaning import CleaningResult, KnnClassMeans, class_means, infer_verdicts
 from graphclean.cleaning.class_means import SHRINKAGE, Whitening
-from graphclean.cleaning.evidence import Standardiser
+from graphclean.cleaning.evidence import Standardizer
 from graphclean.cleaning.knn_model import NearestPosterior
-from graphclean.config import AuditSettings
+from graphclean.config import CleaningSettings
 from graphclean.errors import InputError
-from graphclean.graph import knn_graph, nearest_neighbours
+from graphclean.graph import knn_graph, nearest_neighbors
 from graphclean.metrics import score_verdicts
 from tests.cleaning.test_pipeline import blobs
 
@@ -44,16 +44,16 @@ def test_directions_beyond_the_leading_ones_are_whitened_alike(monkeypatch: pyte
     torch.testing.assert_close(few(z), whole, atol=0.01, rtol=0)
 
 
-def test_a_sample_has_no_part_in_the_centres_it_is_judged_by() -> None:
+def test_a_sample_has_no_part_in_the_centers_it_is_judged_by() -> None:
     generator = torch.Generator().manual_seed(0)
     unit = normalize(torch.randn(12, 5, generator=generator), dim=1)
     own = torch.rand(12, 3, generator=generator)
     own[1:, 2] = 0  # the first sample is all there is of the last class
-    found = class_means._leave_own_out(unit, own, own.T @ unit)
+    found = class_means._leave_one_out(unit, own, own.T @ unit)
     for i in range(12):
         others = torch.arange(12) != i
-        centres = normalize(own[others].T @ unit[others], dim=1)
-        np.testing.assert_allclose(found[i], centres @ unit[i], atol=1e-4)
+        centers = normalize(own[others].T @ unit[others], dim=1)
+        np.testing.assert_allclose(found[i], centers @ unit[i], atol=1e-4)
     assert found[0, 2] == 0
 
 
@@ -70,62 +70,62 @@ def test_weights_are_found_again_through_noisy_labels() -> None:
 
 def test_the_chance_of_ood_is_found_again() -> None:
     rng = np.random.default_rng(0)
-    closeness, share = rng.normal(0.3, 0.1, 20_000), rng.uniform(0.01, 0.99, 20_000)
-    odds = 2 + 0.7 * np.log(share / (1 - share)) - 12 * closeness
+    similarity, share = rng.normal(0.3, 0.1, 20_000), rng.uniform(0.01, 0.99, 20_000)
+    odds = 2 + 0.7 * np.log(share / (1 - share)) - 12 * similarity
     believed = 1 / (1 + np.exp(-odds))
-    np.testing.assert_allclose(class_means._fit_ood(closeness, share, believed), (2, 0.7, 12), rtol=0.02)
-    _, by_share, by_distance = class_means._fit_ood(closeness, share, 1 - believed)
+    np.testing.assert_allclose(class_means._fit_ood(similarity, share, believed), (2, 0.7, 12), rtol=0.02)
+    _, by_share, by_distance = class_means._fit_ood(similarity, share, 1 - believed)
     assert by_share == by_distance == 0, "neither may speak for the opposite"
 
 
-BOTH = AuditSettings(judges="panel")
+BOTH = CleaningSettings(classifier="knn+class-means")
 
 
-def weigh(panel: Panel, unit: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def combine(class_means: KnnClassMeans, unit: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """As for new samples: with what their nearest nodes say."""
-    return panel.weigh(unit, NearestPosterior(panel.nodes, panel.posterior)(unit))
+    return class_means.combine(unit, NearestPosterior(class_means.nodes, class_means.posterior)(unit))
 
 
-def judge(audit: Audit, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    assert audit.predictor is not None
-    assert audit.panel is not None
-    known, ood = weigh(audit.panel.panel, audit.predictor.standardiser(new.astype(np.float32)))
+def judge(cleaning: CleaningResult, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    assert cleaning.predictor is not None
+    assert cleaning.class_means is not None
+    known, ood = combine(cleaning.class_means.model, cleaning.predictor.standardizer(new.astype(np.float32)))
     torch.testing.assert_close(known.exp().sum(1), torch.ones(len(new), dtype=known.dtype))
     return known.argmax(1).numpy(), ood.numpy()
 
 
-def test_round_classes_are_told_better_than_by_neighbours_alone() -> None:
+def test_round_classes_are_told_better_than_by_neighbors_alone() -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 5, 1600)  # the fifth is of no class
     shared = rng.normal(size=(1600, 5)) @ rng.normal(size=(5, 100))
     z = shared + rng.normal(size=(1600, 100)) + 0.7 * rng.normal(size=(5, 100))[truth]
     labels = np.where((truth == 4) | (rng.random(1600) < 0.3), rng.integers(0, 4, 1600), truth)
-    old, audit = (audit_embeddings(z[:500], labels[:500], settings=s) for s in (AuditSettings(), BOTH))
+    old, cleaning = (infer_verdicts(z[:500], labels[:500], settings=s) for s in (CleaningSettings(), BOTH))
     assert old.predictor is not None
-    classes, ood = judge(audit, z[500:])
+    classes, ood = judge(cleaning, z[500:])
     before = old.predictor.predict(z[500:])
     known = truth[500:] < 4
     right = (classes == truth[500:])[known].mean()
     assert right > (before.predicted_label.to_numpy() == truth[500:])[known].mean() + 0.01
     assert roc_auc_score(~known, ood) > roc_auc_score(~known, before.ood_score)
     # The training samples, each judged without its own part, look to it as new ones do.
-    assert audit.panel is not None
-    assert audit.panel.prior.ood.mean() == pytest.approx(ood.mean(), abs=0.03)
+    assert cleaning.class_means is not None
+    assert cleaning.class_means.prior.ood.mean() == pytest.approx(ood.mean(), abs=0.03)
     ours, theirs = (
         score_verdicts(a.verdicts, np.where(truth < 4, truth, -1)[:500], truth[:500] == 4)
-        for a in (audit, old)
+        for a in (cleaning, old)
     )
-    assert ours.labels_right > theirs.labels_right
+    assert ours.label_accuracy > theirs.label_accuracy
     assert ours.ood_auroc > theirs.ood_auroc
 
 
-def test_classes_of_any_shape_are_left_to_the_neighbours() -> None:
+def test_classes_of_any_shape_are_left_to_the_neighbors() -> None:
     rng = np.random.default_rng(0)
     corner = rng.integers(0, 2, (900, 2))
     z = 3 * (2 * corner - 1) @ rng.normal(size=(2, 8)) + rng.normal(size=(900, 8))
     truth = corner[:, 0] ^ corner[:, 1]  # each class is two clouds, with the same mean
     labels = np.where(rng.random(900) < 0.2, 1 - truth, truth)
-    classes, _ = judge(audit_embeddings(z[:600], labels[:600], settings=BOTH), z[600:])
+    classes, _ = judge(infer_verdicts(z[:600], labels[:600], settings=BOTH), z[600:])
     assert (classes == truth[600:]).mean() > 0.97
 
 
@@ -134,34 +134,34 @@ def test_tiny_classes_copies_and_missing_labels_are_survived() -> None:
     labels[::7] = -1
     labels[-1] = 3
     z, labels = np.concatenate([z, z[:40]]), np.concatenate([labels, labels[:40]])
-    audit = audit_embeddings(z, labels, settings=BOTH)
-    assert audit.panel is not None
-    assert audit.beliefs is not None
-    np.testing.assert_allclose(audit.beliefs.sum(1), 1)
-    assert np.isfinite(audit.panel.panel.weights).all()
-    assert len(audit.panel.panel.nodes) == len(z) - 40
-    classes, ood = judge(audit, z[:160])
+    cleaning = infer_verdicts(z, labels, settings=BOTH)
+    assert cleaning.class_means is not None
+    assert cleaning.posterior is not None
+    np.testing.assert_allclose(cleaning.posterior.sum(1), 1)
+    assert np.isfinite(cleaning.class_means.model.weights).all()
+    assert len(cleaning.class_means.model.nodes) == len(z) - 40
+    classes, ood = judge(cleaning, z[:160])
     assert (classes == np.repeat([0, 1], 80)).mean() > 0.95
     assert (ood < 0.5).mean() > 0.95
 
 
-def test_a_panel_is_restored_from_its_tensors() -> None:
+def test_class_means_is_restored_from_its_tensors() -> None:
     z, labels, _ = blobs([40] * 3, noise=0.2, ood=20)
-    audit = audit_embeddings(z, labels, settings=BOTH)
-    assert audit.panel is not None
-    fitted = audit.panel.panel
-    again = Panel.restore(fitted.tensors(), list(fitted.weights))
-    unit = Standardiser.fit(z.astype(np.float32))(z.astype(np.float32))
-    for ours, theirs in zip(weigh(fitted, unit), weigh(again, unit), strict=True):
+    cleaning = infer_verdicts(z, labels, settings=BOTH)
+    assert cleaning.class_means is not None
+    fitted = cleaning.class_means.model
+    again = KnnClassMeans.restore(fitted.tensors(), list(fitted.weights))
+    unit = Standardizer.fit(z.astype(np.float32))(z.astype(np.float32))
+    for ours, theirs in zip(combine(fitted, unit), combine(again, unit), strict=True):
         assert torch.equal(ours, theirs)
-    other = dataclasses.replace(fitted, weights=fitted.weights._replace(centres=0.0, neighbours=0.0))
-    assert torch.allclose(weigh(other, unit)[0], torch.full((len(z), 3), -np.log(3)))
+    other = dataclasses.replace(fitted, weights=fitted.weights._replace(centers=0.0, neighbors=0.0))
+    assert torch.allclose(combine(other, unit)[0], torch.full((len(z), 3), -np.log(3)))
     with pytest.raises(KeyError):
-        Panel.restore({}, list(fitted.weights))
+        KnnClassMeans.restore({}, list(fitted.weights))
 
 
 def test_a_graph_alone_is_refused() -> None:
     z, labels, _ = blobs([20, 20])
-    graph = knn_graph(nearest_neighbours(torch.as_tensor(z), 5))
-    with pytest.raises(InputError, match=r"needs embeddings; with a graph, set audit\.judges=neighbours"):
-        audit_embeddings(None, labels, graph=graph, settings=BOTH)
+    graph = knn_graph(nearest_neighbors(torch.as_tensor(z), 5))
+    with pytest.raises(InputError, match=r"needs embeddings; with a graph, set cleaning\.classifier=knn"):
+        infer_verdicts(None, labels, graph=graph, settings=BOTH)

@@ -3,15 +3,15 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from graphclean.cleaning import KnnModel, audit_embeddings
+from graphclean.cleaning import KnnModel, infer_verdicts
 from graphclean.cleaning.knn_model import (
     Calibration,
     expected_rejects,
     fit_calibration,
-    neighbour_shares,
+    neighbor_shares,
 )
 from graphclean.errors import InputError
-from graphclean.graph import Neighbours
+from graphclean.graph import Neighbors
 from tests.cleaning.test_pipeline import blobs
 
 Split = tuple[KnnModel, np.ndarray, np.ndarray]
@@ -22,13 +22,13 @@ def split() -> Split:
     """An audit of most of a noisy set, and what was held back with its truth."""
     z, labels, truth = blobs([150] * 4, noise=0.3, ood=120)
     held = np.arange(len(z)) % 5 == 0
-    predictor = audit_embeddings(z[~held], labels[~held]).predictor
+    predictor = infer_verdicts(z[~held], labels[~held]).predictor
     assert predictor is not None
     return predictor, z[held], truth[held]
 
 
 @pytest.mark.parametrize("detector", ["knn", "prototypes"])
-def test_new_samples_get_their_class_and_strangers_are_told(split: Split, detector: str) -> None:
+def test_new_samples_get_their_class_and_ood_are_told(split: Split, detector: str) -> None:
     predictor, z, truth = split
     table = predictor.with_detector(detector).predict(z, [f"n{i}" for i in range(len(z))])
     assert list(table.columns) == ["id", "predicted_label", "probability", "ood_score", "verdict"]
@@ -52,13 +52,13 @@ def test_other_widths_are_refused(split: Split) -> None:
         split[0].predict(np.ones((2, 3)))
 
 
-def test_shares_are_the_weighted_mean_of_the_neighbours() -> None:
+def test_shares_are_the_weighted_mean_of_the_neighbors() -> None:
     posterior = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-    found = Neighbours(
+    found = Neighbors(
         torch.tensor([[0, 1], [2, 0], [1, 2]]), torch.tensor([[0.6, 0.2], [0.5, -0.5], [0.0, 0.0]])
     )
     expected = [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]]
-    np.testing.assert_allclose(neighbour_shares(found, posterior), expected, atol=1e-7)
+    np.testing.assert_allclose(neighbor_shares(found, posterior), expected, atol=1e-7)
 
 
 def test_calibration_recovers_what_made_the_targets() -> None:
@@ -78,8 +78,8 @@ def test_calibrated_values_are_probabilities() -> None:
     np.testing.assert_allclose(ood, [0.001, 0.999, 0.2])
 
 
-def test_what_will_be_rejected_is_weighed_by_belief() -> None:
-    """P(OOD) as the neighbours have it, at a border of a half."""
+def test_what_will_be_rejected_is_weighed_by_posterior() -> None:
+    """P(OOD) as the neighbors have it, at a border of a half."""
     as_it_is = Calibration(1.0, 0.0, 1.0)
     far = np.repeat([0.9, 0.6, 0.4, 0.1], 10)
     shares = np.column_stack([1 - far, far])
@@ -96,7 +96,7 @@ def test_prototypes_reject_what_is_far_from_all_of_them(split: Split) -> None:
     predictor, z, _ = split
     predictor = predictor.with_detector("prototypes")
     table = predictor.predict(z)
-    unit = predictor.standardiser(z).numpy()
+    unit = predictor.standardizer(z).numpy()
     prototypes = predictor.prototypes.numpy()
     cosine = unit @ (prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)).T
     np.testing.assert_allclose(table.ood_score, 1 - cosine.max(1), atol=1e-5)
@@ -113,19 +113,19 @@ def test_an_unknown_detector_is_refused_with_the_nearest(split: Split) -> None:
 def test_what_was_expected_to_be_rejected_is(seed: int) -> None:
     """New samples of five classes and of none, beside the cautious estimate of the audit."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(5, 16))
+    centers = rng.normal(size=(5, 16))
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
         truth = rng.integers(-1, 5, n)
-        spread = np.where(truth[:, None] < 0, rng.normal(size=(n, 16)), centres[truth])
+        spread = np.where(truth[:, None] < 0, rng.normal(size=(n, 16)), centers[truth])
         return spread + 0.6 * rng.normal(size=(n, 16)), truth
 
     z, truth = draw(900)
     labels = np.where((truth < 0) | (rng.random(900) < 0.3), rng.integers(0, 5, 900), truth)
-    audit = audit_embeddings(z, labels)
-    assert audit.predictor is not None
+    cleaning = infer_verdicts(z, labels)
+    assert cleaning.predictor is not None
     new, truth = draw(900)
-    rejected = (audit.predictor.predict(new).verdict == "ood").to_numpy()
-    expected = audit.summary.rejects
+    rejected = (cleaning.predictor.predict(new).verdict == "ood").to_numpy()
+    expected = cleaning.summary.rejects
     assert rejected[truth >= 0].mean() == pytest.approx(expected["known"], abs=0.05)
     assert 0 < rejected[truth < 0].mean() - expected["ood"] < 0.3

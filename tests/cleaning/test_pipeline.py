@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean import AuditSettings, GraphSettings, clean_embeddings
-from graphclean.cleaning import audit_embeddings
+from graphclean import CleaningSettings, GraphSettings, clean_embeddings
+from graphclean.cleaning import infer_verdicts
 from graphclean.cleaning.evidence import Copies
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
-from graphclean.graph import knn_graph, nearest_neighbours, to_scipy
+from graphclean.graph import knn_graph, nearest_neighbors, to_scipy
 from graphclean.graph.noise_model import NoiseModel, fit_noise_model
 from graphclean.metrics import score_verdicts
 
@@ -23,29 +23,29 @@ def blobs(
     """Gaussian clusters, and OOD points between them: features, noisy labels, truth (−1: OOD)."""
     rng = np.random.default_rng(seed)
     truth = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(ood, -1)])
-    centres = rng.normal(size=(len(sizes), 16)) * 1.2
-    features = np.where(truth[:, None] >= 0, centres[truth], 0) + spread * rng.normal(size=(len(truth), 16))
+    centers = rng.normal(size=(len(sizes), 16)) * 1.2
+    features = np.where(truth[:, None] >= 0, centers[truth], 0) + spread * rng.normal(size=(len(truth), 16))
     replaced = (rng.random(len(truth)) < noise) | (truth < 0)
     labels = np.where(replaced, rng.integers(0, len(sizes), len(truth)), truth)
     return features, labels, truth
 
 
-def test_finds_wrong_labels_and_strangers() -> None:
+def test_finds_wrong_labels_and_ood() -> None:
     z, labels, truth = blobs([120] * 5, noise=0.3, ood=100)
-    audit = audit_embeddings(z, labels)
-    assert audit.summary.warnings == []
-    scores = score_verdicts(audit.verdicts, truth, truth < 0)
+    cleaning = infer_verdicts(z, labels)
+    assert cleaning.summary.warnings == []
+    scores = score_verdicts(cleaning.verdicts, truth, truth < 0)
     assert scores.mislabel_f1 > 0.95
-    assert scores.labels_right > 0.97
+    assert scores.label_accuracy > 0.97
     assert scores.ood_auroc > 0.9
     wrong = (labels != truth)[truth >= 0].mean()
-    assert audit.summary.noise_rate == pytest.approx(wrong, abs=0.05)
-    assert audit.summary.ood_rate == pytest.approx(100 / 700, abs=0.06)
-    relabelled = (audit.verdicts.verdict == "relabel").to_numpy()
-    right = (audit.verdicts.proposed_label.to_numpy() == truth)[relabelled].mean()
-    assert audit.summary.expected_right["relabel"] == pytest.approx(right, abs=0.2)
-    chosen = audit.verdicts.selected.to_numpy()
-    assert (audit.verdicts.proposed_label.to_numpy() == truth)[chosen].mean() > 0.95
+    assert cleaning.summary.noise_rate == pytest.approx(wrong, abs=0.05)
+    assert cleaning.summary.ood_rate == pytest.approx(100 / 700, abs=0.06)
+    relabeled = (cleaning.verdicts.verdict == "relabel").to_numpy()
+    right = (cleaning.verdicts.proposed_label.to_numpy() == truth)[relabeled].mean()
+    assert cleaning.summary.expected_right["relabel"] == pytest.approx(right, abs=0.2)
+    chosen = cleaning.verdicts.selected.to_numpy()
+    assert (cleaning.verdicts.proposed_label.to_numpy() == truth)[chosen].mean() > 0.95
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_finds_labels_that_are_wrong_alike(size: int, spread: float, seed: int, 
     taken_for = np.array([1, 1, 3, 2, 4, 5])
     wrong = np.random.default_rng(seed).random(len(truth)) < share
     labels = np.where(wrong, taken_for[truth], truth)
-    scores = score_verdicts(audit_embeddings(z, labels).verdicts, truth, truth < 0)
+    scores = score_verdicts(infer_verdicts(z, labels).verdicts, truth, truth < 0)
     assert scores.mislabel_f1 > 0.95
-    assert scores.labels_right > 0.97
+    assert scores.label_accuracy > 0.97
 
 
-def test_a_k_that_hides_shared_mistakes_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_k_that_hides_class_dependent_noise_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """However likely the given labels are under it."""
     z, _, truth = blobs([150] * 6, spread=0.8)
     wrong = np.random.default_rng(0).random(len(truth)) < 0.4
     labels = np.where(wrong, np.array([1, 1, 3, 2, 4, 5])[truth], truth)
-    first = audit_embeddings(z, labels).summary
+    first = infer_verdicts(z, labels).summary
     hidden = iter(k == first.k for k in first.k_tried)
 
     def fit(*args: Any, correct: bool, ood: bool) -> NoiseModel:
@@ -76,9 +76,9 @@ def test_a_k_that_hides_shared_mistakes_is_not_taken(monkeypatch: pytest.MonkeyP
         return fit_noise_model(*args, correct=correct, ood=ood)
 
     monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", fit)
-    audit = audit_embeddings(z, labels)
-    assert audit.summary.k != first.k
-    assert score_verdicts(audit.verdicts, truth, truth < 0).mislabel_f1 > 0.95
+    cleaning = infer_verdicts(z, labels)
+    assert cleaning.summary.k != first.k
+    assert score_verdicts(cleaning.verdicts, truth, truth < 0).mislabel_f1 > 0.95
 
 
 def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +91,14 @@ def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.Monke
         return replace(model, corrected=True) if twice else model
 
     z, labels, _ = blobs([120] * 5, noise=0.3, ood=100)
-    audits = []
+    results = []
     for twice in (True, False):
         monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", partial(fit, twice=twice))
-        audits.append(audit_embeddings(z, labels))
-    ks = len(audits[0].summary.k_tried)
+        results.append(infer_verdicts(z, labels))
+    ks = len(results[0].summary.k_tried)
     assert fitted == [True, False] * ks + [True] * ks
-    pd.testing.assert_frame_equal(audits[0].verdicts, audits[1].verdicts, check_exact=True)
-    assert audits[0].summary == audits[1].summary
+    pd.testing.assert_frame_equal(results[0].verdicts, results[1].verdicts, check_exact=True)
+    assert results[0].summary == results[1].summary
 
 
 def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:
@@ -107,7 +107,7 @@ def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:
     scaled = (digits.pixels - digits.pixels.mean(0)) / (digits.pixels.std(0) + 1e-6)
     for seed in (1, 2):
         weak = scaled @ np.random.default_rng(seed).normal(size=(scaled.shape[1], 4))
-        verdicts = audit_embeddings(weak.astype(np.float32), digits.truth).verdicts.verdict
+        verdicts = infer_verdicts(weak.astype(np.float32), digits.truth).verdicts.verdict
         assert (verdicts == "relabel").mean() < 0.05
 
 
@@ -116,7 +116,7 @@ def test_table_keeps_its_contract() -> None:
     names = np.array(["ant", "bee", "cat"])[labels]
     with pytest.warns(DataWarning, match="with 3 classes a wrong label and a sample of no class look alike"):
         table = clean_embeddings(z, names, ids=[f"photo {i}" for i in range(len(z))])
-    columns = "id given_label proposed_label verdict label_quality ood_score selected neighbours"
+    columns = "id given_label proposed_label verdict label_quality ood_score selected neighbors"
     assert list(table.columns) == columns.split()
     assert table.id.tolist() == [f"photo {i}" for i in range(len(z))]
     assert table.given_label.tolist() == names.tolist()
@@ -151,14 +151,14 @@ def test_verdicts_lie_beside_the_rows_of_a_data_frame() -> None:
     assert clean_embeddings(features.to_numpy(), frame["label"]).index.equals(frame.index)
 
 
-def test_neighbours_are_the_nearest_samples() -> None:
+def test_neighbors_are_the_nearest_samples() -> None:
     z, labels, _ = blobs([40, 80])
     table = clean_embeddings(z, labels)
     standard = (z - z.mean(0)) / z.std(0)
     unit = standard / np.linalg.norm(standard, axis=1, keepdims=True)
     similarity = unit @ unit.T - 9 * np.eye(120)
     for row in (0, 17, 119):
-        assert table.neighbours[row] == [str(j) for j in np.argsort(-similarity[row])[:5]]
+        assert table.neighbors[row] == [str(j) for j in np.argsort(-similarity[row])[:5]]
 
 
 def test_same_input_same_verdicts() -> None:
@@ -199,11 +199,11 @@ def test_weak_features_relabel_nothing() -> None:
 def test_an_echo_of_the_own_label_is_no_signal(n_classes: int) -> None:
     """Random labels in small tight groups, as frames of a film: more of the own label comes back there."""
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(200, 32))
-    z = centres[rng.integers(0, 200, 2000)] + 0.05 * rng.normal(size=(2000, 32))
-    audit = audit_embeddings(z, rng.integers(0, n_classes, 2000))
-    assert audit.summary.signal < 5
-    assert set(audit.verdicts.verdict) == {"uncertain"}
+    centers = rng.normal(size=(200, 32))
+    z = centers[rng.integers(0, 200, 2000)] + 0.05 * rng.normal(size=(2000, 32))
+    cleaning = infer_verdicts(z, rng.integers(0, n_classes, 2000))
+    assert cleaning.summary.signal < 5
+    assert set(cleaning.verdicts.verdict) == {"uncertain"}
 
 
 def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
@@ -214,7 +214,7 @@ def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
 
 
 def test_copies_do_not_vote_for_each_other() -> None:
-    """Thirty copies of one mislabelled sample would outvote its true neighbours; as one node they can't."""
+    """Thirty copies of one mislabeled sample would outvote its true neighbors; as one node they can't."""
     z, labels, _ = blobs([80, 80, 80])
     z, labels = np.vstack([z, np.repeat(z[:1], 30, 0)]), np.append(labels, np.full(30, 1))
     labels[0] = 1
@@ -238,14 +238,14 @@ def test_conflicting_copies_are_named_and_judged_by_the_others() -> None:
     assert (table.verdict[240], table.proposed_label[240]) == ("relabel", 0)
 
 
-def test_unlabelled_samples_get_a_proposal() -> None:
+def test_unlabeled_samples_get_a_proposal() -> None:
     z, labels, truth = blobs([60] * 4, noise=0.1)
     hidden = np.arange(0, 240, 6)
     labels[hidden] = -1
-    with pytest.warns(DataWarning, match="40 samples are unlabelled"):
+    with pytest.warns(DataWarning, match="40 samples are unlabeled"):
         table = clean_embeddings(z, labels)
     rows = table.iloc[hidden]
-    assert set(rows.verdict) <= {"unlabelled", "ood"}
+    assert set(rows.verdict) <= {"unlabeled", "ood"}
     assert (rows.proposed_label.to_numpy() == truth[hidden]).mean() > 0.95
     assert rows.given_label.isna().all()
     assert rows.label_quality.isna().all()
@@ -279,7 +279,7 @@ def test_small_classes_and_repeated_ids_warn() -> None:
 def test_k_beyond_the_data_is_the_data() -> None:
     z, labels, _ = blobs([40, 40])
     with pytest.warns(DataWarning, match="k is at most 79, as there are 80 distinct samples"):
-        table = clean_embeddings(z, labels, settings=AuditSettings(k=(500,)))
+        table = clean_embeddings(z, labels, settings=CleaningSettings(k=(500,)))
     assert list(table.attrs["summary"]["k_tried"]) == [79]
 
 
@@ -288,9 +288,9 @@ def test_an_own_graph_stands_for_embeddings() -> None:
 
     z, labels, _ = blobs([80, 80, 80], noise=0.2)
     standard = torch.as_tensor((z - z.mean(0)) / z.std(0), dtype=torch.float32)
-    graph = to_scipy(knn_graph(nearest_neighbours(standard, 20)))
-    from_graph = audit_embeddings(None, labels, graph=graph)
-    from_z = audit_embeddings(z, labels, settings=AuditSettings(k=(20,)))
+    graph = to_scipy(knn_graph(nearest_neighbors(standard, 20)))
+    from_graph = infer_verdicts(None, labels, graph=graph)
+    from_z = infer_verdicts(z, labels, settings=CleaningSettings(k=(20,)))
     assert from_graph.summary.k == 20
     assert from_graph.predictor is None
     pd.testing.assert_frame_equal(from_graph.verdicts, from_z.verdicts, rtol=1e-3)
@@ -312,7 +312,7 @@ def test_refused(arguments: dict[str, object], message: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"certainty": 0.7}, GraphSettings()])
 def test_settings_of_another_kind_are_refused(settings: object) -> None:
-    with pytest.raises(TypeError, match=r"settings are AuditSettings\(.*not (dict|GraphSettings)"):
+    with pytest.raises(TypeError, match=r"settings are CleaningSettings\(.*not (dict|GraphSettings)"):
         clean_embeddings(np.ones((4, 2)), [0, 1, 0, 1], settings=settings)  # type: ignore[arg-type]
 
 
@@ -347,4 +347,4 @@ def test_two_and_many_classes(n_classes: int) -> None:
 )
 def test_impossible_settings(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        AuditSettings(**settings)  # type: ignore[arg-type]
+        CleaningSettings(**settings)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from graphclean.cleaning.verdicts import Posterior, decide, verdict_table, with_
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
-    """A sample labelled 0 of two classes."""
+    """A sample labeled 0 of two classes."""
     posterior = Posterior(np.array([[keep, relabel]]), np.array([ood]))
     decision = decide(posterior, np.array([0]), certainty)
     return str(decision.verdict[0]), int(decision.proposed[0])
@@ -41,7 +41,7 @@ def test_quality_is_the_chance_of_the_label_among_known_classes() -> None:
     posterior = Posterior(np.array([[0.3, 0.1], [0.0, 0.0], [0.5, 0.1]]), np.array([0.6, 1.0, 0.4]))
     decision = decide(posterior, np.array([0, 1, -1]), 0.6)
     np.testing.assert_allclose(decision.quality, [0.75, 0, np.nan])
-    assert decision.verdict.tolist() == ["ood", "ood", "unlabelled"]
+    assert decision.verdict.tolist() == ["ood", "ood", "unlabeled"]
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ from tests.builders import Cli, Refuse
 from tests.cleaning.test_pipeline import blobs
 from tests.conftest import states
 
-QUICK = ("--set", "learn.epochs=3", "--set", "method.warmup_epochs=1")
+QUICK = ("--set", "training.epochs=3", "--set", "method.warmup_epochs=1")
 """The demo in few epochs."""
 
 
 @pytest.fixture
 def named(tmp_path: Path) -> Path:
-    """Embeddings with class names: 30 % wrong labels, and strangers."""
+    """Embeddings with class names: 30 % wrong labels, and OOD samples."""
     z, labels, _ = blobs([80] * 3, noise=0.3, ood=40)
     names = np.array(["ant", "bee", "cat"])[labels]
     np.savez(tmp_path / "insects.npz", z=z, y=names)
@@ -56,14 +56,14 @@ def test_clean_writes_the_run_and_says_what_it_found(cli: Cli, named: Path) -> N
     table = pd.read_parquet(out / "verdicts.parquet")
     csv = pd.read_csv(out / "verdicts.csv")
     assert csv.verdict.tolist() == table.verdict.tolist()
-    assert json.loads(csv.neighbours[0]) == list(table.neighbours[0])
+    assert json.loads(csv.neighbors[0]) == list(table.neighbors[0])
     for verdict, count in table.verdict.value_counts().items():
         assert f"{verdict} " in done.out
         assert str(count) in done.out
     assert "280 samples, 16 features, 3 classes" in done.out
     assert "of 100" in done.out
     assert "of the samples belong to no class" in done.out
-    assert "Most often relabelled" in done.out
+    assert "Most often relabeled" in done.out
     env = json.loads((out / "env.json").read_text())
     assert env["packages"]["torch"]
     assert len(env["data_sha256"]) == 64
@@ -78,7 +78,7 @@ def test_two_runs_agree_to_the_byte(cli: Cli, named: Path) -> None:
 
 @pytest.mark.usefixtures("named")
 def test_json_is_all_that_is_printed(cli: Cli) -> None:
-    done = cli("clean", "insects.npz", "--json", "--set", "audit.k=15")
+    done = cli("clean", "insects.npz", "--json", "--set", "cleaning.k=15")
     summary = json.loads(done.out)
     assert sum(summary["verdicts"].values()) == summary["samples"] == 280
     assert list(summary["k_tried"]) == ["15"]
@@ -141,12 +141,13 @@ def test_data_and_runs_are_never_replaced_by_what_is_made_of_them(
     refuse("train link.csv --out r --overwrite", "link.csv lies in it, and is never replaced")
     refuse("clean t.csv --labels r/predictions/y.npy --out r --overwrite", "r/predictions/y.npy lies in it")
     refuse(
-        "train t.csv --trusted r/predictions/t.csv --out r --overwrite", "r: r/predictions/t.csv lies in it"
+        "train t.csv --validation r/predictions/t.csv --out r --overwrite",
+        "r: r/predictions/t.csv lies in it",
     )
 
 
 def test_json_stays_json_where_nothing_was_scored(cli: Cli) -> None:
-    done = cli("demo", "--json", *QUICK, "--set", "audit.signal=1e9")
+    done = cli("demo", "--json", *QUICK, "--set", "cleaning.signal=1e9")
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -180,7 +181,7 @@ def test_demo_shows_what_was_found_against_the_truth(cli: Cli, tmp_path: Path) -
     assert done.code == 0
     scores = json.loads((tmp_path / "runs/demo/scores.json").read_text())
     verdicts = scores["verdicts"]
-    assert verdicts["labels_right"] > 0.9
+    assert verdicts["label_accuracy"] > 0.9
     assert verdicts["mislabel_f1"] > 0.9
     for value in (scores["ce"]["auroc"], scores["ngc"]["auroc"], scores["ngc"]["f"], verdicts["ood_auroc"]):
         assert f"{value:.3f}" in done.out
@@ -235,12 +236,12 @@ def test_names_do_not_command_the_terminal(cli: Cli, tmp_path: Path) -> None:
 def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     """Name -> arguments, and what the one line must say."""
     z, labels, _ = blobs([30, 30])
-    spoilt = z.copy()
-    spoilt[[4, 8, 15, 16]] = np.nan
+    spoiled = z.copy()
+    spoiled[[4, 8, 15, 16]] = np.nan
     zero = z.copy()
     zero[7] = 0
     np.savez(folder / "good.npz", z=z, y=labels)
-    np.savez(folder / "nan.npz", z=spoilt, y=labels)
+    np.savez(folder / "nan.npz", z=spoiled, y=labels)
     np.savez(folder / "zero.npz", z=zero, y=labels)
     np.savez(folder / "short.npz", z=z, y=labels[:-1])
     np.savez(folder / "one.npz", z=z, y=np.zeros(60, dtype=int))
@@ -257,7 +258,10 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "empty": (["clean", "empty.csv"], "the file is empty"),
         "missing": (["clean", "none.npz"], "no such file"),
         "option": (["clean", "good.npz", "--lables", "x"], "--labels"),
-        "setting": (["clean", "good.npz", "--set", "audit.certanty=1"], "did you mean audit.certainty?"),
+        "setting": (
+            ["clean", "good.npz", "--set", "cleaning.certanty=1"],
+            "did you mean cleaning.certainty?",
+        ),
         "command": (["claen", "good.npz"], "No such command 'claen'"),
         "no-data": (["clean"], "Missing argument"),
         "taken": (["clean", "good.npz", "--out", "taken"], "not a run"),
@@ -322,7 +326,7 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, c
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()  # shown once the search has run for two seconds
-        assert "finding neighbours" in line
+        assert "finding neighbors" in line
         process.send_signal(number)
         started = time.monotonic()
         rest = process.stderr.read()
@@ -370,7 +374,7 @@ def test_names_between_colons_are_no_pictures(cli: Cli, named: Path) -> None:
     [["clean", ""], ["clean", "insects.npz", "--out", ""], ["apply", "run", "--out", ""], ["presets", ""]],
 )
 def test_an_empty_argument_is_no_folder(cli: Cli, named: Path, command: list[str]) -> None:
-    """It would be the one that the command is given in, where a variable of the shell is misspelt."""
+    """It would be the one that the command is given in, where a variable of the shell is misspelled."""
     before = states(named.parent)
     done = cli(*command)
     assert (done.code, done.out) == (2, "")

@@ -22,11 +22,15 @@ from tests.bench.conftest import _small_cells, root  # noqa: F401 – fixtures
 from tests.bench.fakes import write_run
 
 QUICK = (
-    "learn.network=small-conv", "learn.epochs=1", "learn.batch=64", "learn.augmix=off", "graph.k=5",
+    "training.network=small-conv", "training.epochs=1", "training.batch_size=64", "training.augmix=off",
+    "graph.k=5",
     "method.warmup_epochs=0",
 )  # fmt: skip
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
-METHOD = "--graph.k-5--learn.batch-64--learn.epochs-1--learn.network-small-conv--method.warmup_epochs-0"
+METHOD = (
+    "--graph.k-5--method.warmup_epochs-0--training.batch_size-64--training.epochs-1"
+    "--training.network-small-conv"
+)
 ENDS = ("json", "npz")
 """Of the files of a result."""
 WITHOUT_AUGMIX = f"cifar10-lond{METHOD}--without-augmix"
@@ -73,7 +77,7 @@ def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
     results = [read_result(tmp_path / folder / f"{seed}.json") for seed in (0, 1)]
     assert [result["seed"] for result in results] == [0, 1]
     assert results[0]["draw"] != results[1]["draw"]
-    assert [result["config"]["learn"]["seed"] for result in results] == [0, 1]
+    assert [result["config"]["training"]["seed"] for result in results] == [0, 1]
     # What an ensemble of two networks is made of: the same known images in the same order.
     first, second = (read_arrays(tmp_path / folder / f"{seed}.json") for seed in (0, 1))
     assert np.array_equal(first["truth"], second["truth"])
@@ -107,7 +111,7 @@ def test_settings_that_are_recorded_under_another_name_are_told(cli: Run, tmp_pa
 
 
 def test_quiet_dev_and_kept(cli: Run, tmp_path: Path) -> None:
-    options = ("--split", "dev", "--without", "geometry", "--name", "mine", "--results", "out")
+    options = ("--split", "dev", "--ablate", "geometry", "--name", "mine", "--results", "out")
     code, out, err = cli("run", WRONG.name, *SETTINGS, *options, "--work", "w", "--keep", "--quiet")
     assert (code, out, err) == (0, "", "")
     found = files(tmp_path)
@@ -169,7 +173,7 @@ def test_a_control_that_fails_is_said(cli: Run, monkeypatch: pytest.MonkeyPatch)
 def test_an_interrupted_run_says_that_it_goes_on(
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("run", WRONG.name, *SETTINGS, "--set", "learn.epochs=2", "--name", "mine")
+    command = ("run", WRONG.name, *SETTINGS, "--set", "training.epochs=2", "--name", "mine")
     with monkeypatch.context() as patch:
         patch.setattr(bench_cli, "_follow", lambda _: lambda _: signal.raise_signal(signal.SIGINT))
         code, _, err = cli(*command)
@@ -204,7 +208,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli: Run, tmp_path: Path) 
         ((WRONG.name, "--set", "graph.eta=7"), "eta must be from 0 to 1"),
         (("3",), "no cell is named"),
         ((WRONG.name, "3"), "3 is no cell; a seed is named with --seeds 3"),
-        ((WRONG.name, "--without", "graph"), "--without graph: no such part"),
+        ((WRONG.name, "--ablate", "graph"), "--ablate graph: no such part"),
         ((WRONG.name, "--set", "graph.etta=1"), "did you mean graph.eta?"),
         ((WRONG.name, "--device", "tpu"), "tpu"),
         (("cifar100/sym50",), "cifar100 is not under"),

@@ -19,7 +19,7 @@ def test_methods_are_listed_with_cost_and_title(cli: Cli) -> None:
         assert f"{info.cost:g}" in rows[name].split()
         assert info.title.split()[0] in rows[name]
         assert info.paper[:12] in done.out
-    assert "verdicts" in rows["sampled_labels"]
+    assert "verdicts" in rows["sampled-labels"]
     assert max(map(len, done.out.splitlines())) <= 80
     assert "graphclean methods NAME" in done.out
 

@@ -69,13 +69,13 @@ def test_a_live_line_on_a_terminal() -> None:
     progress.started -= DELAY  # as after some work
     text = shown(progress, terminal=True)
     with progress:
-        progress.epoch(line(1, trusted_accuracy=0.97), 2)
-        progress.epoch(line(2, trusted_accuracy=0.98), 2)
-        progress("finding neighbours", 1, 2)
+        progress.epoch(line(1, validation_accuracy=0.97), 2)
+        progress.epoch(line(2, validation_accuracy=0.98), 2)
+        progress("finding neighbors", 1, 2)
         progress.say("a line [of] its own")
-    assert "epoch 2 of 2, trusted 98.0 %, loss 2.000" in text.getvalue()
+    assert "epoch 2 of 2, validation 98.0 %, loss 2.000" in text.getvalue()
     assert "a line [of] its own" in text.getvalue()
-    assert "finding neighbours" in text.getvalue()
+    assert "finding neighbors" in text.getvalue()
 
 
 @pytest.mark.parametrize(("count", "said"), [(1, "nothing selected of 1 class"), (2, "of 2 classes")])

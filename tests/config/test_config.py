@@ -15,45 +15,47 @@ from graphclean.errors import InputError
 
 
 def test_settings_are_applied_in_order() -> None:
-    config = apply_settings(Config(), ["audit.certainty=0.7", "audit.k=5, 9", "audit.certainty = 0.8"])
-    assert config.audit.certainty == 0.8
-    assert config.audit.k == (5, 9)
-    assert config.audit.eta == Config().audit.eta
-    assert apply_settings(Config(), ["audit.k=7"]).audit.k == (7,)
+    config = apply_settings(
+        Config(), ["cleaning.certainty=0.7", "cleaning.k=5, 9", "cleaning.certainty = 0.8"]
+    )
+    assert config.cleaning.certainty == 0.8
+    assert config.cleaning.k == (5, 9)
+    assert config.cleaning.eta == Config().cleaning.eta
+    assert apply_settings(Config(), ["cleaning.k=7"]).cleaning.k == (7,)
 
 
 def test_truth_values_are_no_numbers() -> None:
-    for name in ("learn.epochs", "learn.lr", "graph.k"):
+    for name in ("training.epochs", "training.lr", "graph.k"):
         for value in (True, np.False_):
             with pytest.raises(InputError, match=f"{name}: .* is not a"):
                 change_settings(Config(), {name: value})
-    changed = change_settings(Config(), {"learn.flip": np.False_})
-    assert changed.learn.flip is False
+    changed = change_settings(Config(), {"training.horizontal_flip": np.False_})
+    assert changed.training.horizontal_flip is False
     assert recorded_settings(json.loads(json.dumps(changed.to_dict())), "x") == changed
 
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("audit.certanty=0.7", "audit.certanty: no such setting; did you mean audit.certainty?"),
-        ("certainty=0.7", "did you mean audit.certainty?"),
-        ("audit.cert=0.7", "did you mean audit.certainty?"),
-        ("lr=0.1", "did you mean learn.lr?"),
-        ("learning_rate=0.1", "no such setting; there are audit.k"),
-        ("=0.1", "no such setting; there are audit.k"),
-        ("zzz=1", "no such setting; there are audit.k, audit.neighbours"),
-        ("audit.certainty", "write settings as section.name=value"),
-        ("audit.certainty=high", "audit.certainty: 'high' is not a number"),
-        ("audit.k=1.5", "is not a list of whole numbers such as 10,20,50"),
-        ("audit.certainty=1.2", "certainty must be from 0.5 to under 1"),
-        ("audit.k=", "k must be whole numbers of at least 1"),
-        ("learn.lr=inf", "is not a number"),
-        ("learn.momentum=1", "momentum must be at least 0 and less than 1"),
-        ("learn.seed=4294967296", "seed must be from 0 to 4,294,967,295"),
+        ("cleaning.certanty=0.7", "cleaning.certanty: no such setting; did you mean cleaning.certainty?"),
+        ("certainty=0.7", "did you mean cleaning.certainty?"),
+        ("cleaning.cert=0.7", "did you mean cleaning.certainty?"),
+        ("lr=0.1", "did you mean training.lr?"),
+        ("learning_rate=0.1", "no such setting; there are cleaning.k"),
+        ("=0.1", "no such setting; there are cleaning.k"),
+        ("zzz=1", "no such setting; there are cleaning.k, cleaning.search"),
+        ("cleaning.certainty", "write settings as section.name=value"),
+        ("cleaning.certainty=high", "cleaning.certainty: 'high' is not a number"),
+        ("cleaning.k=1.5", "is not a list of whole numbers such as 10,20,50"),
+        ("cleaning.certainty=1.2", "certainty must be from 0.5 to under 1"),
+        ("cleaning.k=", "k must be whole numbers of at least 1"),
+        ("training.lr=inf", "is not a number"),
+        ("training.momentum=1", "momentum must be at least 0 and less than 1"),
+        ("training.seed=4294967296", "seed must be from 0 to 4,294,967,295"),
         ("graph.alpha=1", "alpha must be at least 0 and less than 1"),
         ("graph.gamma=-1", "gamma must be above 0"),
         ("graph.tolerance=0", "tolerance must be between 0 and 1"),
-        ("audit.strength=7", "strength must be from 0 to 1"),
+        ("cleaning.strength=7", "strength must be from 0 to 1"),
     ],
 )
 def test_refused(assignment: str, message: str) -> None:
@@ -74,15 +76,18 @@ def test_presets_load_and_say_why() -> None:
         assert "#" not in purpose
         load_preset(name)
     lond = load_preset("cifar10-lond")
-    assert (lond.graph.k, lond.graph.eta, lond.learn.epochs) == (30, 0.8, 300)
+    assert (lond.graph.k, lond.graph.eta, lond.training.epochs) == (30, 0.8, 300)
     assert lond.method.settings["warmup_epochs"] == 5
-    assert lond.learn.lr == 0.15
+    assert lond.training.lr == 0.15
     many = [load_preset(f"cifar100-{kind}") for kind in ("lond", "lcnl")]
     found = [(c.graph.k, c.graph.eta, c.method.settings["warmup_epochs"]) for c in many]
     assert found == [(200, 0.8, 30), (200, 0.6, 30)]
-    assert load_preset("paper").graph.symmetrise == "max"
-    assert load_preset("release").learn.trunk == "release"
-    assert apply_settings(lond, ["learn.flip=false", "learn.augmix=off"]).learn.augmix == "off"
+    assert load_preset("paper").graph.symmetrize == "max"
+    assert load_preset("release").training.trunk == "release"
+    assert (
+        apply_settings(lond, ["training.horizontal_flip=false", "training.augmix=off"]).training.augmix
+        == "off"
+    )
 
 
 def test_unknown_presets_and_settings_of_other_sections_are_refused() -> None:
@@ -91,19 +96,21 @@ def test_unknown_presets_and_settings_of_other_sections_are_refused() -> None:
     with pytest.raises(InputError, match="no preset nope; there are cifar10-asym, "):
         load_preset("nope")
     with pytest.raises(InputError, match="no such setting"):
-        apply_settings(Config(), ["learn.lr=0.1"], sections=("audit",))
+        apply_settings(Config(), ["training.lr=0.1"], sections=("cleaning",))
     with pytest.raises(InputError, match="'maybe' is not true or false"):
-        apply_settings(Config(), ["learn.flip=maybe"])
+        apply_settings(Config(), ["training.horizontal_flip=maybe"])
     with pytest.raises(InputError, match="'off' is not one of exact, approx"):
-        apply_settings(Config(), ["audit.neighbours=off"])
+        apply_settings(Config(), ["cleaning.search=off"])
 
 
 def test_settings_survive_json() -> None:
-    config = apply_settings(load_preset("release"), ["audit.k=5,9", "ood.threshold=0.3", "learn.flip=false"])
+    config = apply_settings(
+        load_preset("release"), ["cleaning.k=5,9", "ood.threshold=0.3", "training.horizontal_flip=false"]
+    )
     again = recorded_settings(json.loads(json.dumps(config.to_dict())), "run/config.json")
     assert again == config
-    with pytest.raises(InputError, match=r"run/config\.json: learn\.lrate: no such setting"):
-        recorded_settings({"learn": {"lrate": 1}}, "run/config.json")
+    with pytest.raises(InputError, match=r"run/config\.json: training\.lrate: no such setting"):
+        recorded_settings({"training": {"lrate": 1}}, "run/config.json")
 
 
 def test_every_preset_says_what_it_is_for() -> None:

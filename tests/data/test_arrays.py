@@ -11,47 +11,47 @@ from graphclean.data.tables import Names
 from graphclean.errors import InputError
 
 RNG = np.random.default_rng(0)
-GREY = RNG.integers(0, 256, (7, 9, 8), dtype=np.uint8)
-GREY[0, 0, :2] = 0, 255  # the whole range is used
-COLOUR = RNG.integers(0, 256, (7, 3, 9, 8), dtype=np.uint8)
-COLOUR[0, 0, 0, :2] = 0, 255
-LAST = np.moveaxis(COLOUR, 1, 3)
+GRAY = RNG.integers(0, 256, (7, 9, 8), dtype=np.uint8)
+GRAY[0, 0, :2] = 0, 255  # the whole range is used
+COLOR = RNG.integers(0, 256, (7, 3, 9, 8), dtype=np.uint8)
+COLOR[0, 0, 0, :2] = 0, 255
+LAST = np.moveaxis(COLOR, 1, 3)
 
 
 @pytest.mark.parametrize(
     "array",
     [
-        GREY,
-        GREY[:, None],
-        GREY[..., None],
-        GREY.astype(np.int64),
-        GREY.astype(np.uint16) * 257,
-        GREY.astype(np.uint32) * 2**20,
-        GREY / 255,
-        (GREY / 255).astype(np.float32)[..., None],
-        GREY.astype(np.float64),
-        GREY.astype(np.float16)[:, None],
+        GRAY,
+        GRAY[:, None],
+        GRAY[..., None],
+        GRAY.astype(np.int64),
+        GRAY.astype(np.uint16) * 257,
+        GRAY.astype(np.uint32) * 2**20,
+        GRAY / 255,
+        (GRAY / 255).astype(np.float32)[..., None],
+        GRAY.astype(np.float64),
+        GRAY.astype(np.float16)[:, None],
     ],
 )
-def test_grey_in_every_form_is_the_same_set(array: np.ndarray) -> None:
+def test_gray_in_every_form_is_the_same_set(array: np.ndarray) -> None:
     images, _, _ = to_bytes(array)
     assert images.dtype == np.uint8
-    np.testing.assert_array_equal(images, GREY[:, None])
+    np.testing.assert_array_equal(images, GRAY[:, None])
 
 
 @pytest.mark.parametrize(
     "array",
     [
-        COLOUR,
+        COLOR,
         LAST,
-        COLOUR.astype(np.uint16) * 257,
+        COLOR.astype(np.uint16) * 257,
         LAST / 255,
         np.concatenate([LAST, np.full((7, 9, 8, 1), 255, np.uint8)], 3),
-        np.concatenate([COLOUR, np.full((7, 1, 9, 8), 255, np.uint8)], 1),
+        np.concatenate([COLOR, np.full((7, 1, 9, 8), 255, np.uint8)], 1),
     ],
 )
-def test_colour_in_every_form_is_the_same_set(array: np.ndarray) -> None:
-    np.testing.assert_array_equal(to_bytes(array)[0], COLOUR)
+def test_color_in_every_form_is_the_same_set(array: np.ndarray) -> None:
+    np.testing.assert_array_equal(to_bytes(array)[0], COLOR)
 
 
 def test_transparency_becomes_white_as_in_photos() -> None:
@@ -80,7 +80,7 @@ def test_masks_deep_and_signed_values() -> None:
 
 def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = to_bytes(LAST / 255)[0]
-    monkeypatch.setattr("graphclean.data.arrays.BLOCK", 2)
+    monkeypatch.setattr("graphclean.data.arrays.SCAN_BLOCK", 2)
     np.testing.assert_array_equal(to_bytes(LAST / 255)[0], whole)
 
 
@@ -104,25 +104,25 @@ def test_new_images_are_scaled_as_the_training_images_were() -> None:
     assert (to_bytes(np.full((1, 6, 6), 200, dtype=np.uint8), Pixels("fractions", 0, 1))[0] == 200).all()
 
 
-SPOILT = GREY / 255
-SPOILT[[1, 2, 4, 6], 0, 0] = np.nan
+SPOILED = GRAY / 255
+SPOILED[[1, 2, 4, 6], 0, 0] = np.nan
 
 
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (SPOILT, r"NaN or infinite values in 4 of 7 images \(counted from 0: 1, 2, 4, …\)"),
-        (GREY / 16.0, "neither 0 to 1 nor 0 to 255"),
-        (GREY / 255 - 0.5, "values from -0.5 to 0.5 are neither"),
-        (GREY * 2.0, "neither 0 to 1 nor 0 to 255"),
-        (GREY.astype(complex), "must be numbers, not complex128"),
-        (GREY.astype(str), "must be numbers"),
-        (GREY.astype(object), "must be numbers, not object"),
+        (SPOILED, r"NaN or infinite values in 4 of 7 images \(counted from 0: 1, 2, 4, …\)"),
+        (GRAY / 16.0, "neither 0 to 1 nor 0 to 255"),
+        (GRAY / 255 - 0.5, "values from -0.5 to 0.5 are neither"),
+        (GRAY * 2.0, "neither 0 to 1 nor 0 to 255"),
+        (GRAY.astype(complex), "must be numbers, not complex128"),
+        (GRAY.astype(str), "must be numbers"),
+        (GRAY.astype(object), "must be numbers, not object"),
         (np.zeros((0, 8, 8), np.uint8), "the images are empty"),
         (np.zeros((4, 8, 0), np.uint8), "the images are empty"),
         (np.zeros((8, 8), np.uint8), r"3 or 4 dimensions, not of shape \(8, 8\)"),
         (np.zeros((2, 2, 8, 8, 3), np.uint8), "3 or 4 dimensions"),
-        (np.zeros((32, 32, 3), np.uint8), "looks like one colour image"),
+        (np.zeros((32, 32, 3), np.uint8), "looks like one color image"),
         (np.zeros((9, 3, 3, 3), np.uint8), "channels first or last; images are too small to tell"),
         (np.zeros((9, 8, 8, 2), np.uint8), "no axis of 1, 3 or 4 channels"),
     ],
@@ -134,36 +134,36 @@ def test_refused(array: np.ndarray, message: str) -> None:
 
 def test_arrays_are_found_by_kind_and_by_name(tmp_path: Path) -> None:
     labels = np.arange(7) % 2
-    np.savez(tmp_path / "a.npz", x=GREY, y=labels)
+    np.savez(tmp_path / "a.npz", x=GRAY, y=labels)
     found = read_images(tmp_path / "a.npz")
-    np.testing.assert_array_equal(found.images, GREY[:, None])
+    np.testing.assert_array_equal(found.images, GRAY[:, None])
     assert list(found.labels) == list(labels)
     assert found.notes == []
-    np.savez(tmp_path / "b.npz", x=GREY, w=COLOUR, y=labels, t=labels + 1)
+    np.savez(tmp_path / "b.npz", x=GRAY, w=COLOR, y=labels, t=labels + 1)
     with pytest.raises(InputError, match=r"more than one image array in it .* name one with images_key"):
         read_images(tmp_path / "b.npz")
     named = read_images(tmp_path / "b.npz", names=Names(images_key="w", labels_key="t"))
-    np.testing.assert_array_equal(named.images, COLOUR)
+    np.testing.assert_array_equal(named.images, COLOR)
     assert list(named.labels) == list(labels + 1)
     with pytest.raises(InputError, match="no array 'v' in it"):
         read_images(tmp_path / "b.npz", names=Names(images_key="v"))
     np.save(tmp_path / "c.npy", LAST)
     (tmp_path / "labels.txt").write_text("\n".join("abababa"))
     assert list(read_images(tmp_path / "c.npy", labels=tmp_path / "labels.txt").labels) == list("abababa")
-    assert read_images(tmp_path / "c.npy", labelled=False).labels is None
+    assert read_images(tmp_path / "c.npy", labeled=False).labels is None
     with pytest.raises(InputError, match="no labels in it; give them with labels"):
         read_images(tmp_path / "c.npy")
-    np.savez_compressed(tmp_path / "d.npz", x=GREY)
+    np.savez_compressed(tmp_path / "d.npz", x=GRAY)
     with pytest.raises(InputError, match="no labels in it"):
         read_images(tmp_path / "d.npz")
 
 
 def test_images_are_told_from_features(tmp_path: Path) -> None:
     z = np.ones((7, 5), np.float32)
-    np.savez(tmp_path / "images.npz", x=GREY, y=np.arange(7))
+    np.savez(tmp_path / "images.npz", x=GRAY, y=np.arange(7))
     np.savez(tmp_path / "features.npz", z=z, y=np.arange(7))
-    np.savez(tmp_path / "both.npz", x=GREY, z=z)
-    np.save(tmp_path / "images.npy", COLOUR)
+    np.savez(tmp_path / "both.npz", x=GRAY, z=z)
+    np.save(tmp_path / "images.npy", COLOR)
     np.save(tmp_path / "features.npy", z)
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "odd.npy").write_bytes(b"hello, this is no array")
@@ -182,7 +182,7 @@ def test_images_are_told_from_features(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_one_line(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "a.npz", x=GREY, y=np.arange(7))
+    np.savez_compressed(tmp_path / "a.npz", x=GRAY, y=np.arange(7))
     whole = bytearray((tmp_path / "a.npz").read_bytes())
     whole[200:260] = bytes(60)
     (tmp_path / "a.npz").write_bytes(whole)

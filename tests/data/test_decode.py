@@ -7,17 +7,17 @@ import pytest
 from PIL import Image
 
 from graphclean.data import decode
-from graphclean.data.decode import LabelledImages, cached, decode_images, fingerprint, may_write
+from graphclean.data.decode import LabeledImages, cached, decode_images, fingerprint, may_write
 from graphclean.errors import InputError
 from tests.data.builders import encode, pixels
 
 
-def sample(value: int = 0) -> LabelledImages:
-    return LabelledImages(pixels(3, seed=value), np.array([1, 0, -1]), ("a", "b"))
+def sample(value: int = 0) -> LabeledImages:
+    return LabeledImages(pixels(3, seed=value), np.array([1, 0, -1]), ("a", "b"))
 
 
 def test_images_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "CHUNK", 2)
+    monkeypatch.setattr(decode, "DECODED_AT_ONCE", 2)
     images = pixels(23)
     seen: list[tuple[int, int]] = []
     found = decode_images(
@@ -53,7 +53,7 @@ def test_what_was_kept_is_mapped_and_not_made_again(tmp_path: Path) -> None:
         assert found.classes == ("a", "b")
 
 
-def test_another_key_is_made_anew_and_takes_the_place(tmp_path: Path) -> None:
+def test_another_key_is_made_again_and_takes_the_place(tmp_path: Path) -> None:
     cached(tmp_path, "set-train", "1" * 64, sample)
     cached(tmp_path, "other-train", "1" * 64, sample)
     found = cached(tmp_path, "set-train", "2" * 64, lambda: sample(5))
@@ -82,7 +82,7 @@ def test_where_nothing_can_be_kept_the_arrays_stay_in_memory(tmp_path: Path) -> 
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> LabelledImages:
+    def fail() -> LabeledImages:
         raise InputError("broken")
 
     with pytest.raises(InputError, match="broken"):

@@ -3,7 +3,7 @@ import numpy as np
 from graphclean.data.digits import KNOWN, noisy_digits
 
 
-def test_half_of_the_known_labels_are_drawn_anew() -> None:
+def test_half_of_the_known_labels_are_resampled() -> None:
     digits = noisy_digits(seed=3)
     known = ~digits.is_ood
     assert set(digits.labels) == set(range(KNOWN))

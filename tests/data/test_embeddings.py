@@ -126,11 +126,11 @@ def test_empty_cells_become_nan_for_the_row_check(tmp_path: Path) -> None:
 
 def test_labels_are_left_aside_for_prediction(tmp_path: Path) -> None:
     table(label=[1, 2, 3, 4]).to_csv(tmp_path / "t.csv", index=False)
-    found = read_embeddings(tmp_path / "t.csv", labelled=False)
+    found = read_embeddings(tmp_path / "t.csv", labeled=False)
     assert found.labels is None
     assert found.features.shape == (4, 3)
     np.savez(tmp_path / "z.npz", z=Z)
-    assert read_embeddings(tmp_path / "z.npz", labelled=False).features.shape == (4, 3)
+    assert read_embeddings(tmp_path / "z.npz", labeled=False).features.shape == (4, 3)
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -238,11 +238,11 @@ def test_columns_of_an_earlier_run_are_taken_by_name(tmp_path: Path) -> None:
     used = read_embeddings(tmp_path / "a.csv").columns
     assert used == ["f0", "f1", "f2"]
     table(extra=1.0)[["extra", "f2", "f0", "f1"]].to_csv(tmp_path / "b.csv", index=False)
-    again = read_embeddings(tmp_path / "b.csv", labelled=False, columns=used)
+    again = read_embeddings(tmp_path / "b.csv", labeled=False, columns=used)
     np.testing.assert_allclose(again.features, Z, rtol=1e-6)
     table()[["f0", "f1"]].to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(InputError, match="no column 'f2' in it, which the run was made with"):
-        read_embeddings(tmp_path / "c.csv", labelled=False, columns=used)
+        read_embeddings(tmp_path / "c.csv", labeled=False, columns=used)
 
 
 def test_a_file_of_labels_with_ids_is_matched_by_id(tmp_path: Path) -> None:

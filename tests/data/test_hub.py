@@ -11,14 +11,14 @@ from graphclean.data.hub import is_saved, load_hub, load_saved, names_hub
 from graphclean.data.parquet import read_photo_table
 from graphclean.data.tables import Names
 from graphclean.errors import InputError
-from tests.data.test_photo_tables import CLASSES, colours, encoded
+from tests.data.test_photo_tables import CLASSES, colors, encoded
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()
 
 
 def make(count: int, **split: Any) -> Any:
-    """Photos of the colours 0, 1, …, of two classes by turns."""
+    """Photos of the colors 0, 1, …, of two classes by turns."""
     features = datasets.Features(image=datasets.Image(), kind=datasets.ClassLabel(names=CLASSES))
     cells = [{"bytes": encoded(i), "path": f"{i}.png"} for i in range(count)]
     columns = {"image": cells, "kind": [i % 2 for i in range(count)]}
@@ -32,7 +32,7 @@ def test_a_saved_copy_reads_like_a_table(tmp_path: Path) -> None:
     images = read_photo_table(load_saved(tmp_path / "saved", None), Names())
     assert images.ids == ["0.png", "1.png", "2.png", "3.png", "4.png"]
     assert images.labels == ["ant", "bee", "ant", "bee", "ant"]
-    assert colours(images) == {row: row for row in range(5)}
+    assert colors(images) == {row: row for row in range(5)}
     assert len({tuple(stamp) for stamp in images.stamps()}) == 5
     again = read_photo_table(load_saved(tmp_path / "saved", None), Names())
     assert again.stamps() == images.stamps()
@@ -42,7 +42,7 @@ def test_a_selection_of_rows_stays_one(tmp_path: Path) -> None:
     make(6).select([4, 1, 3]).save_to_disk(tmp_path / "saved")
     images = read_photo_table(load_saved(tmp_path / "saved", None), Names())
     assert images.ids == ["4.png", "1.png", "3.png"]
-    assert colours(images) == {0: 4, 1: 1, 2: 3}
+    assert colors(images) == {0: 4, 1: 1, 2: 3}
 
 
 def test_splits_of_a_saved_copy(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_files_outside_the_table_are_opened_only_where_the_library_keeps_them(
     monkeypatch.setattr(datasets.config, "HF_CACHE_HOME", cache)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     images = read_photo_table(load_hub("name", None), Names())
-    assert list(colours(images).values()) == [9, *["no bytes of an image"] * 3]
+    assert list(colors(images).values()) == [9, *["no bytes of an image"] * 3]
 
 
 @pytest.mark.parametrize("how", ["absolute", "up", "link"])
@@ -121,10 +121,10 @@ def test_a_saved_copy_that_names_a_file_elsewhere_is_refused(tmp_path: Path, how
         columns = {"image": [{"bytes": encoded(9), "path": None}] * 2, "label": ["x", "y"]}
         features = datasets.Features(image=datasets.Image(), label=datasets.Value("string"))
         datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / name)
-    (stranger,) = (tmp_path / "theirs").glob("*.arrow")
+    (foreign,) = (tmp_path / "theirs").glob("*.arrow")
     state = tmp_path / "ours" / "state.json"
-    named = {"absolute": str(stranger), "up": f"../theirs/{stranger.name}", "link": "link.arrow"}[how]
-    (tmp_path / "ours" / "link.arrow").symlink_to(stranger)
+    named = {"absolute": str(foreign), "up": f"../theirs/{foreign.name}", "link": "link.arrow"}[how]
+    (tmp_path / "ours" / "link.arrow").symlink_to(foreign)
     state.write_text(json.dumps({**json.loads(state.read_text()), "_data_files": [{"filename": named}]}))
     with pytest.raises(InputError, match=r"state\.json: names a file that is not in its folder: .*\.arrow$"):
         load_saved(tmp_path / "ours", None)

@@ -51,7 +51,7 @@ def test_photos_come_sorted_with_the_first_folder_as_label(tmp_path: Path) -> No
     assert images.labels == ["cat", "dog", "dog", ""]
     assert images.paths == [images.root / name for name in images.ids]
     assert images.problems == {}
-    flat = read_image_folder(tmp_path / "dog", labelled=False)
+    flat = read_image_folder(tmp_path / "dog", labeled=False)
     assert (flat.ids, flat.labels) == (["a.png", "b.JPG"], None)
 
 
@@ -81,7 +81,7 @@ def test_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
         InputError, match=r"set: train, Test are parts of a data set, not classes; give one: .*/train$"
     ):
         read_image_folder(tmp_path / "set")
-    assert len(read_image_folder(tmp_path / "set", labelled=False).ids) == 3
+    assert len(read_image_folder(tmp_path / "set", labeled=False).ids) == 3
     assert read_image_folder(tmp_path / "rail").labels == ["train", "val"]  # nothing below says otherwise
     save(tmp_path / "set/bus/4.png")
     assert read_image_folder(tmp_path / "set").labels == ["Test", "bus", "train", "train"]
@@ -265,8 +265,8 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
             read_manifest(table, **columns)
     with pytest.raises(InputError, match=r"^one class \(b\) in .*m.csv; at least two"):
         find_photos(table, Names(path_column="path", label_column="kind"))
-    unlabelled = read_manifest(table, path_column="path", labelled=False)
-    assert (unlabelled.ids, unlabelled.labels) == (["cat/1.png", "dog/2.png"], None)
+    unlabeled = read_manifest(table, path_column="path", labeled=False)
+    assert (unlabeled.ids, unlabeled.labels) == (["cat/1.png", "dog/2.png"], None)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_palettes_and_their_transparency_are_resolved(tmp_path: Path) -> None:
 
 
 def test_animations_give_their_first_frame(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (2, 2), colour) for colour in (RED, BLUE)]
+    frames = [Image.new("RGB", (2, 2), color) for color in (RED, BLUE)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert open_image(tmp_path / "a.gif").getpixel((0, 0)) == RED
 

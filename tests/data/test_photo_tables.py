@@ -22,7 +22,7 @@ CLASSES = ["ant", "bee"]
 
 
 def encoded(value: int) -> bytes:
-    """A photo of one colour."""
+    """A photo of one color."""
     content = io.BytesIO()
     Image.new("RGB", (4, 3), (value, 0, 0)).save(content, "PNG")
     return content.getvalue()
@@ -34,7 +34,7 @@ def hub_metadata(**columns: Any) -> dict[str, str]:
 
 
 def save_hub_table(path: Path, count: int, start: int = 0, **more: Any) -> None:
-    """Photos of the colours `start`, `start` + 1, …, of two classes by turns, as the hub serves them."""
+    """Photos of the colors `start`, `start` + 1, …, of two classes by turns, as the hub serves them."""
     cells = [{"bytes": encoded(start + i), "path": f"{start + i}.png"} for i in range(count)]
     columns = {"image": cells, "label": [i % 2 for i in range(count)], **more}
     table = pa.table(columns)
@@ -43,7 +43,7 @@ def save_hub_table(path: Path, count: int, start: int = 0, **more: Any) -> None:
     pq.write_table(table.replace_schema_metadata(hub_metadata(**features)), path)
 
 
-def colours(images: Any, skip: tuple[int, ...] = ()) -> dict[int, Any]:
+def colors(images: Any, skip: tuple[int, ...] = ()) -> dict[int, Any]:
     """Row -> red of its photo, or why it can't be read."""
     found: dict[int, Any] = {}
     for row, item in images.items(skip):
@@ -67,9 +67,9 @@ def test_a_table_of_the_hub_has_names_paths_and_bytes(tmp_path: Path) -> None:
     images = read_parquet_photos(tmp_path / "t.parquet", None, Names())
     assert images.ids == ["0.png", "1.png", "2.png", "3.png", "4.png"]
     assert images.labels == ["ant", "bee", "ant", "bee", "ant"]
-    assert colours(images) == {row: row for row in range(5)}
-    assert list(colours(images, skip=(1, 3))) == [0, 2, 4]
-    assert read_parquet_photos(tmp_path / "t.parquet", None, Names(), labelled=False).labels is None
+    assert colors(images) == {row: row for row in range(5)}
+    assert list(colors(images, skip=(1, 3))) == [0, 2, 4]
+    assert read_parquet_photos(tmp_path / "t.parquet", None, Names(), labeled=False).labels is None
 
 
 def test_plain_bytes_text_labels_and_rows_as_ids(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_plain_bytes_text_labels_and_rows_as_ids(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
     images = read_parquet_photos(tmp_path / "t.parquet", None, Names())
     assert (images.ids, images.labels) == (["0", "1", "2"], ["x", "=y", ""])
-    assert colours(images) == {0: 7, 1: "not an image", 2: "no bytes of an image"}
+    assert colors(images) == {0: 7, 1: "not an image", 2: "no bytes of an image"}
     named = read_parquet_photos(
         tmp_path / "t.parquet", None, Names(label_column="class", id_column="class", path_column="photo")
     )
@@ -102,7 +102,7 @@ def test_paths_are_ids_only_where_all_differ_and_are_never_opened(tmp_path: Path
         pq.write_table(table, tmp_path / "t.parquet")
         images = read_parquet_photos(tmp_path / "t.parquet", None, Names())
         assert images.ids == ids
-        assert set(colours(images).values()) == {"no bytes of an image"}
+        assert set(colors(images).values()) == {"no bytes of an image"}
 
 
 def test_parts_are_one_table_and_splits_are_named(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_parts_are_one_table_and_splits_are_named(tmp_path: Path) -> None:
         save_hub_table(tmp_path / "hub" / "data" / f"train-0000{part}-of-00002.parquet", 3, start=10 * part)
     images = read_parquet_photos(tmp_path / "hub", None, Names())
     assert images.ids == ["0.png", "1.png", "2.png", "10.png", "11.png", "12.png"]
-    assert colours(images) == dict(enumerate([0, 1, 2, 10, 11, 12]))
+    assert colors(images) == dict(enumerate([0, 1, 2, 10, 11, 12]))
     assert len({tuple(stamp) for stamp in images.stamps()}) == 6
     save_hub_table(tmp_path / "hub" / "data" / "validation-00000-of-00001.parquet", 2)
     with pytest.raises(InputError, match=r"hub: say which split, as in .*hub:val; there are train, val$"):
@@ -139,7 +139,7 @@ def test_only_tables_with_bytes_are_taken_for_photos(tmp_path: Path) -> None:
     assert not find_parts(tmp_path / "photos.parquet", "path")
 
 
-def test_unlabelled_and_impossible_class_numbers(tmp_path: Path) -> None:
+def test_unlabeled_and_impossible_class_numbers(tmp_path: Path) -> None:
     save_hub_table(tmp_path / "t.parquet", 4)
     table = pq.read_table(tmp_path / "t.parquet")
     for numbers, expected in (([0, 1, -1, None], ["ant", "bee", "", ""]), ([0, 1, 2, 0], None)):

@@ -43,14 +43,14 @@ def test_detail_too_fine_for_32_px_does_not_fold_back() -> None:
     assert inner.max() < 135
 
 
-def test_the_centre_square_is_taken() -> None:
+def test_the_center_square_is_taken() -> None:
     wide = np.zeros((3, 40, 120), dtype=np.uint8)
     wide[:, :, 40:80] = 200
     assert (to_array(photo(wide)) == 200).all()
     assert (to_array(photo(wide.transpose(0, 2, 1))) == 200).all()
 
 
-def test_grey_images_become_rgb() -> None:
+def test_gray_images_become_rgb() -> None:
     assert to_array(Image.new("L", (50, 50), 77)).tolist() == np.full((3, 32, 32), 77).tolist()
 
 

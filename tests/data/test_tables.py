@@ -64,7 +64,7 @@ def test_odd_metadata_of_pandas(refuse: Refuse, tmp_path: Path, metadata: Any) -
 def test_an_index_is_no_feature_and_numbers_may_be_names(tmp_path: Path) -> None:
     frame = pd.DataFrame(np.ones((2, 3)), index=pd.Index([7, 8], name="row"))
     frame.to_parquet(tmp_path / "t.parquet")
-    found = read_embeddings(tmp_path / "t.parquet", labelled=False)
+    found = read_embeddings(tmp_path / "t.parquet", labeled=False)
     assert (found.columns, found.features.shape) == (["0", "1", "2"], (2, 3))
 
 
@@ -199,7 +199,7 @@ def test_a_file_in_a_folder_one_may_not_enter(locked: Path) -> None:
     [
         *("clean locked/t.csv", "clean locked/photos", "clean t.csv --labels locked/t.csv"),
         *("clean t.csv --out locked/run", "train locked/t.csv", "train t.csv --out locked/run"),
-        *("train t.csv --trusted locked/t.csv", "train t.csv --out locked/run --resume"),
+        *("train t.csv --validation locked/t.csv", "train t.csv --out locked/run --resume"),
         *("predict locked/run t.csv", "apply locked/run", "report locked/run", "review locked/run"),
         *("bench table runs --results locked/results", "bench list --results locked/results"),
     ],

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from graphclean.embed import EMBEDDERS, Batch, Embedder, efficientnet, embed_batches, load_embedder
-from graphclean.embed.photos import BATCH
+from graphclean.embed.photos import EMBED_BATCH
 from graphclean.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -21,17 +21,17 @@ class RefusedError(Exception):
 
 
 def paint(name: str) -> Image.Image:
-    """A photo of one colour, the number that is its name; odd hundreds are refused."""
+    """A photo of one color, the number that is its name; odd hundreds are refused."""
     number = int(name)
     if number // 100 % 2:
         raise RefusedError(f"no {number}")
     return Image.new("RGB", (5, 3), (number % 100, 0, 7))
 
 
-class MeanColour(Embedder):
+class MeanColor(Embedder):
     """An embedder whose features can be told by hand."""
 
-    name, size = "mean-colour", 4
+    name, size = "mean-color", 4
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ def embed(items: Iterable[tuple[int, Any]], embedder: Any, load: Callable[[Any],
 
 
 def test_rows_and_reasons_line_up_over_batches() -> None:
-    numbers = {row: row + 80 for row in range(2 * BATCH + 13) if row % 10 != 3}
-    embedder = MeanColour()
+    numbers = {row: row + 80 for row in range(2 * EMBED_BATCH + 13) if row % 10 != 3}
+    embedder = MeanColor()
     done = embed(((row, str(number)) for row, number in numbers.items()), embedder, paint)
     rows = [row for batch in done for row in batch.rows]
     assert rows == [row for row, number in numbers.items() if number < 100]
@@ -70,12 +70,16 @@ def test_rows_and_reasons_line_up_over_batches() -> None:
     assert found.dtype == np.float32
     problems = {row: reason for batch in done for row, reason in batch.problems.items()}
     assert problems == {row: f"no {number}" for row, number in numbers.items() if number >= 100}
-    assert [len(batch.rows) + len(batch.problems) for batch in done] == [BATCH, BATCH, len(numbers) % BATCH]
-    assert embedder.shapes == {(BATCH, 3, 4, 4)}
+    assert [len(batch.rows) + len(batch.problems) for batch in done] == [
+        EMBED_BATCH,
+        EMBED_BATCH,
+        len(numbers) % EMBED_BATCH,
+    ]
+    assert embedder.shapes == {(EMBED_BATCH, 3, 4, 4)}
 
 
 def test_where_nothing_is_readable_the_network_is_not_asked() -> None:
-    embedder = MeanColour()
+    embedder = MeanColor()
     (batch,) = embed([(2, "100"), (5, "301")], embedder, paint)
     assert (batch.rows, batch.problems) == ([], {2: "no 100", 5: "no 301"})
     assert embed([], embedder, paint) == []
@@ -84,17 +88,17 @@ def test_where_nothing_is_readable_the_network_is_not_asked() -> None:
 
 def test_other_errors_of_the_loader_are_not_hidden() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        embed([(0, "x")], MeanColour(), paint)
+        embed([(0, "x")], MeanColor(), paint)
 
 
 def test_the_whole_photo_is_squashed() -> None:
-    """Only the outer quarters of a wide photo are coloured: a crop of its middle would be black."""
+    """Only the outer quarters of a wide photo are colored: a crop of its middle would be black."""
     wide = Image.new("RGB", (80, 40))
     wide.paste((255, 0, 0), (0, 0, 20, 40))
     wide.paste((0, 0, 255), (60, 0, 80, 40))
     seen: list[Tensor] = []
 
-    class Keep(MeanColour):
+    class Keep(MeanColor):
         def forward(self, batch: Tensor) -> Tensor:
             seen.append(batch[0].permute(1, 2, 0))
             return super().forward(batch)
@@ -165,10 +169,10 @@ def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
 
 
 def test_copies_of_a_photo_agree_to_the_bit_wherever_they_stand(lite0: Embedder) -> None:
-    photos = [Image.fromarray(p.permute(1, 2, 0).numpy()) for p in random_photos(BATCH)]
-    order = [*range(BATCH), 5]  # the copy stands alone in the last batch
+    photos = [Image.fromarray(p.permute(1, 2, 0).numpy()) for p in random_photos(EMBED_BATCH)]
+    order = [*range(EMBED_BATCH), 5]  # the copy stands alone in the last batch
     z = np.concatenate([batch.inputs for batch in embed(enumerate(order), lite0, photos.__getitem__)])
-    assert np.array_equal(z[BATCH], z[5])
+    assert np.array_equal(z[EMBED_BATCH], z[5])
     assert not np.array_equal(z[0], z[5])
 
 

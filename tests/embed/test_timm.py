@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from graphclean.config import LearnSettings
+from graphclean.config import TrainingSettings
 from graphclean.embed import load_embedder
 from graphclean.embed.backbones import Backbone, require_timm
 from graphclean.embed.timm import TimmEmbedder
@@ -71,8 +71,8 @@ def test_commands_say_where(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monkey
             return self
 
     monkeypatch.setattr("graphclean.embed.TimmEmbedder", Recording)
-    options = ["--embedder", "timm:tiny", "--out", "run", "--quiet", "--set", "audit.k=5"]
-    options += ["--set", "learn.epochs=1", "--set", "method.warmup_epochs=1"] if command == "train" else []
+    options = ["--embedder", "timm:tiny", "--out", "run", "--quiet", "--set", "cleaning.k=5"]
+    options += ["--set", "training.epochs=1", "--set", "method.warmup_epochs=1"] if command == "train" else []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "this machine has no CUDA" in cli(command, "photos", *options, "--device", "cuda").err
     assert places == []
@@ -126,8 +126,8 @@ def test_a_network_undoes_our_scaling_and_does_its_own(calls: list[dict[str, Any
         assert torch.allclose(network.forward_features(scale(batch)), expected, atol=1e-5)
     assert (out.logits.shape, out.z.shape) == ((5, 4), (5, 64))
     assert torch.allclose(out.z.norm(dim=1), torch.ones(5))
-    grey = build_network("timm:tiny", 4, input_shape=(1, 16, 16)).eval()
-    assert grey(scale(photos(2, 16, channels=1))).logits.shape == (2, 4)
+    gray = build_network("timm:tiny", 4, input_shape=(1, 16, 16)).eval()
+    assert gray(scale(photos(2, 16, channels=1))).logits.shape == (2, 4)
 
 
 def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> None:
@@ -138,7 +138,7 @@ def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> 
 
 
 def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[str, Any]]) -> None:
-    settings = LearnSettings(network="timm:tiny")
+    settings = TrainingSettings(network="timm:tiny")
     network = build_network("timm:tiny", 3, input_shape=(3, 8, 8), pretrained=True).eval()
     calls.clear()
     again = rebuild_network(describe_network(settings), network.state_dict(), 3, (3, 8, 8))
@@ -156,8 +156,13 @@ def test_from_images_to_predictions_and_onnx(cli: Cli, tmp_path: Path) -> None:
     images = rng.integers(0, 60, (90, 12, 12, 3))
     images[np.arange(90), :, :, labels] += 150
     np.savez(tmp_path / "x.npz", x=images.astype(np.uint8), y=labels)
-    settings = ["learn.network=timm:tiny", "learn.epochs=16", "method.warmup_epochs=1", "learn.batch=30"]
-    settings += ["learn.augmix=off", "graph.k=8", "audit.k=10"]
+    settings = [
+        "training.network=timm:tiny",
+        "training.epochs=16",
+        "method.warmup_epochs=1",
+        "training.batch_size=30",
+    ]
+    settings += ["training.augmix=off", "graph.k=8", "cleaning.k=10"]
     done = cli("train", "x.npz", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 0
     assert cli("predict", "runs/x-train", "x.npz", "--quiet", "--out", "p.csv").code == 0

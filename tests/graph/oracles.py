@@ -8,8 +8,8 @@ from scipy.sparse import csgraph
 Array = NDArray[np.float64]
 
 
-def brute_neighbours(z: Array, k: int) -> NDArray[np.int64]:
-    """Cosine neighbours by a full sort: by similarity, then index, self left out."""
+def brute_neighbors(z: Array, k: int) -> NDArray[np.int64]:
+    """Cosine neighbors by a full sort: by similarity, then index, self left out."""
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
     similarity = unit @ unit.T
     lists = []
@@ -20,22 +20,22 @@ def brute_neighbours(z: Array, k: int) -> NDArray[np.int64]:
     return np.array(lists)
 
 
-def dense_normalised(graph: Array, gamma: float, symmetrise: str) -> Array:
+def dense_normalized(graph: Array, gamma: float, symmetrize: str) -> Array:
     """D^-½ W D^-½ of Eq. 1 and 2 for a dense matrix of directed similarities."""
     directed = np.clip(graph, 0, None) ** gamma * (graph != 0)
-    W = np.maximum(directed, directed.T) if symmetrise == "max" else directed + directed.T
+    W = np.maximum(directed, directed.T) if symmetrize == "max" else directed + directed.T
     degree = W.sum(1)
     scale = np.zeros_like(degree)
     scale[degree > 0] = degree[degree > 0] ** -0.5
     return scale[:, None] * W * scale[None, :]
 
 
-def dense_soft(S: Array, Y: Array, alpha: float, class_balance: bool, evidence: str) -> Array:
+def dense_soft(S: Array, Y: Array, alpha: float, class_balance: bool, leave_one_out: bool) -> Array:
     """Soft labels by a dense inverse."""
     if class_balance:
         Y = np.stack([column / column.sum() if column.sum() else column for column in Y.T], 1)
     M = np.linalg.inv(np.eye(len(S)) - alpha * S)
-    soft = M @ Y if evidence == "all" else M @ Y - np.diag(M)[:, None] * Y
+    soft = M @ Y if not leave_one_out else M @ Y - np.diag(M)[:, None] * Y
     soft = np.where(soft > 1e-12, soft, 0)
     rows = [row / row.sum() if row.sum() > 0 else np.full(len(row), 1 / len(row)) for row in soft]
     return np.array(rows)

@@ -3,22 +3,22 @@ import sys
 import pytest
 import torch
 
-from graphclean.graph import nearest_neighbours
-from graphclean.graph.ann import approximate_neighbours
+from graphclean.graph import nearest_neighbors
+from graphclean.graph.ann import approximate_neighbors
 
 
 def clusters(n: int, spread: float, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(20, 16, generator=generator)
-    return centres[torch.arange(n) % 20] + spread * torch.randn(n, 16, generator=generator)
+    centers = torch.randn(20, 16, generator=generator)
+    return centers[torch.arange(n) % 20] + spread * torch.randn(n, 16, generator=generator)
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_recall_is_what_it_says(spread: float) -> None:
     pytest.importorskip("faiss")
     z = clusters(3000, spread)
-    found, measured = approximate_neighbours(z, 10)
-    exact = nearest_neighbours(z, 10)
+    found, measured = approximate_neighbors(z, 10)
+    exact = nearest_neighbors(z, 10)
     share = (exact.indices.unsqueeze(2) == found.indices.unsqueeze(1)).any(2).float().mean()
     assert measured >= 0.97
     assert float(share) == pytest.approx(measured, abs=0.03)
@@ -33,7 +33,7 @@ def test_recall_is_what_it_says(spread: float) -> None:
 def test_two_runs_agree() -> None:
     pytest.importorskip("faiss")
     z = clusters(5000, 1.0)
-    one, two = (approximate_neighbours(z, 10).neighbours for _ in range(2))
+    one, two = (approximate_neighbors(z, 10).neighbors for _ in range(2))
     assert torch.equal(one.indices, two.indices)
     assert torch.equal(one.similarities, two.similarities)
 
@@ -41,22 +41,22 @@ def test_two_runs_agree() -> None:
 def test_searching_every_cell_is_exact() -> None:
     pytest.importorskip("faiss")
     z = clusters(400, 1.0)
-    found, measured = approximate_neighbours(z, 50, recall=1.1)
+    found, measured = approximate_neighbors(z, 50, recall=1.1)
     assert measured == 1
-    torch.testing.assert_close(found.similarities, nearest_neighbours(z, 50).similarities)
+    torch.testing.assert_close(found.similarities, nearest_neighbors(z, 50).similarities)
 
 
 def test_duplicates_and_tiny_sets() -> None:
     pytest.importorskip("faiss")
-    found, _ = approximate_neighbours(torch.ones(9, 4), 20)
+    found, _ = approximate_neighbors(torch.ones(9, 4), 20)
     assert found.indices.shape == (9, 8)
     for row in range(9):
         assert sorted(found.indices[row].tolist()) == [j for j in range(9) if j != row]
-    with pytest.raises(ValueError, match="no neighbours among 1 points"):
-        approximate_neighbours(torch.ones(1, 4), 2)
+    with pytest.raises(ValueError, match="no neighbors among 1 points"):
+        approximate_neighbors(torch.ones(1, 4), 2)
 
 
 def test_without_faiss_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"graphclean\[ann\]"):
-        approximate_neighbours(torch.ones(5, 2), 2)
+        approximate_neighbors(torch.ones(5, 2), 2)

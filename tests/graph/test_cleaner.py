@@ -11,28 +11,26 @@ from scipy.sparse import csgraph
 from graphclean.config import GraphSettings
 from graphclean.graph import (
     GraphCleaner,
-    gather_evidence,
     knn_graph,
-    nearest_neighbours,
-    normalise_graph,
+    nearest_neighbors,
     to_scipy,
     weight_graph,
 )
 from graphclean.graph.selection import confident_edges, select_components
 from tests.builders import assert_same_tensors
-from tests.graph.oracles import brute_neighbours, brute_selection, dense_normalised, dense_soft
+from tests.graph.oracles import brute_neighbors, brute_selection, dense_normalized, dense_soft
 
-PAPER = GraphSettings(k=4, gamma=1, symmetrise="max", class_balance=False, lcc_edges="any", eta=0.6)
+PAPER = GraphSettings(k=4, gamma=1, symmetrize="max", class_balance=False, lcc_edges="any", eta=0.6)
 RELEASE = GraphSettings(k=4, eta=0.6)
-STRICT = GraphSettings(k=4, eta=0.9, evidence="leave-own-out")
+STRICT = GraphSettings(k=4, eta=0.9, leave_one_out=True)
 
 
 def blobs(n: int, n_classes: int, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Clustered points, their noisy labels, and logits that point to the true class."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.arange(n) % n_classes
-    centres = torch.randn(n_classes, 5, generator=generator, dtype=torch.float64) * 2
-    z = centres[truth] + torch.randn(n, 5, generator=generator, dtype=torch.float64)
+    centers = torch.randn(n_classes, 5, generator=generator, dtype=torch.float64) * 2
+    z = centers[truth] + torch.randn(n, 5, generator=generator, dtype=torch.float64)
     wrong = torch.rand(n, generator=generator) < noise
     labels = torch.where(wrong, torch.randint(0, n_classes, (n,), generator=generator), truth)
     logits = torch.nn.functional.one_hot(truth, n_classes) + torch.randn(n, n_classes, generator=generator)
@@ -46,8 +44,8 @@ def brute_ngc(
     n, ensemble, previous, epochs = len(z), np.zeros((len(z), n_classes)), None, []
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
     edges = np.zeros((n, n), bool)
-    np.put_along_axis(edges, brute_neighbours(z, s.k), True, axis=1)
-    S = dense_normalised(np.where(edges, unit @ unit.T, 0), s.gamma, s.symmetrise)
+    np.put_along_axis(edges, brute_neighbors(z, s.k), True, axis=1)
+    S = dense_normalized(np.where(edges, unit @ unit.T, 0), s.gamma, s.symmetrize)
     for epoch, raw in enumerate(logits):
         ensemble = s.ensemble * ensemble + (1 - s.ensemble) * raw
         T = ensemble / (1 - s.ensemble ** (epoch + 1))
@@ -56,7 +54,7 @@ def brute_ngc(
             Y = np.eye(n_classes)[given]
         else:
             Y = np.where(previous[2][:, None], np.eye(n_classes)[previous[0]], p)
-        soft = dense_soft(S, Y, s.alpha, s.class_balance, s.evidence)
+        soft = dense_soft(S, Y, s.alpha, s.class_balance, s.leave_one_out)
         previous = brute_selection(edges, soft, given, s.eta, s.lcc_edges == "mutual")
         epochs.append((*previous, soft))
     return epochs
@@ -79,20 +77,20 @@ def test_equals_a_brute_force_ngc_over_epochs(base: GraphSettings, seed: int) ->
         np.testing.assert_array_equal(cleaned.selected.numpy(), wanted_selected)
 
 
-def test_barred_nodes_are_not_confident_and_connect_nothing() -> None:
+def test_excluded_nodes_are_not_confident_and_connect_nothing() -> None:
     z, labels, logits = blobs(50, 4, 0.4, 1)
-    barred = torch.zeros(len(labels), dtype=torch.bool)
-    barred[::3] = True
+    excluded = torch.zeros(len(labels), dtype=torch.bool)
+    excluded[::3] = True
     free = GraphCleaner(labels, 4, RELEASE).step(z, logits)
     cleaner = GraphCleaner(labels, 4, RELEASE)
-    cleaned = cleaner.step(z, logits, barred=barred)
+    cleaned = cleaner.step(z, logits, excluded=excluded)
     assert torch.equal(cleaned.soft_labels, free.soft_labels)
     assert torch.equal(cleaned.labels, free.labels)
-    assert torch.equal(cleaned.confident, free.confident & ~barred)
-    assert free.selected[barred].any()
-    assert not cleaned.selected[barred].any()
-    assert not cleaned.degrees[barred].any()
-    graph = knn_graph(nearest_neighbours(z, RELEASE.k))
+    assert torch.equal(cleaned.confident, free.confident & ~excluded)
+    assert free.selected[excluded].any()
+    assert not cleaned.selected[excluded].any()
+    assert not cleaned.degrees[excluded].any()
+    graph = knn_graph(nearest_neighbors(z, RELEASE.k))
     expected = select_components(
         *confident_edges(graph, cleaned.confident), cleaned.labels, cleaned.confident, 4, RELEASE.lcc_edges
     )
@@ -103,7 +101,7 @@ def test_barred_nodes_are_not_confident_and_connect_nothing() -> None:
 def test_degrees_count_edges_between_confident_nodes() -> None:
     z, labels, logits = blobs(50, 4, 0.4, 1)
     cleaned = GraphCleaner(labels, 4, RELEASE).step(z, logits)
-    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    edges = to_scipy(knn_graph(nearest_neighbors(z, 4))).toarray() != 0
     confident = cleaned.confident.numpy()
     expected = [
         sum(int(edges[i, j]) + int(edges[j, i]) for j in range(50) if confident[i] and confident[j])
@@ -117,16 +115,16 @@ def test_degrees_count_edges_between_confident_nodes() -> None:
     seed=st.integers(0, 999),
     n=st.integers(4, 32),
     n_classes=st.integers(2, 5),
-    evidence=st.sampled_from(["all", "leave-own-out"]),
+    leave_one_out=st.booleans(),
     lcc_edges=st.sampled_from(["any", "mutual"]),
 )
-def test_properties(seed: int, n: int, n_classes: int, evidence: str, lcc_edges: str) -> None:
+def test_properties(seed: int, n: int, n_classes: int, leave_one_out: bool, lcc_edges: str) -> None:
     z, labels, logits = blobs(n, n_classes, 0.5, seed)
-    chosen = dataclasses.replace(RELEASE, evidence=evidence, lcc_edges=lcc_edges)
+    chosen = dataclasses.replace(RELEASE, leave_one_out=leave_one_out, lcc_edges=lcc_edges)
     first = GraphCleaner(labels, n_classes, chosen).step(z, logits)
     assert (first.confident | ~first.selected).all()
     torch.testing.assert_close(first.soft_labels.sum(1), torch.ones(n, dtype=torch.float64))
-    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    edges = to_scipy(knn_graph(nearest_neighbors(z, 4))).toarray() != 0
     for c in range(n_classes):
         nodes = (first.selected & (first.labels == c)).nonzero().squeeze(1).numpy()
         if len(nodes):
@@ -148,7 +146,7 @@ def test_few_and_many_classes_clean_well_separated_clusters(n_classes: int) -> N
     )
     labels = truth.clone()
     labels[0] = 1
-    settings = GraphSettings(k=3, evidence="leave-own-out", lcc_edges="any")
+    settings = GraphSettings(k=3, leave_one_out=True, lcc_edges="any")
     cleaned = GraphCleaner(labels, n_classes, settings).step(z, torch.zeros(len(truth), n_classes))
     assert cleaned.labels[0] == 0
     assert cleaned.selected.float().mean() > 0.9
@@ -157,7 +155,7 @@ def test_few_and_many_classes_clean_well_separated_clusters(n_classes: int) -> N
 
 def test_accepts_a_graph_in_place_of_embeddings() -> None:
     z, labels, logits = blobs(50, 4, 0.4, 2)
-    graph = knn_graph(nearest_neighbours(z, 4))
+    graph = knn_graph(nearest_neighbors(z, 4))
     results = [
         GraphCleaner(labels, 4, RELEASE).step(*args, graph=g)
         for args, g in [((z, logits), None), ((None, logits), graph), ((None, logits), to_scipy(graph))]
@@ -193,11 +191,11 @@ def test_state_carries_over() -> None:
         (torch.randn(9, 2, generator=torch.Generator().manual_seed(0)), torch.full((9,), 2)),  # empty classes
     ],
 )
-@pytest.mark.parametrize("evidence", ["all", "leave-own-out"])
+@pytest.mark.parametrize("leave_one_out", [False, True])
 def test_odd_inputs_give_finite_rows_that_sum_to_one(
-    z: torch.Tensor, labels: torch.Tensor, evidence: str
+    z: torch.Tensor, labels: torch.Tensor, leave_one_out: bool
 ) -> None:
-    cleaner = GraphCleaner(labels, 3, GraphSettings(k=5, evidence=evidence))
+    cleaner = GraphCleaner(labels, 3, GraphSettings(k=5, leave_one_out=leave_one_out))
     for _ in range(2):
         cleaned = cleaner.step(z, torch.zeros(len(z), 3))
         torch.testing.assert_close(cleaned.soft_labels.sum(1), torch.ones(len(z)))
@@ -231,10 +229,10 @@ def test_logits_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 def test_what_is_no_number_is_refused_and_leaves_no_trace(name: str, bad: float) -> None:
     z, labels, logits = blobs(50, 4, 0.4, 2)
     cleaner = GraphCleaner(labels, 4, RELEASE)
-    spoilt = {"z": z.clone(), "logits": logits.clone()}
-    spoilt[name][7, 1] = bad
+    spoiled = {"z": z.clone(), "logits": logits.clone()}
+    spoiled[name][7, 1] = bad
     with pytest.raises(ValueError, match=f"{name} holds NaN or infinite values"):
-        cleaner.step(**spoilt)
+        cleaner.step(**spoiled)
     assert cleaner.epoch == 0
     assert_same_tensors(cleaner.step(z, logits), GraphCleaner(labels, 4, RELEASE).step(z, logits))
 
@@ -276,7 +274,7 @@ def test_without_confidence_selection_every_node_stays_in_the_graph() -> None:
     assert not plain.confident.all()
     assert without.confident.all()
     assert torch.equal(without.labels, plain.labels)
-    edges = to_scipy(knn_graph(nearest_neighbours(z, 4))).toarray() != 0
+    edges = to_scipy(knn_graph(nearest_neighbors(z, 4))).toarray() != 0
     assert without.degrees.tolist() == (edges.sum(0) + edges.sum(1)).tolist()
     mutual = edges & edges.T
     for c in range(4):
@@ -295,8 +293,8 @@ def test_without_geometry_selection_all_that_is_confident_is_selected() -> None:
 
 
 def test_wrong_sizes_and_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="symmetrise must be one of max, sum"):
-        GraphSettings(symmetrise="mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="symmetrize must be one of max, sum"):
+        GraphSettings(symmetrize="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="label 3 is outside the 3 classes"):
         GraphCleaner(torch.tensor([0, 3]), 3)
     with pytest.raises(ValueError, match="5 nodes for 4 labels"):
@@ -326,12 +324,10 @@ def test_k_is_a_whole_number(k: object) -> None:
         GraphSettings(k=k)  # type: ignore[arg-type]
 
 
-def test_a_misspelt_choice_does_not_pass_for_another() -> None:
-    graph = knn_graph(nearest_neighbours(torch.eye(4), 2))
-    with pytest.raises(ValueError, match="symmetrise must be one of max, sum"):
-        weight_graph(graph, symmetrise="mean")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="evidence must be one of all, leave-own-out"):
-        gather_evidence(normalise_graph(graph), torch.eye(4), evidence="leave_own_out")  # type: ignore[arg-type]
+def test_a_misspelled_choice_does_not_pass_for_another() -> None:
+    graph = knn_graph(nearest_neighbors(torch.eye(4), 2))
+    with pytest.raises(ValueError, match="symmetrize must be one of max, sum"):
+        weight_graph(graph, symmetrize="mean")  # type: ignore[arg-type]
     labels = torch.zeros(4, dtype=torch.int64)
     with pytest.raises(ValueError, match="edges must be one of any, mutual"):
         select_components(labels, labels, labels, labels == 0, 1, "both")  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from graphclean.graph.components import components_by_jumping, connected_compone
 
 def lowest_of_component(rows: torch.Tensor, cols: torch.Tensor, n: int) -> list[int]:
     """A plain flood fill."""
-    neighbours: list[set[int]] = [set() for _ in range(n)]
+    neighbors: list[set[int]] = [set() for _ in range(n)]
     for a, b in zip(rows.tolist(), cols.tolist(), strict=True):
-        neighbours[a].add(b)
-        neighbours[b].add(a)
+        neighbors[a].add(b)
+        neighbors[b].add(a)
     label = [-1] * n
     for start in range(n):
         stack = [start] if label[start] < 0 else []
@@ -20,7 +20,7 @@ def lowest_of_component(rows: torch.Tensor, cols: torch.Tensor, n: int) -> list[
             node = stack.pop()
             if label[node] < 0:
                 label[node] = start
-                stack.extend(neighbours[node])
+                stack.extend(neighbors[node])
     return label
 
 

@@ -10,8 +10,8 @@ from graphclean.graph import (
     GraphCleaner,
     gather_evidence,
     knn_graph,
-    nearest_neighbours,
-    normalise_graph,
+    nearest_neighbors,
+    normalize_graph,
     weight_graph,
 )
 
@@ -28,9 +28,9 @@ def points(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return z, labels, torch.randn(n, 5, generator=generator)
 
 
-def test_neighbours_with_ties() -> None:
+def test_neighbors_with_ties() -> None:
     z = points(3000)[0].round().repeat(2, 1)  # many exact ties
-    on_cpu, on_cuda = nearest_neighbours(z, 20), nearest_neighbours(z.cuda(), 20)
+    on_cpu, on_cuda = nearest_neighbors(z, 20), nearest_neighbors(z.cuda(), 20)
     torch.testing.assert_close(on_cuda.similarities.cpu(), on_cpu.similarities)
     own = torch.arange(6000).unsqueeze(1)
     assert (on_cuda.indices.cpu() != own).all()
@@ -38,17 +38,17 @@ def test_neighbours_with_ties() -> None:
     assert (on_cuda.indices.diff(dim=1)[level] > 0).all()
 
 
-@pytest.mark.parametrize("symmetrise", ["max", "sum"])
-@pytest.mark.parametrize("evidence", ["all", "leave-own-out"])
-def test_soft_labels(symmetrise: str, evidence: str) -> None:
+@pytest.mark.parametrize("symmetrize", ["max", "sum"])
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_soft_labels(symmetrize: str, leave_one_out: bool) -> None:
     z, labels, _ = points(2000)
-    graph = knn_graph(nearest_neighbours(z, 10))
+    graph = knn_graph(nearest_neighbors(z, 10))
     Y = torch.nn.functional.one_hot(labels, 5).float()
     on_cpu = gather_evidence(
-        normalise_graph(weight_graph(graph, symmetrise=symmetrise)), Y, evidence=evidence
+        normalize_graph(weight_graph(graph, symmetrize=symmetrize)), Y, leave_one_out=leave_one_out
     )
-    S = normalise_graph(weight_graph(graph.cuda(), symmetrise=symmetrise))
-    on_cuda = gather_evidence(S, Y.cuda(), evidence=evidence)
+    S = normalize_graph(weight_graph(graph.cuda(), symmetrize=symmetrize))
+    on_cuda = gather_evidence(S, Y.cuda(), leave_one_out=leave_one_out)
     torch.testing.assert_close(on_cuda.cpu(), on_cpu, atol=1e-5, rtol=0)
 
 
@@ -67,14 +67,14 @@ def test_cleaner_over_epochs(lcc_edges: str) -> None:
             assert torch.equal(getattr(on_cuda, name).cpu(), getattr(on_cpu, name)), name
 
 
-def test_shared_mistakes_are_undone() -> None:
+def test_class_dependent_noise_is_corrected() -> None:
     z, labels, logits = points(2000)
     given = torch.where(
         (labels == 0) & (torch.rand(2000, generator=torch.Generator().manual_seed(1)) < 0.4), 1, labels
     )
-    settings = GraphSettings(k=10, evidence="leave-own-out", unmix=True)
+    settings = GraphSettings(k=10, leave_one_out=True, class_dependent_noise=True)
     on_cpu = GraphCleaner(given, 5, settings).step(z, logits)
     on_cuda = GraphCleaner(given.cuda(), 5, settings).step(z.cuda(), logits.cuda())
-    plain = GraphCleaner(given, 5, dataclasses.replace(settings, unmix=False)).step(z, logits)
+    plain = GraphCleaner(given, 5, dataclasses.replace(settings, class_dependent_noise=False)).step(z, logits)
     assert not torch.equal(on_cpu.soft_labels, plain.soft_labels)
     torch.testing.assert_close(on_cuda.soft_labels.cpu(), on_cpu.soft_labels, atol=1e-3, rtol=0)

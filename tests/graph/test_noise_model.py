@@ -22,14 +22,14 @@ from graphclean.graph.noise_model import (
     most_confident,
     pieces,
 )
-from graphclean.graph.selection import judge_confidence
+from graphclean.graph.selection import confident_labels
 
-OFF = GraphSettings(k=10, eta=0.8, evidence="leave-own-out")
-ON = replace(OFF, unmix=True)
+OFF = GraphSettings(k=10, eta=0.8, leave_one_out=True)
+ON = replace(OFF, class_dependent_noise=True)
 
 
 def clouds(n: int, seed: int, flips: dict[int, int], rate: float) -> tuple[torch.Tensor, ...]:
-    """Five clouds of points, labels of which a share is drawn anew or flipped, and the truth."""
+    """Five clouds of points, labels of which a share is resampled or flipped, and the truth."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.arange(n) % 5
     z = 2.5 * torch.eye(5, 8)[truth] + 0.6 * torch.randn(n, 8, generator=generator)
@@ -40,7 +40,7 @@ def clouds(n: int, seed: int, flips: dict[int, int], rate: float) -> tuple[torch
 
 
 def mixed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Evidence of neighbours of which four in ten of class 0 are called 1, as of 3 and 4 in turn; labels."""
+    """Evidence of neighbors of which four in ten of class 0 are called 1, as of 3 and 4 in turn; labels."""
     rng = np.random.default_rng(seed)
     T = np.eye(5)
     T[0, :2], T[3, 3:], T[4, 3:] = (0.6, 0.4), (0.6, 0.4), (0.4, 0.6)
@@ -222,7 +222,7 @@ def heard_from_noisy_neighbors(n: int, transition: np.ndarray, seed: int) -> tup
     return torch.as_tensor(evidence), torch.as_tensor(labels), torch.as_tensor(truth)
 
 
-def test_neighbours_that_are_mistaken_alike_are_not_believed() -> None:
+def test_neighbors_that_are_mistaken_alike_are_not_believed() -> None:
     transition = np.eye(6)
     transition[0, :2] = transition[2, [2, 1]] = 0.6, 0.4
     transition[3, 3:5] = transition[4, [4, 3]] = 0.6, 0.4
@@ -325,7 +325,7 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 9)
     labels[::7] = -1
     whole = fit_noise_model(evidence, labels, correct=True, ood=True)
-    monkeypatch.setattr("graphclean.graph.noise_model.CELLS", 50)
+    monkeypatch.setattr("graphclean.graph.noise_model.BLOCK_CELLS", 50)
     assert len(list(pieces(500, 3))) == 32
     parted = fit_noise_model(evidence, labels, correct=True, ood=True)
     assert parted.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
@@ -334,16 +334,16 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-def test_the_likeliest_class_is_confident_if_it_was_given_or_passes_eta() -> None:
+def test_the_most_likely_class_is_confident_if_it_was_given_or_passes_eta() -> None:
     soft = torch.tensor([[0.3, 0.5, 0.2], [0.3, 0.5, 0.2], [0.05, 0.05, 0.9], [0.4, 0.3, 0.3], [1, 1, 1.0]])
     soft = soft / soft.sum(1, keepdim=True)
-    labels, confident = judge_confidence(soft, torch.tensor([0, 1, 0, -1, 0]), eta=0.8, accept="argmax")
+    labels, confident = confident_labels(soft, torch.tensor([0, 1, 0, -1, 0]), eta=0.8, accept="argmax")
     assert labels.tolist() == [1, 1, 2, 0, 0]
     assert confident.tolist() == [False, True, True, False, False]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_labels_that_neighbours_got_wrong_together_are_put_right(seed: int) -> None:
+def test_labels_that_neighbors_got_wrong_together_are_put_right(seed: int) -> None:
     z, given, truth = clouds(1000, seed, {0: 1, 3: 4, 4: 3}, 0.4)
     logits = torch.zeros(1000, 5)
     plain, corrected = (GraphCleaner(given, 5, s).step(z, logits) for s in (OFF, ON))
@@ -377,11 +377,11 @@ def test_what_was_corrected_is_not_corrected_again() -> None:
     assert torch.equal(first.selected, again.selected)
 
 
-def test_unlabelled_and_lonely_samples_are_judged_by_what_there_is() -> None:
+def test_unlabeled_and_lonely_samples_are_judged_by_what_there_is() -> None:
     z, given, truth = clouds(1000, 3, {0: 1, 3: 4, 4: 3}, 0.4)
     given = given.clone()
     given[:50] = -1
-    z = torch.cat([z, torch.zeros(1, 8)])  # like nothing: no neighbour counts
+    z = torch.cat([z, torch.zeros(1, 8)])  # like nothing: no neighbor counts
     cleaned = GraphCleaner(torch.cat([given, torch.tensor([0])]), 5, ON).step(z, torch.zeros(1001, 5))
     assert (cleaned.labels[:50] == truth[:50]).float().mean() > 0.9
     assert cleaned.selected[:50].any()
@@ -396,5 +396,5 @@ def test_one_class_or_no_labels_need_no_correction() -> None:
 
 
 def test_labels_must_spread() -> None:
-    with pytest.raises(ValueError, match="unmix needs correct"):
-        GraphSettings(unmix=True, correct=False)
+    with pytest.raises(ValueError, match="class_dependent_noise needs correct"):
+        GraphSettings(class_dependent_noise=True, correct=False)

@@ -4,11 +4,11 @@ import torch
 
 from graphclean.graph import (
     confident_edges,
-    judge_confidence,
+    confident_labels,
     knn_graph,
     largest_components,
     mutual_edges,
-    nearest_neighbours,
+    nearest_neighbors,
     to_scipy,
 )
 from graphclean.graph.selection import mutual_by_search
@@ -23,10 +23,10 @@ def edges_of(pairs: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_given_label_stands_over_uniform_even_where_another_leads() -> None:
     soft = torch.tensor([[0.3, 0.5, 0.2], [0.5, 0.2, 0.3], [0.05, 0.05, 0.9], [0.9, 0.05, 0.05]])
-    labels, confident = judge_confidence(soft, torch.tensor([0, 2, 0, -1]), eta=0.8)
+    labels, confident = confident_labels(soft, torch.tensor([0, 2, 0, -1]), eta=0.8)
     assert labels.tolist() == [1, 0, 2, 0]
     assert confident.tolist() == [False, False, True, True]
-    labels, confident = judge_confidence(torch.tensor([[0.34, 0.5, 0.16]]), torch.tensor([0]), eta=0.8)
+    labels, confident = confident_labels(torch.tensor([[0.34, 0.5, 0.16]]), torch.tensor([0]), eta=0.8)
     assert (labels.tolist(), confident.tolist()) == ([0], [True])
 
 
@@ -34,11 +34,11 @@ def test_argmax_accepts_a_given_label_only_where_it_leads() -> None:
     soft = torch.tensor(
         [[0.34, 0.5, 0.16], [0.5, 0.34, 0.16], [0.05, 0.05, 0.9], [0.5, 0.3, 0.2], [0.9, 0.1, 0]]
     )
-    labels, confident = judge_confidence(soft, torch.tensor([0, 0, 0, -1, -1]), eta=0.8, accept="argmax")
+    labels, confident = confident_labels(soft, torch.tensor([0, 0, 0, -1, -1]), eta=0.8, accept="argmax")
     assert labels.tolist() == [1, 0, 2, 0, 0]
     assert confident.tolist() == [False, True, True, False, True]
     with pytest.raises(ValueError, match="accept must be one of uniform, argmax"):
-        judge_confidence(soft, torch.zeros(5).long(), eta=0.8, accept="largest")  # type: ignore[arg-type]
+        confident_labels(soft, torch.zeros(5).long(), eta=0.8, accept="largest")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7, 10, 1000])
@@ -46,7 +46,7 @@ def test_argmax_accepts_a_given_label_only_where_it_leads() -> None:
 def test_a_uniform_row_is_never_confident(n_classes: int, eta: float) -> None:
     soft = torch.full((1, n_classes), 1.0)
     soft = soft / soft.sum(1, keepdim=True)
-    assert not judge_confidence(soft, torch.tensor([0]), eta=eta).confident.any()
+    assert not confident_labels(soft, torch.tensor([0]), eta=eta).confident.any()
 
 
 def test_largest_component_per_class_with_ties_to_the_lowest_index() -> None:
@@ -74,8 +74,8 @@ def test_equals_a_node_by_node_selection(seed: int, mutual: bool) -> None:
     soft = torch.rand(50, 4, generator=generator, dtype=torch.float64).softmax(1) ** 3
     soft = soft / soft.sum(1, keepdim=True)
     given = torch.randint(-1, 4, (50,), generator=generator)
-    graph = knn_graph(nearest_neighbours(z, 3))
-    labels, confident = judge_confidence(soft, given, eta=0.4)
+    graph = knn_graph(nearest_neighbors(z, 3))
+    labels, confident = confident_labels(soft, given, eta=0.4)
     rows, cols = confident_edges(graph, confident)
     if mutual:
         searched = mutual_by_search(rows, cols, 50)

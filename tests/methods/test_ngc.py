@@ -24,7 +24,7 @@ from tests.training.test_trainer import GRAPH, TINY, assert_same, ngc, train_unt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ONE_STEP = dataclasses.replace(TINY, epochs=1, batch=32, weight_decay=0.0)
+ONE_STEP = dataclasses.replace(TINY, epochs=1, batch_size=32, weight_decay=0.0)
 
 
 class Decided(NGC):
@@ -146,7 +146,7 @@ def test_a_fraction_of_the_epochs_begins_at_a_whole_one() -> None:
     assert [first_epoch(fraction, 100) for fraction in (0, 0.55, 0.551, 1)] == [0, 55, 56, 100]
 
 
-def test_a_gate_keeps_strangers_out() -> None:
+def test_a_gate_keeps_ood_out() -> None:
     """8s and 9s that the graph takes for confident lie far from every prototype."""
     data = noisy_digits(seed=5)
     chosen = torch.randperm(1797, generator=torch.Generator().manual_seed(5))[:1200]
@@ -156,18 +156,18 @@ def test_a_gate_keeps_strangers_out() -> None:
     found: list[tuple[Trained, list[Selection]]] = []
     for config in (apply_settings(demo, ["method.ood_gate_start=1"]), demo):
         decisions: list[Selection] = []
-        made = Trainer(ResidentInputs(pixels), labels, 8, config.learn, build_method(config))
+        made = Trainer(ResidentInputs(pixels), labels, 8, config.training, build_method(config))
         trained = made.train(on_epoch=lambda _, selection, kept=decisions: kept.append(selection))  # type: ignore[misc]
         found.append((trained, decisions))
-    strangers = [int(strange[run.selection.selected].sum()) for run, _ in found]
+    ood_samples = [int(strange[run.selection.selected].sum()) for run, _ in found]
     known = [int((~strange)[run.selection.selected].sum()) for run, _ in found]
-    assert strangers[1] < strangers[0] / 3
+    assert ood_samples[1] < ood_samples[0] / 3
     assert known[1] > 0.97 * known[0]
     same = [torch.equal(a.selected, b.selected) for a, b in zip(found[0][1], found[1][1], strict=True)]
     assert same == [True] * 21 + [False] * 9  # 0.67 of 30 epochs are over after the 21st
 
 
-def test_a_gate_closes_once_it_finds_two_humps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_closes_once_it_finds_two_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def judge(s: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
@@ -177,7 +177,7 @@ def test_a_gate_closes_once_it_finds_two_humps(monkeypatch: pytest.MonkeyPatch) 
             return None
         return (np.arange(len(s)) % 2 == len(asked) % 2).astype(float)
 
-    monkeypatch.setattr(module, "ood_by_humps", judge)
+    monkeypatch.setattr(module, "bimodal_ood_probability", judge)
     decisions: list[Selection] = []
     made = trainer(dataclasses.replace(TINY, epochs=6), ngc(ood_gate_start=0.5))
     run = made.train(on_epoch=lambda _, selection: decisions.append(selection))
@@ -196,7 +196,7 @@ def test_a_resumed_run_with_a_gate_equals_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is excluded, the checkpoint holds it."""
-    monkeypatch.setattr(module, "ood_by_humps", lambda s, _: (s < np.median(s)).astype(float))
+    monkeypatch.setattr(module, "bimodal_ood_probability", lambda s, _: (s < np.median(s)).astype(float))
     make = functools.partial(ngc, ood_gate_start=0.5)
     expected = trainer(method=make()).train()
     assert 0 < expected.selection.selected.sum() <= 100

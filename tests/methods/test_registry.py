@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphclean.training
-from graphclean.config import Config, LearnSettings, apply_settings, change_settings
+from graphclean.config import Config, TrainingSettings, apply_settings, change_settings
 from graphclean.config.overrides import field_reasons
 from graphclean.errors import InputError
 from graphclean.graph import GraphCleaner
@@ -17,13 +17,15 @@ from graphclean.methods import BUILT_IN, build_method, complete_settings, load_m
 from graphclean.ood.detectors import detector_names
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Kind, Method, Prior, Run, Selection
+from graphclean.training.method import Method, MethodKind, Prior, Run, Selection
 from tests.builders import assert_same_tensors
 from tests.training.test_trainer import digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-LEARN = LearnSettings(network="small-conv", epochs=4, batch=32, lr=0.05, crop=1, flip=False)
+LEARN = TrainingSettings(
+    network="small-conv", epochs=4, batch_size=32, lr=0.05, crop_padding=1, horizontal_flip=False
+)
 NEEDS = {"verdicts", "noise rate", "trusted samples"}
 
 
@@ -114,8 +116,8 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(name: str, t
 def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match=r"method\.name=elt: no such method; did you mean elr\?"):
         load_method("elt")
-    with pytest.raises(InputError, match=r"method\.name=cross-entropy: .*did you mean cross_entropy\?"):
-        build_method(apply_settings(Config(), ["method.name=cross-entropy"]))
+    with pytest.raises(InputError, match=r"method\.name=crossentropy: .*did you mean cross-entropy\?"):
+        build_method(apply_settings(Config(), ["method.name=crossentropy"]))
     with pytest.raises(InputError, match=f"there are {', '.join(method_names())}"):
         load_method("zzzzz")
 
@@ -128,7 +130,7 @@ def test_a_setting_of_another_method_is_refused_with_the_nearest_name() -> None:
         ):
             complete(elr)
     with pytest.raises(InputError, match=r"method\.beta: no such setting; there are method\.mixup_alpha$"):
-        build_method(apply_settings(Config(), ["method.name=cross_entropy", "method.beta=0.5"]))
+        build_method(apply_settings(Config(), ["method.name=cross-entropy", "method.beta=0.5"]))
     with pytest.raises(InputError, match=r"method\.beta=2: beta must be at least 0 and less than 1"):
         build_method(apply_settings(Config(), ["method.name=elr", "method.beta=2"]))
 
@@ -139,7 +141,7 @@ def test_a_method_says_what_it_is(name: str) -> None:
     info, method = made.info, build(name)
     assert info.name == name
     assert info.title
-    assert info.kind in get_args(Kind)
+    assert info.kind in get_args(MethodKind)
     assert info.paper or info.follows.startswith("ours")
     assert info.cost >= 1
     assert set(info.needs) <= NEEDS
@@ -168,8 +170,8 @@ def test_cross_entropy_asks_for_no_pass_and_builds_no_graph(monkeypatch: pytest.
 
     monkeypatch.setattr(GraphCleaner, "__init__", refuse)
     monkeypatch.setattr("graphclean.graph.knn_graph", refuse)
-    monkeypatch.setattr("graphclean.graph.nearest_neighbours", refuse)
-    for name in ("cross_entropy", "elr"):
+    monkeypatch.setattr("graphclean.graph.nearest_neighbors", refuse)
+    for name in ("cross-entropy", "elr"):
         plain = prepare(build(name))
         plain.train()
         assert plain.passes == 1, "the one after the last epoch"
@@ -178,7 +180,10 @@ def test_cross_entropy_asks_for_no_pass_and_builds_no_graph(monkeypatch: pytest.
 
 
 def test_no_module_of_training_names_a_method() -> None:
-    names = {*method_names(), *(path.partition(":")[2] for path in BUILT_IN.values())}
+    names = {
+        *(name.replace("-", "_") for name in method_names()),
+        *(path.partition(":")[2] for path in BUILT_IN.values()),
+    }
     known = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
     sources = sorted(Path(graphclean.training.__path__[0]).rglob("*.py"))
     assert len(sources) > 10

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphclean.config import LearnSettings
+from graphclean.config import TrainingSettings
 from graphclean.errors import InputError
 from graphclean.methods.ngc import NgcSettings
 from graphclean.methods.sampled_labels import SampledLabels
@@ -16,7 +16,7 @@ from graphclean.training.batches import ResidentInputs
 from graphclean.training.method import Prior, Run
 from tests.builders import assert_same_tensors
 
-HEAD = LearnSettings(network="embedding-head", epochs=3, batch=16, lr=0.05, noise=0.1)
+HEAD = TrainingSettings(network="embedding-head", epochs=3, batch_size=16, lr=0.05, feature_noise_std=0.1)
 
 
 def posterior(n: int = 60) -> torch.Tensor:

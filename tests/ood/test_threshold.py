@@ -12,21 +12,21 @@ def skewed(share: float, n: int = 8000) -> tuple[np.ndarray, np.ndarray, np.ndar
     """1 − s(x), P(OOD) and the truth, with a long tail of known samples, as training leaves them."""
     rng = np.random.default_rng(0)
     p = np.where(rng.random(n) < share, 0.97, 0.01)
-    stranger = rng.random(n) < p
+    is_ood = rng.random(n) < p
     known = np.where(rng.random(n) < 0.2, rng.uniform(0.4, 0.8, n), rng.normal(0.75, 0.04, n))
-    return 1 - np.where(stranger, rng.gamma(3, 0.06, n), known), p, stranger
+    return 1 - np.where(is_ood, rng.gamma(3, 0.06, n), known), p, is_ood
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5])
 def test_auto_comes_close_to_the_best_border(share: float) -> None:
-    score, p, stranger = skewed(share)
+    score, p, is_ood = skewed(share)
     found = find_threshold(score, p, AUTO)
     right = np.ones(len(score), dtype=bool)
-    best = best_threshold(score, right, stranger)
-    assert open_set_f(right, score <= found.threshold, stranger) > best.f - 0.02
+    best = best_threshold(score, right, is_ood)
+    assert open_set_f(right, score <= found.threshold, is_ood) > best.f - 0.02
     assert found.ood_share == pytest.approx(p.mean())
-    # Strangers that are not quite certain count a little as known: the estimate errs to the high side.
-    assert 0 <= found.rejected_known - (score > found.threshold)[~stranger].mean() < 0.04
+    # OOD samples that are not quite certain count a little as known: the estimate errs to the high side.
+    assert 0 <= found.rejected_known - (score > found.threshold)[~is_ood].mean() < 0.04
 
 
 def test_a_border_by_hand() -> None:
@@ -49,8 +49,8 @@ def test_where_nothing_is_ood_next_to_nothing_is_rejected(nothing: float) -> Non
     assert found.ood_share == pytest.approx(np.nan_to_num(nothing))
 
 
-def test_mislabelled_samples_taken_for_ood_draw_no_border() -> None:
-    """Without strangers, those that pass for OOD by their labels lie among the others."""
+def test_mislabeled_samples_taken_for_ood_draw_no_border() -> None:
+    """Without OOD samples, those that pass for OOD by their labels lie among the others."""
     rng = np.random.default_rng(0)
     score = rng.normal(0.1, 0.05, 5000)
     found = find_threshold(score, np.where(rng.random(5000) < 0.08, 0.9, 0.05), AUTO)

@@ -27,7 +27,7 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
     if photos is not None:
         source = {"data": str(photos), "labels": None, "kind": "photos", "embedder": "efficientnet-lite0"}
         save_photos(photos, table["id"].tolist())
-    write_config(run, "clean", source, {"audit": {"certainty": 0.6}})
+    write_config(run, "clean", source, {"cleaning": {"certainty": 0.6}})
     write_env(run, "0")
     table.to_parquet(run / "verdicts.parquet", index=False)
     counts = table["verdict"].value_counts()
@@ -67,7 +67,7 @@ def take_scores(run: Path) -> Path:
 
 
 def make_verdicts(n: int, classes: list[str]) -> pd.DataFrame:
-    """Half keep, a quarter relabel, a fifth ood, the rest uncertain; neighbours are the five rows after."""
+    """Half keep, a quarter relabel, a fifth ood, the rest uncertain; neighbors are the five rows after."""
     share = np.arange(n) / n
     verdict = np.select([share < 0.5, share < 0.75, share < 0.95], ["keep", "relabel", "ood"], "uncertain")
     k = len(classes)
@@ -85,13 +85,13 @@ def make_verdicts(n: int, classes: list[str]) -> pd.DataFrame:
             "label_quality": np.where(verdict == "keep", 0.9, 0.1) + share / 100,
             "ood_score": np.where(verdict == "ood", 0.9, 0.1) + share / 100,
             "selected": verdict == "keep",
-            "neighbours": [[ids[(row + step) % n] for step in range(1, 6)] for row in range(n)],
+            "neighbors": [[ids[(row + step) % n] for step in range(1, 6)] for row in range(n)],
         }
     )
 
 
 def save_photos(folder: Path, names: list[str]) -> None:
-    """One small picture for each name, each of its own colour."""
+    """One small picture for each name, each of its own color."""
     folder.mkdir(parents=True)
     for number, name in enumerate(names):
         Image.new("RGB", (48, 40), (number * 4 % 256, 90, 160)).save(folder / name)

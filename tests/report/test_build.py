@@ -44,7 +44,7 @@ def test_photos_are_in_the_page(tmp_path: Path) -> None:
     assert notes == []
     assert len(facts["pictures"]) == len(rows["id"]) == 60
     assert facts["counts"] == {
-        "keep": 30, "relabel": 15, "ood": 12, "uncertain": 3, "unlabelled": 0, "unreadable": 0
+        "keep": 30, "relabel": 15, "ood": 12, "uncertain": 3, "unlabeled": 0, "unreadable": 0
     }  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def test_photos_that_are_gone_are_counted_as_such(tmp_path: Path) -> None:
 
 def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
-    monkeypatch.setattr(build, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(build, "MOST_PAGE_BYTES", 20_000)
     page = build_page(run).content
     assert 0 < len(read_data(page)[0]["pictures"]) < 60
     assert len(page) < 150_000

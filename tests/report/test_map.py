@@ -18,7 +18,7 @@ def samples(tmp_path: Path) -> Samples:
     return read_samples(read_verdicts(make_run(tmp_path / "run")), CLASSES, None)
 
 
-def test_groups_that_lie_apart_stay_apart(samples: Samples) -> None:
+def test_groups_that_are_separated_stay_apart(samples: Samples) -> None:
     rng = np.random.default_rng(0)
     group = np.arange(60) % 2
     z = (rng.normal(size=(60, 10)) + 40 * group[:, None]).astype(np.float32)

@@ -16,7 +16,7 @@ import pytest
 
 from graphclean.errors import InputError
 from graphclean.report.build import Page, build_page
-from graphclean.report.review import MOST_BYTES, ReviewServer, open_review
+from graphclean.report.review import MOST_REQUEST_BYTES, ReviewServer, open_review
 from graphclean.runs.decisions import DecisionLog, read_decisions
 from tests.report.builders import CLASSES, make_run
 
@@ -198,7 +198,7 @@ def test_pictures_are_those_of_samples(ask: Asker) -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
-        (b"x" * (MOST_BYTES + 1), {}, 413),
+        (b"x" * (MOST_REQUEST_BYTES + 1), {}, 413),
         (b"", {"Content_Length": None}, 411),
         (b"{}", {"Content_Length": "-1"}, 411),
         (b"{}", {"Content_Type": "text/plain"}, 415),

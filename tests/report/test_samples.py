@@ -19,11 +19,11 @@ TABLE = pd.DataFrame(
         "id": ["a", "b", "c", "d", "e", "f"],
         "given_label": ["cat", "cat", "dog", "dog", None, "emu"],
         "proposed_label": ["cat", "dog", "dog", "cat", "cat", None],
-        "verdict": ["keep", "relabel", "ood", "uncertain", "unlabelled", "unreadable"],
+        "verdict": ["keep", "relabel", "ood", "uncertain", "unlabeled", "unreadable"],
         "label_quality": [0.9, 0.1, 0.5, 0.5, np.nan, np.nan],
         "ood_score": [0.1, 0.2, 0.8, 0.2, 0.3, np.nan],
         "selected": [True, True, False, False, True, False],
-        "neighbours": [["b", "c"], ["a"], [], ["zz", "e"], [], []],
+        "neighbors": [["b", "c"], ["a"], [], ["zz", "e"], [], []],
     }
 )
 DETECTOR_SCORE = np.array([0.1, 0.2, 0.9, 0.5, 0.4])
@@ -84,7 +84,7 @@ def test_too_many_rows_are_sampled_suspects_first(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rows_with_long_names_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_BYTES", 1000)
+    monkeypatch.setattr(room, "MOST_TABLE_BYTES", 1000)
     for letters, most in (("abcdef", 2), ("<>&<>&", 1)):  # an escape takes six bytes
         samples = read_samples(TABLE.assign(id=[letter * 400 for letter in letters]), ["cat", "dog"], None)
         assert len(choose_rows(samples, np.zeros(0, dtype=np.int64))) == most

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from graphclean.report.samples import read_samples
-from graphclean.report.text import Words, sum_up, train_again
+from graphclean.report.text import Words, describe_run, train_again
 
 
 def words(
@@ -28,7 +28,7 @@ def words(
             "label_quality": 0.5,
             "ood_score": 0.5,
             "selected": [row % 3 == 0 for row in range(len(verdicts))],
-            "neighbours": [[] for _ in verdicts],
+            "neighbors": [[] for _ in verdicts],
         }
     )
     samples = read_samples(table, ["cat", "dog"], None)
@@ -37,7 +37,7 @@ def words(
         "source": {"kind": kind, "data": "my photos", "labels": None, "label_column": "is it"},
     }
     summary = {"noise_rate": 0.1, "ood_rate": 0.2, **summary}
-    return sum_up(Path(run), config, summary, samples, reviewing=reviewing)
+    return describe_run(Path(run), config, summary, samples, reviewing=reviewing)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def words(
         ),
         ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to belong to a class."),
         (
-            {"keep": 5, "ood": 2, "unlabelled": 3, "unreadable": 1},
+            {"keep": 5, "ood": 2, "unlabeled": 3, "unreadable": 1},
             "0 of 7 labels look wrong. 2 photos seem to belong to no class.",
         ),
         ({"keep": 10}, "None of 10 labels looks wrong."),
@@ -69,13 +69,13 @@ def test_steps_name_commands_that_can_be_pasted() -> None:
     steps = words({"keep": 3, "relabel": 2, "ood": 1, "uncertain": 1}, run="runs/my run").steps
     commands = [step.command for step in steps]
     assert commands[:2] == ["graphclean review 'runs/my run'", "graphclean apply 'runs/my run'"]
-    assert "2 relabelled, 1 left out" in steps[1].text
+    assert "2 relabeled, 1 left out" in steps[1].text
     assert str(commands[-1]).endswith("graphclean train 'my photos' --label-column 'is it'")
 
 
 def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:
-    steps = words({"relabel": 3, "unlabelled": 4, "ood": 1, "unreadable": 1}).steps
-    assert "5 relabelled, 4 left out" in steps[1].text
+    steps = words({"relabel": 3, "unlabeled": 4, "ood": 1, "unreadable": 1}).steps
+    assert "5 relabeled, 4 left out" in steps[1].text
 
 
 def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:
@@ -96,9 +96,9 @@ def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -
     assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
     in_python = {"data": "arrays in Python", "labels": None, "kind": "features"}
     assert train_again(Path("runs/x"), {"kind": "train", "source": in_python}) is None
-    source = {"data": "photos", "labels": None, "embedder": "timm:resnet18", "trusted": "my own"}
+    source = {"data": "photos", "labels": None, "embedder": "timm:resnet18", "validation": "my own"}
     again = train_again(Path("x"), {"kind": "train", "source": source})
-    assert again == "graphclean train photos --embedder timm:resnet18 --trusted 'my own' --out x --resume"
+    assert again == "graphclean train photos --embedder timm:resnet18 --validation 'my own' --out x --resume"
     source = {"data": "photos", "labels": None, "embedder": "efficientnet-lite0"}
     again = train_again(Path("x"), {"kind": "train", "source": source})
     assert again == "graphclean train photos --out x --resume"

@@ -27,26 +27,26 @@ def lab(linear: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def seen(colour: str, blindness: str) -> np.ndarray:
-    srgb = np.array(matplotlib.colors.to_rgb(colour))
+def seen(color: str, blindness: str) -> np.ndarray:
+    srgb = np.array(matplotlib.colors.to_rgb(color))
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
     return lab(BLINDNESS[blindness] @ linear)
 
 
-COLOURS = {
-    "styles": [style.colour for style in plotting.STYLES],
-    "kinds": [style.colour for style in plotting.KINDS.values()],
-    "verdicts": [style.colour for style in plotting.VERDICTS.values()],
+COLORS = {
+    "styles": [style.color for style in plotting.STYLES],
+    "kinds": [style.color for style in plotting.KIND_STYLES.values()],
+    "verdicts": [style.color for style in plotting.VERDICT_STYLES.values()],
     "classes": plotting.CLASSES,
 }
 for name in ("verdicts", "classes"):
-    COLOURS[f"{name}, dark"] = [plotting.ON_DARK.get(colour, colour) for colour in COLOURS[name]]
+    COLORS[f"{name}, dark"] = [plotting.ON_DARK.get(color, color) for color in COLORS[name]]
 
 
 @pytest.mark.parametrize("blindness", BLINDNESS)
-@pytest.mark.parametrize("colours", COLOURS.values(), ids=COLOURS)
-def test_colours_are_told_apart(colours: Sequence[str], blindness: str) -> None:
-    for one, other in combinations(colours, 2):
+@pytest.mark.parametrize("colors", COLORS.values(), ids=COLORS)
+def test_colors_are_told_apart(colors: Sequence[str], blindness: str) -> None:
+    for one, other in combinations(colors, 2):
         assert np.linalg.norm(seen(one, blindness) - seen(other, blindness)) > 15
     assert np.linalg.norm(seen("#00A000", "deutan") - seen("#C06000", "deutan")) < 15, (
         "the measure sees nothing"
@@ -54,10 +54,10 @@ def test_colours_are_told_apart(colours: Sequence[str], blindness: str) -> None:
 
 
 def test_lines_and_markers_differ_too() -> None:
-    for styles in (plotting.STYLES, tuple(plotting.KINDS.values())):
+    for styles in (plotting.STYLES, tuple(plotting.KIND_STYLES.values())):
         assert len({style.line for style in styles}) == len(styles)
         assert len({style.marker for style in styles}) == len(styles)
-    assert len({style.marker for style in plotting.VERDICTS.values()}) == len(plotting.VERDICTS)
+    assert len({style.marker for style in plotting.VERDICT_STYLES.values()}) == len(plotting.VERDICT_STYLES)
 
 
 def draw() -> "matplotlib.figure.Figure":
@@ -68,7 +68,7 @@ def draw() -> "matplotlib.figure.Figure":
 
 
 def test_a_long_title_stays_on_the_figure() -> None:
-    method = "cifar10-lond-fast--learn.gate_from-0.67--learn.running_stats-views--gate-every-epoch"
+    method = "cifar10-lond-fast--method.ood_gate_start-0.67--training.running_stats-views--gate-every-epoch"
     with plotting.look():
         figure, _ = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=f"cell\n{method}, 1 seed")
         figure.draw_without_rendering()

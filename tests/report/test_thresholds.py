@@ -7,7 +7,7 @@ import pytest
 from graphclean.config import OodSettings
 from graphclean.ood import find_threshold
 from graphclean.report.samples import Samples, read_samples
-from graphclean.report.thresholds import try_borders
+from graphclean.report.thresholds import sweep_thresholds
 
 
 def make_samples(n: int = 200) -> Samples:
@@ -22,7 +22,7 @@ def make_samples(n: int = 200) -> Samples:
             "label_quality": 0.5,
             "ood_score": ood,
             "selected": True,
-            "neighbours": [[] for _ in range(n)],
+            "neighbors": [[] for _ in range(n)],
         }
     )
     return read_samples(table, ["cat", "dog"], ood - rng.normal(0, 0.2, n))
@@ -32,7 +32,7 @@ def test_at_the_detectors_own_threshold_the_shares_are_its_own() -> None:
     samples = make_samples()
     assert samples.detector_score is not None
     found = find_threshold(samples.detector_score, samples.ood, OodSettings())
-    tried = try_borders(samples, found.threshold)
+    tried = sweep_thresholds(samples, found.threshold)
     assert tried is not None
     place = tried["chosen"]
     assert tried["borders"][place] == pytest.approx(found.threshold, abs=1e-6)
@@ -43,7 +43,7 @@ def test_every_threshold_counts_what_lies_above_it() -> None:
     samples = make_samples()
     score = samples.detector_score
     assert score is not None
-    tried = try_borders(samples, 1 - 0.4321)
+    tried = sweep_thresholds(samples, 1 - 0.4321)
     assert tried is not None
     assert len(tried["borders"]) == 202
     exact = np.unique(np.append(np.linspace(score.min(), score.max(), 201), 1 - 0.4321))
@@ -60,12 +60,12 @@ def test_what_has_no_score_is_not_counted() -> None:
     samples = make_samples()
     assert samples.detector_score is not None
     samples.detector_score[:3] = np.nan
-    tried = try_borders(samples, 0.5)
+    tried = sweep_thresholds(samples, 0.5)
     assert tried is not None
     assert tried["total"] == sum(tried["bins"]["ood"]) + sum(tried["bins"]["known"]) == len(samples) - 3
 
 
 def test_without_scores_there_is_no_threshold_to_move() -> None:
     samples = make_samples(3)
-    assert try_borders(Samples(**{**vars(samples), "detector_score": None}), 0.5) is None
-    assert try_borders(Samples(**{**vars(samples), "detector_score": np.full(3, np.nan)}), 0.5) is None
+    assert sweep_thresholds(Samples(**{**vars(samples), "detector_score": None}), 0.5) is None
+    assert sweep_thresholds(Samples(**{**vars(samples), "detector_score": np.full(3, np.nan)}), 0.5) is None

@@ -28,8 +28,8 @@ ROWS: list[tuple[Any, ...]] = [
     ("dog/1.png", "dog", "cat", "ood", 0.3, 0.93, False),
     ("dog/2.png", "dog", "dog", "uncertain", 0.45, 0.2, False),
     ("dog/3.png", "dog", "dog", "keep", 0.99, 0.01, True),
-    ("loose.png", None, "dog", "unlabelled", np.nan, 0.1, True),
-    ("vague.png", None, "cat", "unlabelled", np.nan, 0.4, False),
+    ("loose.png", None, "dog", "unlabeled", np.nan, 0.1, True),
+    ("vague.png", None, "cat", "unlabeled", np.nan, 0.4, False),
 ]
 PLACED = {
     "cat/1.png": "cat/1.png",
@@ -43,7 +43,7 @@ PLACED = {
 
 def make_verdicts(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     names = ["id", "given_label", "proposed_label", "verdict", "label_quality", "ood_score", "selected"]
-    return pd.DataFrame(rows, columns=names).assign(neighbours=[[] for _ in rows])
+    return pd.DataFrame(rows, columns=names).assign(neighbors=[[] for _ in rows])
 
 
 def make_run(run: Path, rows: list[tuple[Any, ...]] = ROWS, **source: Any) -> Path:
@@ -59,7 +59,7 @@ def make_run(run: Path, rows: list[tuple[Any, ...]] = ROWS, **source: Any) -> Pa
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """The photos of ROWS, each of its own colour, and a run over them."""
+    """The photos of ROWS, each of its own color, and a run over them."""
     for number, row in enumerate(ROWS):
         path = tmp_path / "photos" / row[0]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,18 +77,18 @@ def test_the_manifest_tells_label_action_and_reason(cli: Cli, tmp_path: Path) ->
     assert list(table.columns) == ["id", "label", "given_label", "action", "reason"]
     assert table.values.tolist() == [
         ["cat/1.png", "cat", "cat", "kept", "the label fits (label quality 0.98)"],
-        ["cat/2.png", "dog", "cat", "relabelled", "given cat, looks like dog (label quality 0.02)"],
+        ["cat/2.png", "dog", "cat", "relabeled", "given cat, looks like dog (label quality 0.02)"],
         ["cat/deep/1.png", "cat", "cat", "kept", "the label fits (label quality 0.90)"],
         ["cat/bad.png", "", "cat", "removed", "can't be read"],
         ["dog/1.png", "", "dog", "removed", "looks like no known class (OOD score 0.93)"],
         ["dog/2.png", "dog", "dog", "kept", unsure],
         ["dog/3.png", "dog", "dog", "kept", "the label fits (label quality 0.99)"],
-        ["loose.png", "dog", "", "relabelled", "had no label, looks like dog (OOD score 0.10)"],
+        ["loose.png", "dog", "", "relabeled", "had no label, looks like dog (OOD score 0.10)"],
         ["vague.png", "", "", "removed", "had no label, and no class is sure enough (OOD score 0.40)"],
     ]  # fmt: skip
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
         ["kept", "4"],
-        ["relabelled", "2"],
+        ["relabeled", "2"],
         ["removed", "3"],
     ]
 
@@ -171,11 +171,11 @@ def test_other_verdicts_update_only_what_differs(cli: Cli, photos: Path) -> None
     assert set(first) - set(second) == {"dog/3.png"}
     changed = {name for name in set(first) & set(second) if first[name][2:] != second[name][2:]}
     assert changed == {"cleaned.csv", RECORD}
-    # A label that goes takes its folder with it, and what was damaged or is a link is made anew.
+    # A label that goes takes its folder with it, and what was damaged or is a link is made again.
     make_run(photos.parent / "run")
     (out / "cat/1.png").unlink()
     (out / "cat/1.png").symlink_to(photos / "dog/3.png")
-    (out / "cat/1-2.png").write_bytes(b"spoilt")
+    (out / "cat/1-2.png").write_bytes(b"spoiled")
     cli("apply", "run", "--copy", "--out", "clean", "--overwrite", "--quiet")
     assert {str(path.relative_to(out)) for path in out.glob("*/*")} == set(PLACED)
     assert not (out / "ant").exists()
@@ -201,7 +201,7 @@ def test_a_dry_run_tells_and_writes_nothing(cli: Cli, photos: Path) -> None:
     result = json.loads(cli("apply", "run", "--dry-run", "--json").out)
     assert result == {
         "out": "run/cleaned.csv", "dry_run": True, "changed": 1, "warnings": [],
-        "kept": 4, "relabelled": 2, "removed": 3,
+        "kept": 4, "relabeled": 2, "removed": 3,
     }  # fmt: skip
 
 
@@ -401,10 +401,10 @@ def test_arrays_and_formulas(cli: Cli, tmp_path: Path) -> None:
         pd.read_parquet(tmp_path / "m.parquet"),
     )
     assert table.id.tolist() == verdicts.id.tolist()
-    relabelled = (verdicts.verdict == "relabel").to_numpy()
-    assert relabelled.sum() > 20
-    assert (table.label[relabelled] == verdicts.proposed_label[relabelled]).all()
-    assert (table.action[relabelled] == "relabelled").all()
+    relabeled = (verdicts.verdict == "relabel").to_numpy()
+    assert relabeled.sum() > 20
+    assert (table.label[relabeled] == verdicts.proposed_label[relabeled]).all()
+    assert (table.action[relabeled] == "relabeled").all()
     assert table.label[(verdicts.verdict == "ood").to_numpy()].isna().all()
     assert cli("apply", "run", "--quiet").code == 0
     assert pd.read_csv(tmp_path / "run/cleaned.csv").label.dropna().isin(range(8)).all()
@@ -436,11 +436,11 @@ def test_what_was_reviewed_goes_before_the_verdicts(photos: Path, cli: Any) -> N
     assert done.code == 0
     table = pd.read_csv("table.csv").set_index("id")
     found = {name: tuple(table.loc[name, ["label", "action", "reason"]].fillna("")) for name in table.index}
-    assert found["cat/1.png"] == ("dog", "relabelled", "reviewed by Ada: given cat, is dog")
+    assert found["cat/1.png"] == ("dog", "relabeled", "reviewed by Ada: given cat, is dog")
     assert found["cat/2.png"] == ("cat", "kept", "reviewed by Ada: the label is right")
     assert found["dog/1.png"] == ("", "removed", "reviewed by Ada: of no class")
     assert found["dog/2.png"] == ("", "removed", "reviewed by Ada: of no class")
-    assert found["loose.png"] == ("cat", "relabelled", "reviewed by Ada: had no label, is cat")
+    assert found["loose.png"] == ("cat", "relabeled", "reviewed by Ada: had no label, is cat")
     assert "reviewed" not in found["dog/3.png"][2]
 
 
@@ -450,7 +450,7 @@ def test_reviewed_numbers_stay_numbers() -> None:
     table = decide_actions(verdicts, held)
     assert table["label"].tolist() == [3, 3]
     assert table["label"].dtype == "Int64"
-    assert table["action"].tolist() == ["kept", "relabelled"]
+    assert table["action"].tolist() == ["kept", "relabeled"]
 
 
 def test_decisions_on_another_run_are_refused(photos: Path, cli: Any) -> None:

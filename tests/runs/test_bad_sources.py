@@ -82,19 +82,19 @@ def test_what_can_be_used_is_and_the_rest_is_listed(cli: Cli, here: Path) -> Non
     rows += [("photos/gone.png", "007", "c"), ("photos/cat/1.png", "", "d"), ("photos/dog/2.png", "007", "a")]
     pd.DataFrame(rows, columns=["path", "label", "id"]).to_csv(here / "m.csv", index=False)
     settings = [
-        "learn.network=small-conv",
-        "learn.size=8",
-        "learn.crop=1",
-        "learn.epochs=1",
+        "training.network=small-conv",
+        "training.image_size=8",
+        "training.crop_padding=1",
+        "training.epochs=1",
         "method.warmup_epochs=1",
-        "audit.k=5",
+        "cleaning.k=5",
     ]
     words = [word for setting in settings for word in ("--set", setting)]
     done = cli("train", "m.csv", "--preset", "photos", *words, "--out", "run")
     assert done.code == 0
     assert "1 photo can't be read, listed in unreadable.csv: c (no such file)" in done.err
     assert "11 ids are repeats of an earlier one" in done.err
-    assert "1 sample is unlabelled" in done.err
+    assert "1 sample is unlabeled" in done.err
     verdicts = pd.read_parquet(here / "run/verdicts.parquet")
     assert verdicts.id.tolist() == [row[2] for row in rows]
     assert set(verdicts.given_label.dropna()) == {"=1+1", "007"}

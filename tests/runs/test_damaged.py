@@ -103,7 +103,10 @@ def test_a_value_of_another_kind_is_named(
     refuse(f"{command} run" + (" z.npz" if command == "predict" else ""), f"run/{name}: damaged: {said}\n")
 
 
-@pytest.mark.parametrize("name", ["audit.k", "learn.network", "learn.flip", "learn.batch", "method.name"])
+@pytest.mark.parametrize(
+    "name",
+    ["cleaning.k", "training.network", "training.horizontal_flip", "training.batch_size", "method.name"],
+)
 def test_a_setting_that_is_null_is_named(name: str) -> None:
     section, _, key = name.partition(".")
     with pytest.raises(InputError, match=rf"^config.json: {name}: (null is not |not the name of a method)"):
@@ -112,10 +115,10 @@ def test_a_setting_that_is_null_is_named(name: str) -> None:
 
 def test_a_training_run_with_null_settings_is_not_resumed(refuse: Refuse, run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
-    config |= {"kind": "train", "settings": {"learn": {"network": None}}}
+    config |= {"kind": "train", "settings": {"training": {"network": None}}}
     (run / "config.json").write_text(json.dumps(config))
     (run / "summary.json").unlink()
-    refuse("train z.npz --out run --resume", "run/config.json: learn.network: null is not text\n")
+    refuse("train z.npz --out run --resume", "run/config.json: training.network: null is not text\n")
 
 
 def test_a_detector_without_its_threshold_is_named(refuse: Refuse, run: Path) -> None:
@@ -134,8 +137,8 @@ def test_a_detector_without_its_threshold_is_named(refuse: Refuse, run: Path) ->
         ({"ngc": 1}, "ngc is not a table"),
         ({"facts": {"known": "9", "wrong": 1}}, "facts.known is not a whole number"),
         (
-            {"verdicts": {"labels_right": "x", "ood_auroc": None}},
-            "verdicts.labels_right is not a number or null",
+            {"verdicts": {"label_accuracy": "x", "ood_auroc": None}},
+            "verdicts.label_accuracy is not a number or null",
         ),
     ],
 )
@@ -147,7 +150,7 @@ def test_scores_of_another_kind_are_named(
         "ce": {"accuracy": 1},
         "ngc": {"accuracy": 1},
     }
-    scores["verdicts"] = {"labels_right": 0.5, "ood_auroc": None}
+    scores["verdicts"] = {"label_accuracy": 0.5, "ood_auroc": None}
     write_json(run / "scores.json", scores)
     assert cli("report", "run", "--quiet").code == 0
     write_json(run / "scores.json", scores | changed)
@@ -162,7 +165,7 @@ def test_scores_of_another_kind_are_named(
         ("selected", "yes", "selected is not true or false"),
         ("ood_score", float("inf"), "ood_score holds inf, which is not from 0 to 1"),
         ("label_quality", 1e300, "label_quality holds 1e+300, which is not from 0 to 1"),
-        ("neighbours", [["x"]], "neighbours is no column of lists of names"),
+        ("neighbors", [["x"]], "neighbors is no column of lists of names"),
         ("id", ["x"], "id is no column of names"),
     ],
 )

@@ -14,7 +14,7 @@ from graphclean.errors import InputError
 from graphclean.runs.decisions import (
     Decision,
     DecisionLog,
-    Samples,
+    ReviewedSamples,
     merge_decisions,
     read_decisions,
     settle,
@@ -52,7 +52,7 @@ def write(path: Path, *decisions: Decision) -> Path:
 def test_a_decision_says_what_the_sample_is_from_now_on(
     run: Path, row: int, kind: str, label: str | None, outcome: str | None
 ) -> None:
-    decision = Samples.read(run).decide(row, kind, label, "Ada")
+    decision = ReviewedSamples.read(run).decide(row, kind, label, "Ada")
     assert (decision.row, decision.kind, decision.label, decision.by) == (row, kind, outcome, "Ada")
 
 
@@ -67,7 +67,7 @@ def test_a_decision_that_makes_no_sense_is_refused(
     run: Path, row: object, kind: object, label: object
 ) -> None:
     with pytest.raises(InputError):
-        Samples.read(run).decide(row, kind, label)
+        ReviewedSamples.read(run).decide(row, kind, label)
 
 
 def test_the_last_decision_holds_and_an_undo_brings_back_the_one_before() -> None:
@@ -216,7 +216,7 @@ def test_merging_takes_over_the_later_and_lists_where_they_differ(run: Path, tmp
 
 
 def test_merging_finds_samples_again_after_others_came_and_went(run: Path, tmp_path: Path) -> None:
-    """As when photos were added or deleted, and the run was made anew."""
+    """As when photos were added or deleted, and the run was made again."""
     moved, gone = Decision(7, "p00002.png", "accept", "cat", ""), Decision(2, "gone.png", "accept", "cat", "")
     other = write(
         tmp_path / "old.jsonl", moved, gone, gone, make(1), Decision(99, "p00003.png", "undo", None, "")
@@ -229,7 +229,7 @@ def test_merging_finds_samples_again_after_others_came_and_went(run: Path, tmp_p
 
 
 def test_an_id_that_is_there_twice_says_no_row() -> None:
-    samples = Samples(["a", "b", "a"], ["keep"] * 3, [None] * 3, [None] * 3)
+    samples = ReviewedSamples(["a", "b", "a"], ["keep"] * 3, [None] * 3, [None] * 3)
     second, moved = Decision(2, "a", "remove", None, ""), Decision(1, "a", "remove", None, "")
     assert samples.place([second, moved]) == ([second], ["a"])
 

@@ -67,7 +67,7 @@ def test_a_network_for_images(cli: Cli, trained: Path) -> None:
     threshold = json.loads((trained / "summary.json").read_text())["detector"]["threshold"]
     for words in (
         f"Model: run/model.onnx ({path.stat().st_size / 2**20:.1f} MiB)",
-        "images         uint8 (N, 1, 8, 8): grey, 0 to 255",
+        "images         uint8 (N, 1, 8, 8): gray, 0 to 255",
         "probabilities  float32 (N, 8)",
         "ood_score      float32 (N,), 1 − largest cosine with a class prototype: larger is more OOD",
         f"rejected       bool (N,), ood_score > {threshold:.3f}: of no known class",
@@ -119,7 +119,7 @@ def test_json_and_scaled_pixels(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [["clean"], ["train", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]]
+    "command", [["clean"], ["train", "--set", "training.epochs=2", "--set", "method.warmup_epochs=1"]]
 )
 def test_features_are_taken_raw(cli: Cli, tmp_path: Path, command: list[str]) -> None:
     digits = noisy_digits(noise=0.3)
@@ -153,8 +153,8 @@ def test_the_line_to_serve_can_be_pasted(cli: Cli, trained: Path, out: str) -> N
         assert probabilities.shape == (10, 8)
 
 
-SHORT = ("--set", "learn.epochs=2", "--set", "method.warmup_epochs=1")
-WHOLE = ("--preset", "photos", "--set", "learn.network=small-conv", "--set", "learn.size=32")
+SHORT = ("--set", "training.epochs=2", "--set", "method.warmup_epochs=1")
+WHOLE = ("--preset", "photos", "--set", "training.network=small-conv", "--set", "training.image_size=32")
 
 
 @pytest.mark.skipif(not SERVE.exists(), reason="needs the source tree")
@@ -163,26 +163,26 @@ WHOLE = ("--preset", "photos", "--set", "learn.network=small-conv", "--set", "le
     [
         (["clean"], 160, "squashed to 160 × 160"),
         (["train", *SHORT], 160, "squashed to 160 × 160"),
-        (["train", *SHORT, *WHOLE], 32, "their centre square resized to 32 × 32"),
+        (["train", *SHORT, *WHOLE], 32, "their center square resized to 32 × 32"),
     ],
 )
 def test_photos_are_served_without_graphclean(
     cli: Cli, tmp_path: Path, command: list[str], size: int, fit: str
 ) -> None:
     pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra photos")
-    from tests.runs.test_photos import COLOURS, paint
+    from tests.runs.test_photos import COLORS, paint
 
     rng = np.random.default_rng(0)
-    for colour in COLOURS:
+    for color in COLORS:
         for number in range(16):
-            paint(tmp_path / "photos" / colour / f"{number:02}.png", colour, rng)
-        paint(tmp_path / "new" / f"{colour}.png", colour, rng)
+            paint(tmp_path / "photos" / color / f"{number:02}.png", color, rng)
+        paint(tmp_path / "new" / f"{color}.png", color, rng)
     odd = Image.fromarray(rng.integers(0, 256, (90, 41, 4), dtype=np.uint8))
     odd.save(tmp_path / "new" / "transparent.png")
     upright = Image.Exif()
     upright[0x0112] = 6
     odd.convert("RGB").save(tmp_path / "new" / "turned.jpg", exif=upright)
-    cli(command[0], "photos", *command[1:], "--set", "audit.k=8", "--out", "run", "--quiet")
+    cli(command[0], "photos", *command[1:], "--set", "cleaning.k=8", "--out", "run", "--quiet")
     done = cli("export", "run", "--out", "m.onnx")
     assert f"uint8 (N, 3, {size}, {size}): photos upright, RGB" in done.out
     assert fit in done.out

@@ -35,9 +35,9 @@ def make_run(out: Path, mark: str, *, overwrite: bool = False) -> None:
 def test_a_run_appears_whole(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
     with new_run(out) as folder:
-        write_config(folder, "clean", {}, {"audit": {"a": float("nan")}})
+        write_config(folder, "clean", {}, {"cleaning": {"a": float("nan")}})
         assert not out.exists()
-    assert read_config(out)["settings"] == {"audit": {"a": None}}
+    assert read_config(out)["settings"] == {"cleaning": {"a": None}}
     assert [p.name for p in out.parent.iterdir()] == ["run"]
 
 
@@ -104,9 +104,9 @@ def test_a_signal_while_a_run_is_replaced_brings_the_older_one_back(
         if left[0] == 0:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as signalled:
-        signalled.setattr("graphclean._files._exchange", lambda *_: False)
-        signalled.setattr(os, "rename", interrupted)
+    with monkeypatch.context() as signaled:
+        signaled.setattr("graphclean._files._exchange", lambda *_: False)
+        signaled.setattr(os, "rename", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make_run(tmp_path / "run", "second", overwrite=True)
     assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
@@ -230,10 +230,10 @@ def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:
 
 def test_formulas_are_made_inert_in_csv() -> None:
     hostile = ["=cmd()", "+1", "-x", "@a", "\t=1", "fine", "<script>"]
-    table = pd.DataFrame({"id": hostile, "n": range(7), "neighbours": [["=a", 'b"']] * 7})
+    table = pd.DataFrame({"id": hostile, "n": range(7), "neighbors": [["=a", 'b"']] * 7})
     safe = safe_csv(table)
     assert safe.id.tolist() == ["'=cmd()", "'+1", "'-x", "'@a", "'\t=1", "fine", "<script>"]
-    assert json.loads(safe.neighbours[0]) == ["=a", 'b"']
+    assert json.loads(safe.neighbors[0]) == ["=a", 'b"']
     assert safe.n.tolist() == list(range(7))
     assert table.id.tolist() == hostile
 
@@ -249,7 +249,7 @@ def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
 
 def verdicts(**changed: object) -> pd.DataFrame:
     row = {"id": "a", "given_label": "x", "proposed_label": "x", "verdict": "keep", "label_quality": 0.9}
-    return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbours": ["b"], **changed}])
+    return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbors": ["b"], **changed}])
 
 
 @pytest.mark.parametrize(
@@ -261,14 +261,14 @@ def verdicts(**changed: object) -> pd.DataFrame:
         ({"ood_score": -np.inf}, "damaged: ood_score holds -inf, which"),
         ({"label_quality": 1.5}, "damaged: label_quality holds 1.5, which"),
         ({"label_quality": [0.5]}, "damaged: label_quality is no column of numbers"),
-        ({"neighbours": None}, "damaged: neighbours is no column of lists of names"),
-        ({"neighbours": [["b"]]}, "damaged: neighbours is no column of lists of names"),
+        ({"neighbors": None}, "damaged: neighbors is no column of lists of names"),
+        ({"neighbors": [["b"]]}, "damaged: neighbors is no column of lists of names"),
         ({"id": ["a"]}, "damaged: id is no column of names"),
     ],
 )
 def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     verdicts().to_parquet(tmp_path / "verdicts.parquet")
-    assert read_verdicts(tmp_path).neighbours.tolist() == [["b"]]
+    assert read_verdicts(tmp_path).neighbors.tolist() == [["b"]]
     verdicts(**changed).to_parquet(tmp_path / "verdicts.parquet")
     with pytest.raises(InputError, match=message):
         read_verdicts(tmp_path)

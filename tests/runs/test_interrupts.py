@@ -209,9 +209,9 @@ def test_what_may_be_resumed(cli: Cli, tmp_path: Path) -> None:
     first = results(out)
     assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
     assert results(out) == first
-    other = cli("train", "digits.npz", "--resume", "--set", "learn.lr=0.02")
+    other = cli("train", "digits.npz", "--resume", "--set", "training.lr=0.02")
     assert (other.code, other.err.count("\n") - other.err.count("preset")) == (2, 1)
-    assert "made otherwise: learn.lr was 0.1, is 0.02" in other.err
+    assert "made otherwise: training.lr was 0.1, is 0.02" in other.err
     arrays = dict(np.load(data))
     arrays["labels"][0] += 1
     np.savez(data, **arrays)
@@ -228,9 +228,9 @@ def test_what_may_be_resumed(cli: Cli, tmp_path: Path) -> None:
     assert (lost.code, "the run is finished, and has no checkpoint" in lost.err) == (2, True)
     assert results(kept) == first
     config = json.loads((out / "config.json").read_text())
-    config["settings"]["learn"]["epochs"] = "many"
+    config["settings"]["training"]["epochs"] = "many"
     (out / "config.json").write_text(json.dumps(config))
-    assert "learn.epochs: 'many' is not a whole number" in cli("train", "digits.npz", "--resume").err
+    assert "training.epochs: 'many' is not a whole number" in cli("train", "digits.npz", "--resume").err
     env = json.loads((out / "env.json").read_text())
     env["device"] = "cuda"
     (out / "env.json").write_text(json.dumps(env))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from graphclean.cleaning import KnnModel, audit_embeddings
-from graphclean.cleaning.evidence import Standardiser
+from graphclean.cleaning import KnnModel, infer_verdicts
+from graphclean.cleaning.evidence import Standardizer
 from graphclean.cleaning.inputs import encode_labels
 from graphclean.cleaning.knn_model import Calibration
 from graphclean.config import apply_settings, load_preset
@@ -41,18 +41,18 @@ def trained(name: str, shape: tuple[int, ...], detector: str = "prototypes") -> 
     network.train()
     with torch.no_grad():
         network(torch.randn(16, *shape))
-    standardiser = None
+    standardizer = None
     if len(shape) == 1:
         z = np.random.default_rng(0).normal(5, 3, (50, *shape)).astype(np.float32)
         z[:, 1] = 7  # a constant feature
-        standardiser = Standardiser.fit(z)
+        standardizer = Standardizer.fit(z)
     prototypes = normalize(torch.randn(len(CLASSES), 64), dim=1)
     prototypes[2] = 0
     made = load_detector(detector)(len(CLASSES), 64)
     if detector == "prototypes":
         made.load_state_dict({"prototypes": prototypes})
     found = Threshold(1 - 0.1, 0, 0)
-    return NetworkModel(network.eval(), {}, shape, CLASSES, standardiser, prototypes, made, found)
+    return NetworkModel(network.eval(), {}, shape, CLASSES, standardizer, prototypes, made, found)
 
 
 def run_onnx(content: bytes, inputs: np.ndarray) -> list[np.ndarray]:
@@ -79,20 +79,20 @@ def assert_same(content: bytes, model: NetworkModel | KnnModel, inputs: np.ndarr
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "by_both", "mirrored", "detector"),
+    ("name", "shape", "prototype_ensemble", "flip_tta", "detector"),
     [
         ("small-conv", (1, 8, 8), True, False, "prototypes"),
-        ("small-conv", (1, 8, 8), False, False, "max_softmax"),
+        ("small-conv", (1, 8, 8), False, False, "msp"),
         ("small-conv", (3, 33, 21), False, True, "prototypes"),  # its pooling has windows of different sizes
         ("preact-resnet18", (3, 16, 16), False, False, "prototypes"),
         ("embedding-head", (12,), False, False, "prototypes"),
     ],
 )
 def test_networks_say_the_same(
-    name: str, shape: tuple[int, ...], by_both: bool, mirrored: bool, detector: str
+    name: str, shape: tuple[int, ...], prototype_ensemble: bool, flip_tta: bool, detector: str
 ) -> None:
-    model = replace(trained(name, shape, detector), by_both=by_both)
-    model.network.mirrored = mirrored
+    model = replace(trained(name, shape, detector), prototype_ensemble=prototype_ensemble)
+    model.network.flip_tta = flip_tta
     rng = np.random.default_rng(1)
     if len(shape) == 1:
         inputs = rng.normal(5, 3, (20, *shape)).astype(np.float32)
@@ -107,10 +107,10 @@ def test_networks_say_the_same(
     assert_same(content, model, inputs)
 
 
-def test_neighbours_say_the_same() -> None:
+def test_neighbors_say_the_same() -> None:
     z, labels, _ = blobs([60] * 3, noise=0.3, ood=50)
     held = np.arange(len(z)) % 5 == 0
-    model = audit_embeddings(z[~held], labels[~held]).predictor
+    model = infer_verdicts(z[~held], labels[~held]).predictor
     assert model is not None
     served = Served(model, None)
     content = to_onnx(served, {})
@@ -119,15 +119,15 @@ def test_neighbours_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("unlike", [False, True])
-def test_heads_with_a_panel_say_the_same(unlike: bool) -> None:
+def test_heads_with_class_means_say_the_same(unlike: bool) -> None:
     """Trained on features that carry classes, and on a constant feature and a tiny class besides."""
     z, labels, _ = blobs([60, 60, 60, 2] if unlike else [60] * 3, noise=0.3, ood=50)
     if unlike:
         z[:, 0] = 3
     held = np.arange(len(z)) % 5 == 0
-    config = apply_settings(load_preset("embeddings"), ["learn.epochs=2", "audit.k=10"])
+    config = apply_settings(load_preset("embeddings"), ["training.epochs=2", "cleaning.k=10"])
     model = fit(z[~held], encode_labels(labels[~held]), config, build_method(config)).model
-    assert model.panel is not None
+    assert model.class_means is not None
     served = Served(model, None)
     content = to_onnx(served, {})
     assert check(content, served, model.predict).inputs > 30
@@ -137,12 +137,12 @@ def test_heads_with_a_panel_say_the_same(unlike: bool) -> None:
 def few(nodes: torch.Tensor) -> KnnModel:
     """A predictor of these nodes, which belong to two classes or none by turns."""
     posterior = torch.eye(3)[torch.arange(len(nodes)) % 3] * 0.9 + 0.1 / 3
-    standardiser = Standardiser(np.zeros(nodes.shape[1], np.float32), np.ones(nodes.shape[1], np.float32))
+    standardizer = Standardizer(np.zeros(nodes.shape[1], np.float32), np.ones(nodes.shape[1], np.float32))
     prototypes = normalize(torch.randn(2, nodes.shape[1]), dim=1)
-    return KnnModel([0, 1], standardiser, nodes, posterior, Calibration(1.5, 0.3, 1.2), prototypes, 0.5)
+    return KnnModel([0, 1], standardizer, nodes, posterior, Calibration(1.5, 0.3, 1.2), prototypes, 0.5)
 
 
-def test_fewer_nodes_than_neighbours_wanted() -> None:
+def test_fewer_nodes_than_neighbors_wanted() -> None:
     generator = torch.Generator().manual_seed(3)
     model = few(normalize(torch.randn(4, 6, generator=generator), dim=1))
     served = Served(model, None)
@@ -174,7 +174,7 @@ def test_a_model_that_is_off_is_refused() -> None:
         check(to_onnx(served, {}), served, moved.predict)
 
 
-def test_neighbours_that_all_tie_are_refused() -> None:
+def test_neighbors_that_all_tie_are_refused() -> None:
     model = few(torch.eye(16)[:1].repeat(30, 1))
     served = Served(model, None)
     with pytest.raises(InputError, match="nearness is left to rounding"):

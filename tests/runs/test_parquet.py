@@ -14,24 +14,24 @@ from PIL import Image
 
 from tests.builders import Cli, Refuse
 from tests.data.test_photo_tables import hub_metadata
-from tests.runs.test_photos import COLOURS, WRONG, paint
+from tests.runs.test_photos import COLORS, WRONG, paint
 from tests.runs.tiny import SETTINGS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CLASSES = list(COLOURS)
-SMALL = ["--preset", "photos", "--set", "learn.network=small-conv", "--set", "learn.size=16"]
+CLASSES = list(COLORS)
+SMALL = ["--preset", "photos", "--set", "training.network=small-conv", "--set", "training.image_size=16"]
 TINY = [*SMALL, *(word for setting in SETTINGS for word in ("--set", setting))]
 
 
 def save_folder(root: Path, each: int = 24, wrong: int = 4) -> None:
     """Photos of three classes, and a few of each in a wrong folder."""
     rng = np.random.default_rng(0)
-    for colour in COLOURS:
+    for color in COLORS:
         for number in range(each):
-            paint(root / colour / f"{number:02}.png", colour, rng)
-    for place, colour in WRONG.items():
+            paint(root / color / f"{number:02}.png", color, rng)
+    for place, color in WRONG.items():
         for number in range(wrong):
-            paint(root / place / f"wrong-{number}.png", colour, rng)
+            paint(root / place / f"wrong-{number}.png", color, rng)
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ def table(tmp_path: Path) -> Path:
 def test_verdicts_are_those_of_the_folder(cli: Cli, table: Path) -> None:
     pytest.importorskip("efficientnet_lite_pytorch")
     for data in ("photos", "photos.parquet"):
-        assert cli("clean", data, "--out", f"run-{data}", "--set", "audit.k=8", "--quiet").code == 0
+        assert cli("clean", data, "--out", f"run-{data}", "--set", "cleaning.k=8", "--quiet").code == 0
     of_folder, of_table = (
         pd.read_parquet(table.parent / f"run-{data}/verdicts.parquet")
         for data in ("photos", "photos.parquet")
@@ -79,14 +79,14 @@ def test_verdicts_are_those_of_the_folder(cli: Cli, table: Path) -> None:
     # A second time the features are those of the first.
     tried = table.parent / "run-photos.parquet"
     before = (tried / "verdicts.csv").read_bytes()
-    again = ("clean", "photos.parquet", "--out", str(tried), "--set", "audit.k=8", "--overwrite", "--json")
+    again = ("clean", "photos.parquet", "--out", str(tried), "--set", "cleaning.k=8", "--overwrite", "--json")
     assert json.loads(cli(*again).out)["verdicts"]["unreadable"] == 2
     assert (tried / "verdicts.csv").read_bytes() == before
 
 
 def test_the_photos_themselves_are_trained_on_and_predicted_alike(cli: Cli, table: Path) -> None:
     here = table.parent
-    done = cli("train", "photos.parquet", *TINY, "--trusted", "photos")
+    done = cli("train", "photos.parquet", *TINY, "--validation", "photos")
     assert done.code == 0
     assert "84 photos of 3 × 16 × 16, 3 classes; preset photos" in done.err
     assert "2 photos can't be read" in done.err
@@ -100,7 +100,7 @@ def test_the_photos_themselves_are_trained_on_and_predicted_alike(cli: Cli, tabl
     assert whole.verdict.tolist().count("unreadable") == 2
     read = whole[whole.verdict != "unreadable"].reset_index(drop=True)
     pd.testing.assert_frame_equal(read, folder)
-    # The same from an array of the centre squares, as the exported model gets them.
+    # The same from an array of the center squares, as the exported model gets them.
     squares = []
     for path in sorted((here / "photos").rglob("*.png")):
         with Image.open(path) as photo:
@@ -256,8 +256,8 @@ def test_refused_with_one_line_and_nothing_written(cli: Cli, refuse: Refuse, tab
         "clean damaged.parquet": "damaged.parquet: ",
         "clean photos:train": "holds no table with photos, so there are no splits in it",
         "train photos.parquet --preset photos --embedder efficientnet-lite0": "takes the photos themselves",
-        "train photos.parquet --set learn.network=small-con": "timm:NAME); did you mean small-conv?",
-        "train photos.parquet --set learn.size=4": "size must be at least 8",
+        "train photos.parquet --set training.network=small-con": "timm:NAME); did you mean small-conv?",
+        "train photos.parquet --set training.image_size=4": "image_size must be at least 8",
         "clean hf:../photos": "a data set is named as hf:NAME",
     }
     for command, message in cases.items():

@@ -20,14 +20,14 @@ from tests.builders import Cli, Refuse
 pytest.importorskip("efficientnet_lite_pytorch")
 
 WRONG = {"blue": "green", "green": "red", "red": "blue"}
-COLOURS = {"blue": (20, 40, 220), "green": (20, 200, 40), "red": (220, 30, 30)}
+COLORS = {"blue": (20, 40, 220), "green": (20, 200, 40), "red": (220, 30, 30)}
 
 
-def paint(path: Path, colour: str, rng: np.random.Generator) -> None:
-    """A noisy square of a colour on grey."""
+def paint(path: Path, color: str, rng: np.random.Generator) -> None:
+    """A noisy square of a color on gray."""
     pixels = rng.integers(90, 140, (48, 48, 3))
     x, y = rng.integers(0, 16, 2)
-    pixels[y : y + 32, x : x + 32] = np.array(COLOURS[colour]) + rng.integers(-15, 15, (32, 32, 3))
+    pixels[y : y + 32, x : x + 32] = np.array(COLORS[color]) + rng.integers(-15, 15, (32, 32, 3))
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
 
@@ -36,12 +36,12 @@ def paint(path: Path, colour: str, rng: np.random.Generator) -> None:
 def folder(tmp_path: Path) -> Path:
     """Three classes of 24 photos, four more of each in a wrong folder, and four files that can't be read."""
     rng = np.random.default_rng(0)
-    for colour in COLOURS:
+    for color in COLORS:
         for number in range(24):
-            paint(tmp_path / "photos" / colour / f"{number:02}.png", colour, rng)
-    for place, colour in WRONG.items():
+            paint(tmp_path / "photos" / color / f"{number:02}.png", color, rng)
+    for place, color in WRONG.items():
         for number in range(4):
-            paint(tmp_path / "photos" / place / f"wrong-{number}.png", colour, rng)
+            paint(tmp_path / "photos" / place / f"wrong-{number}.png", color, rng)
     (tmp_path / "photos" / "red" / "empty.jpg").write_bytes(b"")
     whole = (tmp_path / "photos" / "blue" / "00.png").read_bytes()
     (tmp_path / "photos" / "blue" / "half.png").write_bytes(whole[: len(whole) // 2])
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_wrong_folders_are_found_and_bad_files_listed(cli: Cli, folder: Path) -> None:
-    done = cli("clean", "photos", "--set", "audit.k=8")
+    done = cli("clean", "photos", "--set", "cleaning.k=8")
     assert done.code == 0
     out = folder.parent / "runs" / "photos-clean"
     table = pd.read_parquet(out / "verdicts.parquet").set_index("id")
@@ -99,9 +99,9 @@ def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) 
     cli("clean", "photos", "--quiet")
     first = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
     paint(folder / "red" / "07.png", "red", np.random.default_rng(9))
-    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8")
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "cleaning.k=8")
     assert cli("data", "cache", "--clear").code == 0
-    cli("clean", "photos", "--quiet", "--overwrite", "--set", "audit.k=8", "--out", "elsewhere")
+    cli("clean", "photos", "--quiet", "--overwrite", "--set", "cleaning.k=8", "--out", "elsewhere")
     # All 87 files that are no link; then the changed one and the three bad ones; then all again.
     assert embedded == [87, 4, 87]
     again = (folder.parent / "runs/photos-clean/verdicts.csv").read_bytes()
@@ -112,14 +112,14 @@ def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) 
 def test_new_photos_get_a_class(cli: Cli, folder: Path) -> None:
     cli("clean", "photos", "--quiet")
     rng = np.random.default_rng(5)
-    for number, colour in enumerate(COLOURS):
-        paint(folder.parent / "new" / f"{number}.png", colour, rng)
+    for number, color in enumerate(COLORS):
+        paint(folder.parent / "new" / f"{number}.png", color, rng)
     (folder.parent / "new" / "bad.png").write_bytes(b"x")
     done = cli("predict", "runs/photos-clean", "new", "--out", "p.csv")
     assert done.code == 0
     assert "1 can't be read" in done.out
     table = pd.read_csv(folder.parent / "p.csv")
-    assert table.predicted_label[:3].tolist() == list(COLOURS)
+    assert table.predicted_label[:3].tolist() == list(COLORS)
     assert table.verdict.tolist()[3] == "unreadable"
 
 
@@ -163,13 +163,21 @@ def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
 def test_any_run_on_the_same_photos_takes_the_embeddings_of_others(
     cli: Cli, folder: Path, embedded: list[int]
 ) -> None:
-    quick = ["--quiet", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
-    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    quick = [
+        "--quiet",
+        "--set",
+        "training.epochs=2",
+        "--set",
+        "method.warmup_epochs=1",
+        "--set",
+        "cleaning.k=8",
+    ]
+    cli("clean", "photos", "--quiet", "--set", "cleaning.k=8")
     assert cli("train", "photos", *quick).code == 0
     assert cli("train", str(folder), *quick, "--out", "runs/by another name").code == 0
-    assert cli("clean", "photos", *quick[:1], "--out", "elsewhere/third", "--set", "audit.k=8").code == 0
+    assert cli("clean", "photos", *quick[:1], "--out", "elsewhere/third", "--set", "cleaning.k=8").code == 0
     folder.rename(folder.parent / "moved")
-    assert cli("clean", "moved", *quick[:1], "--set", "audit.k=8").code == 0
+    assert cli("clean", "moved", *quick[:1], "--set", "cleaning.k=8").code == 0
     # All that are no links; then the three bad ones; those of other data, as far as is known, are left alone.
     assert embedded == [87, 3, 3, 3, 87]
     names = ("runs/photos-clean", "elsewhere/third")
@@ -191,7 +199,7 @@ def test_embeddings_outlast_a_run_that_is_stopped(
 
     with monkeypatch.context() as once:
         once.setattr(graphclean.runs.photos, "embed_batches", stopping)
-        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+        done = cli("clean", "photos", "--quiet", "--set", "cleaning.k=8")
     assert done.code == 130
     assert done.err == (
         "graphclean: stopped; the embeddings of 62 photos are kept, and the same command goes on from there\n"
@@ -199,10 +207,10 @@ def test_embeddings_outlast_a_run_that_is_stopped(
     assert sorted(path.name for path in folder.parent.iterdir()) == ["photos", "secret.png"]
     (place,) = cache_folder().iterdir()
     (place / "0.safetensors").write_bytes(b"cut off")
-    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    assert cli("clean", "photos", "--quiet", "--set", "cleaning.k=8").code == 0
     assert not (place / "0.safetensors").exists()
     assert cli("data", "cache", "--clear").code == 0
-    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    assert cli("clean", "photos", "--quiet", "--set", "cleaning.k=8", "--out", "elsewhere").code == 0
     # Two batches of 32 were kept, but for the two in them that can't be read.
     assert embedded == [87, 87 - 62, 87]
     again, fresh = (folder.parent / name / "verdicts.csv" for name in ("runs/photos-clean", "elsewhere"))
@@ -214,7 +222,7 @@ def test_a_cache_that_can_not_be_written_is_told(
 ) -> None:
     (folder.parent / "file").write_text("")
     monkeypatch.setenv("GRAPHCLEAN_CACHE", str(folder.parent / "file"))
-    done = cli("clean", "photos", "--set", "audit.k=8")
+    done = cli("clean", "photos", "--set", "cleaning.k=8")
     assert done.code == 0
     told = [line for line in done.err.splitlines() if "embeddings are not kept" in line]
     assert told == [f"warning: embeddings are not kept for the next time: {cache_folder()}: not writable"]
@@ -227,17 +235,17 @@ def test_embeddings_outlast_a_run_that_may_not_be_written(
     """A review of the older run that began meanwhile goes before; what was embedded is not lost by that."""
     monkeypatch.setattr("graphclean.embed.cache.PIECE", 30)
     runs = folder.parent / "runs"
-    cli("clean", "photos", "--quiet", "--set", "audit.k=8")
+    cli("clean", "photos", "--quiet", "--set", "cleaning.k=8")
     assert cli("data", "cache", "--clear").code == 0
     decisions = runs / "photos-clean" / "decisions.jsonl"
 
     with monkeypatch.context() as once:
         once.setattr("graphclean.runs.clean.write_points", lambda *_: decisions.write_text(""))
-        done = cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite")
+        done = cli("clean", "photos", "--quiet", "--set", "cleaning.k=8", "--overwrite")
     assert done.code == 2
     assert "the decisions of a review" in done.err
     decisions.unlink()
-    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert cli("clean", "photos", "--quiet", "--set", "cleaning.k=8", "--overwrite").code == 0
     assert embedded == [87, 87, 3]
     assert [path.name for path in runs.iterdir()] == ["photos-clean"]
 
@@ -248,13 +256,13 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
     rng = np.random.default_rng(0)
     rows = []
     for number in range(40):
-        colour = ("red", "blue")[number % 2]
-        for side, shown in (("front", colour), ("back", "green")):
+        color = ("red", "blue")[number % 2]
+        for side, shown in (("front", color), ("back", "green")):
             path = tmp_path / side / f"{number}.bmp"
             paint(path, shown, rng)
             os.utime(path, ns=(0, 0))
         rows.append(
-            {"id": number, "label": colour, "front": f"front/{number}.bmp", "back": f"back/{number}.bmp"}
+            {"id": number, "label": color, "front": f"front/{number}.bmp", "back": f"back/{number}.bmp"}
         )
     table = pd.DataFrame(rows)
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -264,7 +272,7 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
     for name in ("t.csv", "t.parquet"):
         for side in ("front", "back"):
             done = cli(
-                "clean", name, "--path-column", side, "--out", f"runs/{name}-{side}", "--set", "audit.k=8"
+                "clean", name, "--path-column", side, "--out", f"runs/{name}-{side}", "--set", "cleaning.k=8"
             )
             assert done.code == 0
             assert ("no class signal" in " ".join(done.err.split())) is (side == "back")
@@ -272,7 +280,7 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
     for good in cache_folder().glob("*/*"):
         tensors, metadata = read_tensors(good)
         write_tensors(good, tensors, {**metadata, "stamps": [["x", [1]], *metadata["stamps"][1:]]})
-    front = ["t.csv", "--path-column", "front", "--quiet", "--set", "audit.k=8"]
+    front = ["t.csv", "--path-column", "front", "--quiet", "--set", "cleaning.k=8"]
     assert cli("clean", *front, "--out", "runs/second").code == 0
     (tmp_path / "front" / "0.bmp").touch()
     assert cli("clean", *front, "--out", "runs/third").code == 0  # from the second, but for one photo
@@ -280,22 +288,22 @@ def test_lent_embeddings_are_those_of_the_same_photos(cli: Cli, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_photos_that_changed_names_are_embedded_anew(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
+def test_photos_that_changed_names_are_embedded_again(cli: Cli, tmp_path: Path, embedded: list[int]) -> None:
     """Also where size and time of change are the same, as those of bitmaps from one archive are."""
     rng = np.random.default_rng(0)
     for number in range(40):
-        colour = ("red", "blue")[number % 2]
-        path = tmp_path / "set" / colour / f"{number // 2}.bmp"
-        paint(path, colour, rng)
+        color = ("red", "blue")[number % 2]
+        path = tmp_path / "set" / color / f"{number // 2}.bmp"
+        paint(path, color, rng)
         os.utime(path, ns=(0, 0))
-    assert cli("clean", "set", "--quiet", "--set", "audit.k=8").code == 0
+    assert cli("clean", "set", "--quiet", "--set", "cleaning.k=8").code == 0
     red, blue, aside = (tmp_path / name / "0.bmp" for name in ("set/red", "set/blue", "."))
     red.rename(aside)
     blue.rename(red)
     aside.rename(blue)
-    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--overwrite").code == 0
+    assert cli("clean", "set", "--quiet", "--set", "cleaning.k=8", "--overwrite").code == 0
     assert cli("data", "cache", "--clear").code == 0
-    assert cli("clean", "set", "--quiet", "--set", "audit.k=8", "--out", "elsewhere").code == 0
+    assert cli("clean", "set", "--quiet", "--set", "cleaning.k=8", "--out", "elsewhere").code == 0
     assert embedded == [40, 2, 40]
     again, fresh = (tmp_path / name / "verdicts.csv" for name in ("runs/set-clean", "elsewhere"))
     assert again.read_bytes() == fresh.read_bytes()
@@ -307,20 +315,22 @@ def test_a_run_may_be_made_in_the_folder_one_is_in(
     monkeypatch.setattr("graphclean.embed.cache.PIECE", 30)
     (folder.parent / "here").mkdir()
     monkeypatch.chdir(folder.parent / "here")
-    assert cli("clean", str(folder), "--quiet", "--set", "audit.k=8", "--out", ".").code == 0
+    assert cli("clean", str(folder), "--quiet", "--set", "cleaning.k=8", "--out", ".").code == 0
     assert Path("verdicts.csv").is_file()
-    done = cli("train", str(folder), "--quiet", "--set", "audit.k=8", "--set", "learn.epochs=2", "--out", ".")
+    done = cli(
+        "train", str(folder), "--quiet", "--set", "cleaning.k=8", "--set", "training.epochs=2", "--out", "."
+    )
     assert "use --overwrite" in done.err
-    quick = ["--overwrite", "--set", "learn.epochs=2", "--set", "method.warmup_epochs=1"]
-    assert cli("train", str(folder), "--quiet", "--set", "audit.k=8", *quick, "--out", ".").code == 0
+    quick = ["--overwrite", "--set", "training.epochs=2", "--set", "method.warmup_epochs=1"]
+    assert cli("train", str(folder), "--quiet", "--set", "cleaning.k=8", *quick, "--out", ".").code == 0
     assert Path("metrics.jsonl").is_file()
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
 def test_a_folder_may_be_called_anything(cli: Cli, folder: Path) -> None:
-    for colour, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
-        (folder / colour).rename(folder / name)
-    assert cli("clean", "photos", "--quiet", "--set", "audit.k=8").code == 0
+    for color, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
+        (folder / color).rename(folder / name)
+    assert cli("clean", "photos", "--quiet", "--set", "cleaning.k=8").code == 0
     table = pd.read_parquet(folder.parent / "runs/photos-clean/verdicts.parquet")
     assert table.given_label.tolist() == [name.split("/")[0] for name in table.id]
     assert set(table.proposed_label.dropna()) == {"nan", "None", "NA"}
@@ -328,7 +338,7 @@ def test_a_folder_may_be_called_anything(cli: Cli, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_heads_are_trained_on_photos(cli: Cli, refuse: Refuse, folder: Path, embedded: list[int]) -> None:
-    options = ["--set", "learn.epochs=4", "--set", "method.warmup_epochs=1", "--set", "audit.k=8"]
+    options = ["--set", "training.epochs=4", "--set", "method.warmup_epochs=1", "--set", "cleaning.k=8"]
     done = cli("train", "photos", *options)
     assert done.code == 0
     assert "84 photos, 1,280 features, 3 classes; preset embeddings" in done.err
@@ -345,20 +355,20 @@ def test_heads_are_trained_on_photos(cli: Cli, refuse: Refuse, folder: Path, emb
     assert embedded == [87, 3]  # those that can't be read are tried again
     assert (out / "model.safetensors").read_bytes() == before
     assert json.loads((out / "summary.json").read_text())["verdicts"]["unreadable"] == 4
-    for number, colour in enumerate(COLOURS):
-        paint(folder.parent / "new" / f"{number}.png", colour, np.random.default_rng(5))
+    for number, color in enumerate(COLORS):
+        paint(folder.parent / "new" / f"{number}.png", color, np.random.default_rng(5))
     (folder.parent / "new" / "bad.png").write_bytes(b"x")
     assert cli("predict", "runs/photos-train", "new", "--out", "p.csv").code == 0
     new = pd.read_csv(folder.parent / "p.csv")
-    assert new.predicted_label[:3].tolist() == list(COLOURS)
+    assert new.predicted_label[:3].tolist() == list(COLORS)
     assert new.verdict.tolist()[3] == "unreadable"
-    done = cli("predict", "runs/photos-train", "photos", "--score", "--json")
+    done = cli("predict", "runs/photos-train", "photos", "--evaluate", "--json")
     assert json.loads(done.out)["scores"]["known"] == 84  # of 88, four can't be read
     (folder.parent / "only").mkdir()
     (folder / "red").rename(folder.parent / "only" / "red")
-    done = cli("predict", "runs/photos-train", "only", "--score")
+    done = cli("predict", "runs/photos-train", "only", "--evaluate")
     assert "Of 28 under a known label" in done.out
-    refuse("predict runs/photos-train new --score", "no classes in new; at least one is needed")
+    refuse("predict runs/photos-train new --evaluate", "no classes in new; at least one is needed")
     np.save(folder.parent / "x.npy", np.zeros((2, 8, 8), np.uint8))
     assert (
         "it holds images, but runs/photos-train was made from photos"

@@ -52,23 +52,23 @@ def test_predictions_are_scored_by_the_labels_of_the_data(cli: Cli, refuse: Refu
     images, truth = digits.images[160:400], digits.truth[160:400]
     names = np.array([f"digit {n}" for n in range(10)], dtype="U8")[truth]
     names[:5] = ""
-    np.savez(folder / "labelled.npz", images=images, labels=names)
-    done = cli("predict", "run", "labelled.npz", "--score")
+    np.savez(folder / "labeled.npz", images=images, labels=names)
+    done = cli("predict", "run", "labeled.npz", "--evaluate")
     assert done.code == 0
-    table = pd.read_csv(trained / "predictions/labelled.csv", keep_default_na=False)
+    table = pd.read_csv(trained / "predictions/labeled.csv", keep_default_na=False)
     assert table.columns[:3].tolist() == ["id", "given_label", "predicted_label"]
     assert table.given_label.tolist() == names.tolist()
-    labelled, known = np.arange(len(truth)) >= 5, truth < 8
+    labeled, known = np.arange(len(truth)) >= 5, truth < 8
     right, rejected = table.predicted_label == table.given_label, table.verdict == "ood"
     expected = {
-        "known": int((labelled & known).sum()),
-        "accuracy": right[labelled & known].mean(),
-        "known_rejected": rejected[labelled & known].mean(),
-        "ood": int((labelled & ~known).sum()),
-        "ood_rejected": rejected[labelled & ~known].mean(),
-        "auroc": roc_auc_score(~known[labelled], table.ood_score[labelled]),
+        "known": int((labeled & known).sum()),
+        "accuracy": right[labeled & known].mean(),
+        "known_rejected": rejected[labeled & known].mean(),
+        "ood": int((labeled & ~known).sum()),
+        "ood_rejected": rejected[labeled & ~known].mean(),
+        "auroc": roc_auc_score(~known[labeled], table.ood_score[labeled]),
     }
-    found = json.loads(cli("predict", "run", "labelled.npz", "--score", "--json", "--overwrite").out)
+    found = json.loads(cli("predict", "run", "labeled.npz", "--evaluate", "--json", "--overwrite").out)
     assert found["scores"].pop("other_labels") == ["digit 8", "digit 9"]
     assert found["scores"] == pytest.approx(expected)
     for name in ("accuracy", "known_rejected", "ood_rejected"):
@@ -77,20 +77,21 @@ def test_predictions_are_scored_by_the_labels_of_the_data(cli: Cli, refuse: Refu
     assert "warning" not in done.err
     assert f"(AUROC {expected['auroc']:.3f})" in done.out
     np.savez(folder / "eights.npz", images=images[~known], labels=names[~known])
-    strange = cli("predict", "run", "eights.npz", "--score")
+    strange = cli("predict", "run", "eights.npz", "--evaluate")
     assert "under a known label" not in strange.out
     assert (
         "not one label is a class of the run, so all samples are taken for OOD; its classes: digit 0, "
         in (" ".join(strange.err.split()))
     )
     np.savez(folder / "two.npz", images=images, first=names, second=names[::-1])
-    refuse("predict run two.npz --score", "--labels-key")
-    assert cli("predict", "run", "two.npz", "--score", "--labels-key", "first").code == 0
+    refuse("predict run two.npz --evaluate", "--labels-key")
+    assert cli("predict", "run", "two.npz", "--evaluate", "--labels-key", "first").code == 0
     np.savez(folder / "none.npz", images=images, labels=np.full(len(names), ""))
-    refuse("predict run none.npz --score", "none.npz: not one label in it; --score needs them")
+    refuse("predict run none.npz --evaluate", "none.npz: not one label in it; --evaluate needs them")
     np.save(folder / "bare.npy", images)
     refuse(
-        "predict run bare.npy --score", "there are no labels in it; --score needs labels in the data itself"
+        "predict run bare.npy --evaluate",
+        "there are no labels in it; --evaluate needs labels in the data itself",
     )
     assert "scores" not in json.loads(cli("predict", "run", "new.npz", "--json").out)
 
@@ -102,7 +103,7 @@ def test_batches_and_types_change_nothing(cli: Cli, trained: Path, monkeypatch: 
     cli("predict", "run", "last.npy", "--quiet")
     first, last = (pd.read_csv(trained / f"predictions/{name}.csv") for name in ("new", "last"))
     pd.testing.assert_frame_equal(first, last)
-    monkeypatch.setattr("graphclean.training.inference.BATCH", 7)
+    monkeypatch.setattr("graphclean.training.inference.INFERENCE_BATCH", 7)
     cli("predict", "run", "new.npz", "--quiet", "--overwrite")
     pd.testing.assert_frame_equal(first, pd.read_csv(trained / "predictions/new.csv"), rtol=1e-4)
 
@@ -112,14 +113,14 @@ def test_refused(refuse: Refuse, trained: Path) -> None:
     digits = noisy_digits()
     np.savez(folder / "features.npz", z=digits.pixels[:20])
     np.savez(folder / "wide.npz", x=np.zeros((5, 8, 16), np.uint8))
-    np.savez(folder / "colour.npz", x=np.zeros((5, 8, 8, 3), np.uint8))
+    np.savez(folder / "color.npz", x=np.zeros((5, 8, 8, 3), np.uint8))
     np.savez(folder / "deep.npz", x=digits.images[:5].astype(np.uint16) * 257)
     (folder / "table.csv").write_text("a,b\n1,2\n")
     cases = {
         "features.npz": "run was made from images, so an array of images (.npz, .npy) is needed",
         "table.csv": "run was made from images",
         "wide.npz": "these images are 1 × 8 × 16 (channels first), the run was trained on 1 × 8 × 8",
-        "colour.npz": "these images are 3 × 8 × 8",
+        "color.npz": "these images are 3 × 8 × 8",
         "deep.npz": "but the run was trained on 0 to 255",
         "absent.npz": "absent.npz: no such file",
         "new.npz --detector prototypes": "a trained run has a detector of its own",
@@ -223,11 +224,11 @@ def test_memory_does_not_grow_with_the_number_of_photos(
         pixels = rng.integers(0, 60, (8, 8, 3)) + (0 if number % 2 else 150)
         Image.fromarray(pixels.astype(np.uint8)).save(place)
     settings = [
-        "learn.network=small-conv",
-        "learn.size=64",
-        "learn.epochs=1",
+        "training.network=small-conv",
+        "training.image_size=64",
+        "training.epochs=1",
         "method.warmup_epochs=1",
-        "audit.k=5",
+        "cleaning.k=5",
     ]
     words = [word for setting in settings for word in ("--set", setting)]
     assert cli("train", "photos", "--preset", "photos", *words, "--out", "run", "--quiet").code == 0

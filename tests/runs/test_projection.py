@@ -37,12 +37,12 @@ def test_scores_of_training_are_what_the_detector_counted(tmp_path: Path, kind: 
     digits = noisy_digits(noise=0.3)
     data = digits.images if kind == "images" else digits.pixels
     np.savez(tmp_path / "d.npz", **{kind: data[:N], "labels": digits.labels[:N]})
-    settings = SETTINGS if kind == "images" else ["learn.epochs=2", "audit.k=10,20"]
+    settings = SETTINGS if kind == "images" else ["training.epochs=2", "cleaning.k=10,20"]
     preset = "demo" if kind == "images" else "embeddings"
     done = train(tmp_path / "d.npz", tmp_path / "run", preset=preset, settings=settings, device="cpu")
-    assert (done.result.model.panel is not None) == (kind == "features")
+    assert (done.result.model.class_means is not None) == (kind == "features")
     points, _ = read_tensors(tmp_path / "run/points.safetensors")
-    known = 1 - done.audit.verdicts["ood_score"].to_numpy()
+    known = 1 - done.cleaning.verdicts["ood_score"].to_numpy()
     found = done.result.model.found
     share = np.average(points["ood_score"].numpy() > found.threshold, weights=known)
     assert share == pytest.approx(found.rejected_known, abs=1e-4)

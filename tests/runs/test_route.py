@@ -38,7 +38,7 @@ def test_routes(
     route = choose_route(kind, count, device, network)
     assert route.preset == preset
     assert (route.why is None) if why is None else (route.why or "").startswith(why)
-    learned = load_preset(route.preset).learn.network
+    learned = load_preset(route.preset).training.network
     assert takes_features(learned) == (preset == "embeddings")
 
 
@@ -46,7 +46,7 @@ def test_routes(
 def test_the_route_is_said_and_kept(cli: Cli, tmp_path: Path) -> None:
     digits = noisy_digits(noise=0.3)
     np.savez(tmp_path / "few.npz", images=digits.images[:80], labels=digits.labels[:80])
-    options = ["learn.epochs=2", "method.warmup_epochs=1", "graph.k=5", "audit.k=5"]
+    options = ["training.epochs=2", "method.warmup_epochs=1", "graph.k=5", "cleaning.k=5"]
     words = [word for option in options for word in ("--set", option)]
     done = cli("train", "few.npz", "--device", "cpu", *words)
     assert done.code == 0

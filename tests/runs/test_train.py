@@ -45,8 +45,8 @@ def test_the_run_folder_and_the_screen(cli: Cli, tmp_path: Path) -> None:
     }
     config = json.loads((out / "config.json").read_text())
     assert (config["kind"], config["preset"]) == ("train", "demo")
-    assert set(config["settings"]) == {"audit", "graph", "learn", "method", "ood"}
-    assert config["settings"]["learn"]["epochs"] == 3
+    assert set(config["settings"]) == {"cleaning", "graph", "training", "method", "ood"}
+    assert config["settings"]["training"]["epochs"] == 3
     assert config["settings"]["method"]["name"] == "ngc"
     assert config["settings"]["method"]["warmup_epochs"] == 1
     table = pd.read_parquet(out / "verdicts.parquet")
@@ -55,7 +55,7 @@ def test_the_run_folder_and_the_screen(cli: Cli, tmp_path: Path) -> None:
     lines = metrics(out)
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     for line in lines:
-        assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 160)
+        assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabeled"]) / 160)
         assert line["loss"] == pytest.approx(sum(line["losses"].values()))
     assert "digits.npz: 160 images of 1 × 8 × 8, 8 classes; preset demo, epochs: 3, device: cpu" in done.err
     assert f"epoch 3 of 3, loss {lines[-1]['loss']:.3f}" in done.err
@@ -79,9 +79,9 @@ def test_the_command_line_and_python_agree(cli: Cli, tmp_path: Path) -> None:
     config = apply_settings(load_preset("demo"), SETTINGS)
     result = fit(digits.images[:160], encode_labels(digits.labels[:160]), config, build_method(config))
     written = pd.read_parquet(tmp_path / "runs/digits-train/verdicts.parquet")
-    assert written.verdict.tolist() == result.audit.verdicts.verdict.tolist()
-    assert written.selected.tolist() == result.audit.verdicts.selected.tolist()
-    np.testing.assert_array_equal(written.ood_score, result.audit.verdicts.ood_score)
+    assert written.verdict.tolist() == result.cleaning.verdicts.verdict.tolist()
+    assert written.selected.tolist() == result.cleaning.verdicts.selected.tolist()
+    np.testing.assert_array_equal(written.ood_score, result.cleaning.verdicts.ood_score)
     assert cli("predict", "runs/digits-train", "new.npz", "--out", "p.parquet").code == 0
     new = pd.read_parquet(tmp_path / "p.parquet")
     by_python = result.predict(digits.images[160:320])
@@ -92,14 +92,14 @@ def test_the_command_line_and_python_agree(cli: Cli, tmp_path: Path) -> None:
     assert new.verdict.tolist() == ["ood" if s > threshold else "known" for s in by_python.ood_score]
 
 
-def test_features_choose_their_preset_and_are_standardised(cli: Cli, tmp_path: Path) -> None:
+def test_features_choose_their_preset_and_are_standardized(cli: Cli, tmp_path: Path) -> None:
     z, labels, truth = blobs([60] * 3, noise=0.3, ood=30)
     spread = np.linspace(0.01, 5000, 16)
     names = np.array(["ant", "bee", "cat"])[labels]
     np.savez(tmp_path / "plain.npz", z=z, y=names)
     np.savez(tmp_path / "spread.npz", z=z * spread + spread, y=names)
     for name in ("plain", "spread"):
-        done = cli("train", f"{name}.npz", "--set", "learn.epochs=8", "--set", "method.warmup_epochs=2")
+        done = cli("train", f"{name}.npz", "--set", "training.epochs=8", "--set", "method.warmup_epochs=2")
         assert "16 features, 3 classes; preset embeddings, epochs: 8" in done.err
         assert "Detector k-NN + class means: threshold 0.500, found on the training set" in done.out
     tables = [
@@ -115,7 +115,7 @@ def test_features_choose_their_preset_and_are_standardised(cli: Cli, tmp_path: P
     assert (new.predicted_label == expected).mean() > 0.9
     loaded = load_model(tmp_path / "runs/spread-train")
     assert isinstance(loaded, NetworkModel)
-    assert loaded.panel is not None
+    assert loaded.class_means is not None
     by_python = loaded.predict(z[known] * spread + spread)
     np.testing.assert_allclose(new.ood_score, by_python.ood_score, atol=1e-6)
     np.testing.assert_allclose(new.probability, by_python.probability, atol=1e-6)
@@ -125,7 +125,7 @@ def test_features_choose_their_preset_and_are_standardised(cli: Cli, tmp_path: P
 
 def test_images_take_the_paper_s_preset(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
-    options = ["learn.epochs=1", "learn.network=small-conv", "learn.crop=1", "audit.k=10"]
+    options = ["training.epochs=1", "training.network=small-conv", "training.crop_padding=1", "cleaning.k=10"]
     done = cli("train", "digits.npz", *(word for option in options for word in ("--set", option)))
     assert done.code == 0
     assert "preset cifar10-lond, epochs: 1, device: cpu" in done.err
@@ -135,7 +135,13 @@ def test_images_take_the_paper_s_preset(cli: Cli, tmp_path: Path) -> None:
 def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) -> None:
     digits = noisy_digits()
     np.savez(tmp_path / "few.npz", images=digits.images[:24], labels=digits.labels[:24])
-    options = ["learn.epochs=1", "method.warmup_epochs=1", "learn.augmix=off", "graph.k=5", "audit.k=5"]
+    options = [
+        "training.epochs=1",
+        "method.warmup_epochs=1",
+        "training.augmix=off",
+        "graph.k=5",
+        "cleaning.k=5",
+    ]
     done = cli(
         *("train", "few.npz", "--preset", "cifar10-lond", "--device", "cpu"),
         *(word for option in options for word in ("--set", option)),
@@ -148,27 +154,27 @@ def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) ->
 
 def test_every_kind_of_image_array_is_the_same_training_set(tmp_path: Path) -> None:
     digits = noisy_digits()
-    grey = digits.images[:50]
-    grey[0, 0, 0, :2] = 0, 255
+    gray = digits.images[:50]
+    gray[0, 0, 0, :2] = 0, 255
     labels = digits.labels[:50]
     kinds = {
-        "first": grey,
-        "last": np.moveaxis(grey, 1, 3),
-        "flat": grey[:, 0],
-        "deep": grey.astype(np.uint16) * 257,
-        "unit": grey / 255,
-        "colour": np.repeat(grey, 3, 1),
-        "rgba": np.concatenate([np.repeat(grey, 3, 1), np.full_like(grey, 255)], 1),
+        "first": gray,
+        "last": np.moveaxis(gray, 1, 3),
+        "flat": gray[:, 0],
+        "deep": gray.astype(np.uint16) * 257,
+        "unit": gray / 255,
+        "color": np.repeat(gray, 3, 1),
+        "rgba": np.concatenate([np.repeat(gray, 3, 1), np.full_like(gray, 255)], 1),
     }
     marks = {}
     for name, array in kinds.items():
         np.savez(tmp_path / f"{name}.npz", x=array, y=labels)
         marks[name] = read_source(tmp_path / f"{name}.npz", Names(), images=True).fingerprint()
     assert len({marks[name] for name in ("first", "last", "flat", "deep", "unit")}) == 1
-    assert marks["colour"] == marks["rgba"] != marks["first"]
+    assert marks["color"] == marks["rgba"] != marks["first"]
 
 
-def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli: Cli, tmp_path: Path) -> None:
+def test_two_of_many_classes_unlabeled_samples_and_named_labels(cli: Cli, tmp_path: Path) -> None:
     digits = noisy_digits(noise=0.1)
     rows = np.flatnonzero(np.isin(digits.labels, (1, 6)))[:150]
     labels = digits.labels[rows].astype(float)
@@ -176,39 +182,39 @@ def test_two_of_many_classes_unlabelled_samples_and_named_labels(cli: Cli, tmp_p
     np.savez(tmp_path / "two.npz", x=digits.images[rows], y=labels)
     done = cli("train", "two.npz", *TINY)
     assert done.code == 0
-    assert "20 samples are unlabelled" in done.err
+    assert "20 samples are unlabeled" in done.err
     table = pd.read_parquet(tmp_path / "runs/two-train/verdicts.parquet")
-    assert set(table.verdict[:20]) <= {"unlabelled", "ood"}
+    assert set(table.verdict[:20]) <= {"unlabeled", "ood"}
     assert table.given_label[:20].isna().all()
     assert set(table.proposed_label) == {1, 6}
     assert json.loads((tmp_path / "runs/two-train/summary.json").read_text())["classes"] == [1, 6]
     cli("predict", "runs/two-train", "two.npz", "--quiet")
     assert set(pd.read_csv(tmp_path / "runs/two-train/predictions/two.csv").predicted_label) <= {1, 6}
     line = metrics(tmp_path / "runs/two-train")[-1]
-    assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabelled"]) / 130)
+    assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabeled"]) / 130)
 
 
-def test_a_trusted_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_a_validation_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
-    done = cli("train", "digits.npz", *TINY, "--trusted", "new.npz")
-    assert "31 trusted samples are of no class of the data" in done.err
-    assert "of the trusted samples right" in done.out
+    done = cli("train", "digits.npz", *TINY, "--validation", "new.npz")
+    assert "31 validation samples are of no class of the data" in done.err
+    assert "of the validation samples right" in done.out
     cli("train", "digits.npz", *TINY, "--out", "without", "--quiet")
     watched, plain = results(tmp_path / "runs/digits-train"), results(tmp_path / "without")
     assert watched["model.safetensors"] == plain["model.safetensors"]
     assert watched["verdicts.parquet"] == plain["verdicts.parquet"]
-    accuracy = [line.pop("trusted_accuracy") for line in watched["metrics"]]
+    accuracy = [line.pop("validation_accuracy") for line in watched["metrics"]]
     assert watched["metrics"] == plain["metrics"]
     cli("predict", "without", "new.npz", "--quiet")
     new = pd.read_csv(tmp_path / "without/predictions/new.csv")
     truth = noisy_digits().truth[160:320]
     assert accuracy[-1] == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
-    both = (*TINY, "--set", "learn.predict_by=both", "--trusted", "new.npz", "--out", "both")
+    both = (*TINY, "--set", "training.prototype_ensemble=true", "--validation", "new.npz", "--out", "both")
     cli("train", "digits.npz", *both, "--quiet")
     cli("predict", "both", "new.npz", "--quiet")
     new = pd.read_csv(tmp_path / "both/predictions/new.csv")
     summary = json.loads((tmp_path / "both/summary.json").read_text())
-    told = summary["training"]["trusted_accuracy"]
+    told = summary["training"]["validation_accuracy"]
     assert told == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
 
 
@@ -219,7 +225,7 @@ def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli: Cli,
         np.savez(tmp_path / "y.npz", y=data["labels"], other=data["labels"][::-1])
     np.save(tmp_path / "x.npy", np.load(tmp_path / "two.npz")["a"])
     both = {
-        "keys": ["two.npz", "--images-key", "a", "--trusted", "right.npz"],
+        "keys": ["two.npz", "--images-key", "a", "--validation", "right.npz"],
         "labels": ["x.npy", "--labels", "y.npz", "--labels-key", "other"],
     }
     for out, arguments in both.items():
@@ -232,25 +238,25 @@ def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli: Cli,
             assert cli(*again, "--quiet").code == 0
             assert results(tmp_path / out) == before
             assert (tmp_path / out / "config.json").read_bytes() == config
-    assert results(tmp_path / "keys")["summary"]["training"]["trusted_accuracy"] is not None
+    assert results(tmp_path / "keys")["summary"]["training"]["validation_accuracy"] is not None
 
 
-def test_trusted_features_may_be_of_any_width(cli: Cli, tmp_path: Path) -> None:
+def test_validation_features_may_be_of_any_width(cli: Cli, tmp_path: Path) -> None:
     z, labels, truth = blobs([30] * 2)
     pd.DataFrame(z).assign(label=labels).to_csv(tmp_path / "t.csv", index=False)
     pd.DataFrame(z).assign(label=truth).to_csv(tmp_path / "right.csv", index=False)
-    short = ["--set", "learn.epochs=2", "--set", "method.warmup_epochs=1", "--quiet"]
-    assert cli("train", "t.csv", "--trusted", "right.csv", *short, "--out", "run").code == 0
+    short = ["--set", "training.epochs=2", "--set", "method.warmup_epochs=1", "--quiet"]
+    assert cli("train", "t.csv", "--validation", "right.csv", *short, "--out", "run").code == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["training"]["trusted_accuracy"] > 0.9
+    assert summary["training"]["validation_accuracy"] > 0.9
 
 
 def test_a_table_of_features_goes_on_as_one(cli: Cli, tmp_path: Path) -> None:
     z, labels, _ = blobs([30] * 2)
     table = pd.DataFrame(z[:, :3], columns=["x", "y", "z"]).assign(label=labels)  # as few as in a manifest
     table.assign(path=[f"{row}.jpg" for row in range(len(z))]).to_csv(tmp_path / "t.csv", index=False)
-    short = ["--set", "learn.epochs=1", "--set", "method.warmup_epochs=1", "--quiet"]
-    assert cli("train", "t.csv", "--embedder", "none", "--trusted", "t.csv", *short).code == 0
+    short = ["--set", "training.epochs=1", "--set", "method.warmup_epochs=1", "--quiet"]
+    assert cli("train", "t.csv", "--embedder", "none", "--validation", "t.csv", *short).code == 0
     assert cli("train", "t.csv", "--resume", "--quiet").code == 0
 
 
@@ -296,7 +302,7 @@ def test_a_run_that_never_got_past_warm_up_says_so(cli: Cli, tmp_path: Path) -> 
     short = [*TINY, "--set", "method.warmup_epochs=9"]
     done = cli("train", "digits.npz", *short, "--out", "warm")
     assert "warning: all 3 epochs were warm-up on the labels as given (method.warmup_epochs=9)" in done.err
-    plain = cli("train", "digits.npz", *short, "--set", "method.name=cross_entropy", "--out", "ce")
+    plain = cli("train", "digits.npz", *short, "--set", "method.name=cross-entropy", "--out", "ce")
     assert "warm-up" not in plain.err
 
 
@@ -318,11 +324,11 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     """Name -> arguments, and what the one line must say."""
     images, labels = noisy_digits().images[:60], noisy_digits().labels[:60]
     features = noisy_digits().pixels[:60]
-    spoilt = features.copy()
-    spoilt[3, 3] = np.nan
+    spoiled = features.copy()
+    spoiled[3, 3] = np.nan
     np.savez(folder / "good.npz", x=images, y=labels)
     np.savez(folder / "features.npz", z=features, y=labels)
-    np.savez(folder / "nan.npz", z=spoilt, y=labels)
+    np.savez(folder / "nan.npz", z=spoiled, y=labels)
     np.savez(folder / "float.npz", x=features.reshape(-1, 8, 8), y=labels)
     np.savez(folder / "short.npz", x=images, y=labels[:-1])
     np.savez(folder / "one.npz", x=images, y=np.zeros(60, int))
@@ -344,28 +350,28 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
             ["flat.npy", "--labels", "flat.npy"],
             "a table of rows and columns, not an array of shape (60,)",
         ),
-        "unlabelled": (["bare.npy"], "no labels in it; give them with --labels"),
+        "unlabeled": (["bare.npy"], "no labels in it; give them with --labels"),
         "preset": (
             ["good.npz", "--preset", "cifar-lond"],
             "no preset cifar-lond; did you mean cifar10-lond?",
         ),
         "head": (
             ["good.npz", "--preset", "embeddings"],
-            "preset embeddings: method.name=sampled_labels takes embeddings",
+            "preset embeddings: method.name=sampled-labels takes embeddings",
         ),
         "images": (["features.npz", "--preset", "demo"], "preset demo: this network takes images"),
-        "network": (["good.npz", "--set", "learn.network=smallconv"], "did you mean small-conv?"),
-        "setting": (["good.npz", "--set", "learn.epoch=3"], "did you mean learn.epochs?"),
+        "network": (["good.npz", "--set", "training.network=smallconv"], "did you mean small-conv?"),
+        "setting": (["good.npz", "--set", "training.epoch=3"], "did you mean training.epochs?"),
         "threshold": (["good.npz", "--set", "ood.threshold=high"], "threshold must be auto or a number"),
         "threshold-inf": (["good.npz", "--set", "ood.threshold=inf"], "threshold must be auto or a number"),
         "device": (["good.npz", "--device", "gpu"], "'gpu' is not one of"),
-        "trusted": (["good.npz", "--trusted", "features.npz"], "good.npz was made from images"),
-        "trusted-absent": (["absent.npz", "--trusted", "gone.npz"], "gone.npz: no such file or folder"),
+        "validation": (["good.npz", "--validation", "features.npz"], "good.npz was made from images"),
+        "trusted-absent": (["absent.npz", "--validation", "gone.npz"], "gone.npz: no such file or folder"),
         "trusted-shape": (
-            ["good.npz", "--trusted", "small.npz"],
+            ["good.npz", "--validation", "small.npz"],
             "small.npz: its samples have the shape (1, 6, 8)",
         ),
-        "trusted-labels": (["good.npz", "--trusted", "other.npz"], "not one trusted label is a class"),
+        "trusted-labels": (["good.npz", "--validation", "other.npz"], "not one validation label is a class"),
         "key": (["good.npz", "--images-key", "w"], "no array 'w' in it"),
         "column": (["good.npz", "--label-column", "y"], "--label-column does not apply to a .npz file"),
         "both-ways": (["good.npz", "--resume", "--overwrite"], "give one of them"),
@@ -374,9 +380,9 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
 
 
 @pytest.mark.parametrize("case", [
-    *("no-file", "nan", "float", "labels", "one-class", "no-class", "both", "flat", "unlabelled"),
+    *("no-file", "nan", "float", "labels", "one-class", "no-class", "both", "flat", "unlabeled"),
     *("preset", "head", "images", "network", "setting", "threshold", "threshold-inf", "device"),
-    *("trusted", "trusted-absent", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
+    *("validation", "trusted-absent", "trusted-shape", "trusted-labels", "key", "column", "both-ways", "out"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_nothing_is_created(refuse: Refuse, tmp_path: Path, case: str) -> None:
     arguments, message = bad_inputs(tmp_path)[case]
@@ -395,11 +401,20 @@ def test_divergence_is_one_line_and_keeps_the_checkpoint(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_digits(tmp_path)
-    done = cli("train", "digits.npz", *TINY, "--set", "learn.lr=1e18", "--set", "learn.ramp=0", "--quiet")
+    done = cli(
+        "train",
+        "digits.npz",
+        *TINY,
+        "--set",
+        "training.lr=1e18",
+        "--set",
+        "training.lr_warmup_epochs=0",
+        "--quiet",
+    )
     assert done.code == 1
     assert "the loss is no longer a number in epoch 1: ce" in done.err
     assert "there is no checkpoint yet" in done.err
-    assert "learn.lr=1e+18 usually helps" in done.err
+    assert "training.lr=1e+18 usually helps" in done.err
     assert done.err.count("\n") == 1
     assert "its training has not finished" in cli("predict", "runs/digits-train", "new.npz").err
 
@@ -425,9 +440,9 @@ def test_too_small_a_gpu_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     for place, advice in (
         (
             "graphclean.training.trainer.Trainer._step",
-            "learn.batch, which is 64, as with --set learn.batch=32",
+            "training.batch_size, which is 64, as with --set training.batch_size=32",
         ),
-        ("graphclean.graph.cleaner.nearest_neighbours", "graph.k, which is 8, as with --set graph.k=4"),
+        ("graphclean.graph.cleaner.nearest_neighbors", "graph.k, which is 8, as with --set graph.k=4"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)

@@ -12,7 +12,7 @@ from PIL import Image
 from graphclean.data.tables import Names
 from graphclean.errors import InputError
 from graphclean.runs.inputs import Source
-from graphclean.runs.validation import Trusted, read_trusted
+from graphclean.runs.validation import ValidationSet, read_validation
 
 CPU = torch.device("cpu")
 LABELS = ["ant", "None", "ant", "None"]
@@ -25,21 +25,21 @@ DESCRIBED: dict[str, dict[str, Any]] = {
 }
 
 
-def read(path: Path, kind: str, **names: str) -> Trusted:
+def read(path: Path, kind: str, **names: str) -> ValidationSet:
     source = FEATURES if kind == "features" else IMAGES
-    return read_trusted(path, source, DESCRIBED[kind], Names(**names), labels_of=Path("data"), device=CPU)
+    return read_validation(path, source, DESCRIBED[kind], Names(**names), labels_of=Path("data"), device=CPU)
 
 
-def test_trusted_samples_without_a_label_are_of_no_class(tmp_path: Path) -> None:
+def test_validation_samples_without_a_label_are_of_no_class(tmp_path: Path) -> None:
     """Also where a class is called None."""
     np.savez(tmp_path / "t.npz", z=np.eye(4), y=np.array(["None", "", "ant", "bee"]))
     found = read(tmp_path / "t.npz", "features")
     assert found.codes.tolist() == [0, 1]
     np.testing.assert_array_equal(found.inputs, np.eye(4)[[0, 2]])
-    assert found.notes == ["2 trusted samples are of no class of the data, and are left out"]
+    assert found.notes == ["2 validation samples are of no class of the data, and are left out"]
 
 
-def save_unlabelled(folder: Path) -> None:
+def save_unlabeled(folder: Path) -> None:
     """Samples of every form, without labels or with labels under an unusual name."""
     np.save(folder / "z.npy", np.eye(4))
     np.savez(folder / "z.npz", z=np.eye(4))
@@ -58,23 +58,33 @@ def save_unlabelled(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "names", "message"),
     [
-        ("z.npy", "features", {}, "there are no labels in it; trusted samples need theirs in the same file"),
-        ("z.npz", "features", {}, "trusted samples need theirs in the same file, a .npz"),
-        ("x.npy", "images", {"images_key": "x"}, "trusted samples need theirs in the same file, a .npz"),
-        ("x.npz", "images", {}, "trusted samples need theirs in the same file, a .npz"),
+        (
+            "z.npy",
+            "features",
+            {},
+            "there are no labels in it; validation samples need theirs in the same file",
+        ),
+        ("z.npz", "features", {}, "validation samples need theirs in the same file, a .npz"),
+        ("x.npy", "images", {"images_key": "x"}, "validation samples need theirs in the same file, a .npz"),
+        ("x.npz", "images", {}, "validation samples need theirs in the same file, a .npz"),
         (
             "z.csv",
             "features",
             {},
-            "it holds a, b, c, d, kind; trusted samples need theirs in a column called",
+            "it holds a, b, c, d, kind; validation samples need theirs in a column called",
         ),
         (
             "photos.csv",
             "photos",
             {},
-            "(there are: path, kind); trusted samples need theirs in a column called",
+            "(there are: path, kind); validation samples need theirs in a column called",
         ),
-        ("photos.parquet", "photos", {}, "(there are: image, kind); trusted samples need theirs in a column"),
+        (
+            "photos.parquet",
+            "photos",
+            {},
+            "(there are: image, kind); validation samples need theirs in a column",
+        ),
         ("flat", "photos", {}, "at least one is needed, as a folder of photos"),
         (
             "flat/1.png",
@@ -84,11 +94,11 @@ def save_unlabelled(folder: Path) -> None:
         ),
     ],
 )
-def test_trusted_samples_bring_their_labels(
+def test_validation_samples_bring_their_labels(
     tmp_path: Path, name: str, kind: str, names: dict[str, str], message: str
 ) -> None:
     """`--labels` and `--label-column` are told of the data, and may not fit these."""
-    save_unlabelled(tmp_path)
+    save_unlabeled(tmp_path)
     with pytest.raises(InputError) as caught:
         read(tmp_path / name, kind, **names)
     assert message in str(caught.value)

@@ -9,7 +9,13 @@ import numpy as np
 from graphclean.data.digits import noisy_digits
 
 N = 160
-SETTINGS = ["learn.epochs=3", "method.warmup_epochs=1", "learn.batch=64", "graph.k=8", "audit.k=10,20"]
+SETTINGS = [
+    "training.epochs=3",
+    "method.warmup_epochs=1",
+    "training.batch_size=64",
+    "graph.k=8",
+    "cleaning.k=10,20",
+]
 TINY = ["--preset", "demo", *(word for setting in SETTINGS for word in ("--set", setting))]
 TIMES = ("seconds", "clean_seconds")
 

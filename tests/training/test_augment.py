@@ -171,8 +171,8 @@ def test_crops_reach_every_offset_and_flip_half() -> None:
     assert counts.min() > 200 - 5 * math.sqrt(200)
     assert counts.max() < 200 + 5 * math.sqrt(200)
     inner = at % 9 % 8 != 0
-    mirrored = crops.gather(1, (at + 1).clamp(max=80).unsqueeze(1)).squeeze(1) == 2
-    assert abs(mirrored[inner].float().mean() - 0.5) < 0.02
+    flip_tta = crops.gather(1, (at + 1).clamp(max=80).unsqueeze(1)).squeeze(1) == 2
+    assert abs(flip_tta[inner].float().mean() - 0.5) < 0.02
 
 
 @pytest.mark.parametrize("view", [crop_and_flip, augmix])
@@ -396,10 +396,10 @@ class TestCuda:
 
 def test_crops_without_flip_are_the_same_crops() -> None:
     images = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8).repeat(40, 1, 1, 1)
-    mirrored, straight = (
+    flip_tta, straight = (
         crop_and_flip(images, torch.Generator().manual_seed(3), pad=2, flip=flip) for flip in (True, False)
     )
-    unflipped = (mirrored == straight).flatten(1).all(1)
+    unflipped = (flip_tta == straight).flatten(1).all(1)
     assert 5 < int(unflipped.sum()) < 35
     # Rows of `straight` rise wherever they are not padding.
     inner = straight[:, 0, 2:6, 2:6].int()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from graphclean.config import GraphSettings, LearnSettings
+from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.methods.ngc import NGC, NgcSettings
 from graphclean.training import Trainer
 from graphclean.training.batches import (
@@ -89,7 +89,7 @@ def test_training_on_streamed_inputs_equals_training_on_resident_ones() -> None:
     inputs = torch.randint(0, 256, (60, 1, 8, 8), dtype=torch.uint8)
     labels = torch.arange(60) % 3
     streamed = StreamedInputs(lambda rows: inputs[rows], 60, (1, 8, 8), torch.device("cpu"))
-    settings = LearnSettings(network="small-conv", epochs=2, batch=16, crop=1)
+    settings = TrainingSettings(network="small-conv", epochs=2, batch_size=16, crop_padding=1)
     both = [
         Trainer(source, labels, 3, settings, NGC(NgcSettings(warmup_epochs=1), GraphSettings(k=5))).train()
         for source in (ResidentInputs(inputs), streamed)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from graphclean.config import LearnSettings
+from graphclean.config import TrainingSettings
 from graphclean.errors import InputError
 from graphclean.training import Trainer
 from graphclean.training.batches import ResidentInputs
@@ -30,43 +30,46 @@ def test_the_same_numbers_as_in_training_and_from_saved_weights(network: str) ->
 
 
 @pytest.mark.parametrize("network", ["small-conv", "preact-resnet18"])
-def test_mirrored_is_the_mean_of_an_image_and_its_mirror_image(network: str) -> None:
+def test_flip_tta_is_the_mean_of_an_image_and_its_mirror_image(network: str) -> None:
     """After training alone: until then images are seen once, as without it."""
     pixels, labels, _ = digits(40)
-    settings = dataclasses.replace(TINY, network=network, epochs=2, flip=True)
+    settings = dataclasses.replace(TINY, network=network, epochs=2, horizontal_flip=True)
     plain = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc()).train()
-    settings = dataclasses.replace(settings, mirrored=True)
-    mirrored = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc()).train()
-    for ours, theirs in zip(mirrored.network.parameters(), plain.network.parameters(), strict=True):
+    settings = dataclasses.replace(settings, flip_tta=True)
+    flip_tta = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc()).train()
+    for ours, theirs in zip(flip_tta.network.parameters(), plain.network.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     looks = [embed_new(plain.network, images) for images in (pixels, pixels.flip(-1))]
     logits, z = (sum(parts) / 2 for parts in zip(*looks, strict=True))
     assert not torch.allclose(logits, plain.logits, atol=1e-3)
     z = z / z.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(mirrored.z, z)
-    torch.testing.assert_close(mirrored.logits, logits)
+    torch.testing.assert_close(flip_tta.z, z)
+    torch.testing.assert_close(flip_tta.logits, logits)
     again = rebuild_network(
-        describe_network(settings), mirrored.network.state_dict(), 8, tuple(pixels.shape[1:])
+        describe_network(settings), flip_tta.network.state_dict(), 8, tuple(pixels.shape[1:])
     )
     for found, expected in zip(embed_new(again, pixels), (logits, z), strict=True):
         torch.testing.assert_close(found, expected)
 
 
-def test_mirrored_needs_images_that_training_mirrors() -> None:
+def test_flip_tta_needs_images_that_training_mirrors() -> None:
     pixels, labels, _ = digits(40)
-    mirrored = dataclasses.replace(TINY, mirrored=True)
+    flip_tta = dataclasses.replace(TINY, flip_tta=True)
     for inputs, settings in (
-        (pixels, dataclasses.replace(mirrored, flip=False)),
-        (pixels.flatten(1).float(), dataclasses.replace(mirrored, flip=True, network="embedding-head")),
+        (pixels, dataclasses.replace(flip_tta, horizontal_flip=False)),
+        (
+            pixels.flatten(1).float(),
+            dataclasses.replace(flip_tta, horizontal_flip=True, network="embedding-head"),
+        ),
     ):
         with pytest.raises(InputError, match="mirrored in training too"):
             Trainer(ResidentInputs(inputs), labels, 8, settings, ngc())
 
 
 def test_progress_counts_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphclean.training.inference.BATCH", 40)
+    monkeypatch.setattr("graphclean.training.inference.INFERENCE_BATCH", 40)
     pixels, labels, _ = digits(100)
-    trainer = Trainer(ResidentInputs(pixels), labels, 8, LearnSettings(network="small-conv"), ngc())
+    trainer = Trainer(ResidentInputs(pixels), labels, 8, TrainingSettings(network="small-conv"), ngc())
     told: list[tuple[int, int]] = []
     embed_new(trainer.method.predictor(), pixels, lambda *step: told.append(step))
     assert told == [(40, 100), (80, 100), (100, 100)]

@@ -69,7 +69,7 @@ class Pair(Method):
 
 def make(method: Pair, checkpoint: Path | None = None) -> Trainer:
     pixels, labels, _ = digits(120)
-    settings = dataclasses.replace(TINY, epochs=3, batch=40)
+    settings = dataclasses.replace(TINY, epochs=3, batch_size=40)
     return Trainer(ResidentInputs(pixels), labels, 8, settings, method, checkpoint=checkpoint)
 
 

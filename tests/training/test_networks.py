@@ -59,7 +59,7 @@ def test_forward_is_the_head_of_the_features(name: str) -> None:
     torch.testing.assert_close(net(x), net.forward_head(net.forward_features(x)), rtol=0, atol=0)
 
 
-def test_embeddings_are_normalised_in_float32() -> None:
+def test_embeddings_are_normalized_in_float32() -> None:
     """As under bf16 autocast, where the projector's output comes in half precision."""
 
     class Half(nn.Module):
@@ -186,7 +186,7 @@ def test_eval_judges_each_sample_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["preact-resnet18", "small-conv"])
-def test_training_normalises_over_the_batch(name: str) -> None:
+def test_training_normalizes_over_the_batch(name: str) -> None:
     net, x = build(name), inputs(name, 4)
     norms = [part for part in net.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     other = torch.cat([x[:2], 3 * x[2:] + 1])
@@ -270,18 +270,18 @@ def test_small_conv_hands_on_four_by_four_places(shape: tuple[int, int, int]) ->
     torch.testing.assert_close(net.forward_features(x), expected)
 
 
-def test_small_conv_learns_digits_by_heart() -> None:
+def test_small_conv_learns_digits_memorized() -> None:
     pixels, truth = load_digits(return_X_y=True)
     chosen = torch.randperm(len(truth), generator=torch.Generator().manual_seed(0))[:64].numpy()
     x = torch.tensor(pixels[chosen], dtype=torch.float32).reshape(64, 1, 8, 8) / 16
     y = torch.tensor(truth[chosen])
     torch.manual_seed(0)
     net = SmallConv(10)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     for _ in range(20):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(net(x).logits, y).backward()
-        optimiser.step()
+        optimizer.step()
     logits = net(x).logits.detach()
     assert float(cross_entropy(logits, y)) < 0.05
     assert torch.equal(logits.argmax(1), y)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphclean.config import GraphSettings, LearnSettings
+from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.methods.ngc import NGC, NgcSettings
 from graphclean.training import DivergedError, Trainer, state
 from graphclean.training.batches import ResidentInputs
@@ -17,7 +17,7 @@ from tests.training.test_trainer import assert_same, train_until
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-HEAD = LearnSettings(network="embedding-head", epochs=4, batch=32, lr=0.05)
+HEAD = TrainingSettings(network="embedding-head", epochs=4, batch_size=32, lr=0.05)
 
 
 class Dropped(nn.Module):

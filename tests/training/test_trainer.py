@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graphclean.config import GraphSettings, LearnSettings
+from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import InputError
 from graphclean.methods.cross_entropy import CrossEntropy
@@ -34,9 +34,11 @@ from tests.builders import assert_same_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = LearnSettings(network="small-conv", epochs=4, batch=64, lr=0.05, crop=1, flip=False)
-GRAPH = GraphSettings(k=8, eta=0.7, evidence="leave-own-out")
-LOOSE = GraphSettings(k=8, eta=0.7, evidence="all", lcc_edges="any")
+TINY = TrainingSettings(
+    network="small-conv", epochs=4, batch_size=64, lr=0.05, crop_padding=1, horizontal_flip=False
+)
+GRAPH = GraphSettings(k=8, eta=0.7, leave_one_out=True)
+LOOSE = GraphSettings(k=8, eta=0.7, leave_one_out=False, lcc_edges="any")
 
 
 def digits(n: int = 200, noise: float = 0.3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -52,7 +54,7 @@ def ngc(graph: GraphSettings = GRAPH, **settings: Any) -> NGC:
 
 
 def trainer(
-    settings: LearnSettings = TINY,
+    settings: TrainingSettings = TINY,
     method: Method | None = None,
     n: int = 200,
     checkpoint: Path | None = None,
@@ -109,7 +111,7 @@ def train_until(made: Trainer, epoch: int) -> None:
 def test_it_learns_digits_despite_wrong_labels() -> None:
     pixels, labels, truth = digits(1000, noise=0.4)
     reports: list[EpochReport] = []
-    settings = dataclasses.replace(TINY, epochs=10, lr=0.1, batch=128)
+    settings = dataclasses.replace(TINY, epochs=10, lr=0.1, batch_size=128)
     made = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc(warmup_epochs=3))
     result = made.train(on_epoch=lambda r, _: reports.append(r))
     known = truth < 8
@@ -230,7 +232,7 @@ def test_kill_9_loses_at_most_the_epoch(tmp_path: Path, epoch: int) -> None:
 
 def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     trainer(checkpoint=tmp_path).train()
-    with pytest.raises(InputError, match=r"made otherwise: learn\.lr was 0\.05, is 0\.01"):
+    with pytest.raises(InputError, match=r"made otherwise: training\.lr was 0\.05, is 0\.01"):
         trainer(dataclasses.replace(TINY, lr=0.01), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match=r"made otherwise: method\.tau_inst was 0\.3, is 0\.5"):
         trainer(method=ngc(tau_inst=0.5), checkpoint=tmp_path).train(resume=True)
@@ -294,13 +296,13 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: 
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
-    settings = dataclasses.replace(TINY, lr=1e18, ramp=0.0)
+    settings = dataclasses.replace(TINY, lr=1e18, lr_warmup_epochs=0.0)
     with pytest.raises(DivergedError, match=r"no longer a number in epoch \d: .*ce"):
         trainer(settings, checkpoint=tmp_path).train()
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path, stopped: bool) -> None:
+def test_the_first_bad_term_is_named_and_nothing_spoiled_is_saved(tmp_path: Path, stopped: bool) -> None:
     """After a bad step the weights are NaN, and so is every other term."""
 
     def spoil(run: Run, losses: Losses) -> Losses:
@@ -317,7 +319,7 @@ def test_the_first_bad_term_is_named_and_nothing_spoilt_is_saved(tmp_path: Path,
     assert_same(trainer(checkpoint=tmp_path).train(resume=True), trainer().train())
 
 
-def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
+def test_weights_spoiled_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
     """Its losses were numbers still, and those of the next epoch would be too late."""
 
     def spoil(run: Run) -> None:
@@ -334,7 +336,7 @@ def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Pat
 @pytest.mark.parametrize("epochs", [1, 4])
 def test_outputs_that_are_no_numbers_stop_the_run(epochs: int) -> None:
     """One step an epoch, whose update leaves weights that are numbers, but far too large."""
-    settings = dataclasses.replace(TINY, epochs=epochs, batch=200, lr=1e36, ramp=0.0)
+    settings = dataclasses.replace(TINY, epochs=epochs, batch_size=200, lr=1e36, lr_warmup_epochs=0.0)
     with pytest.raises(DivergedError, match="outputs are no longer numbers after epoch 1"):
         trainer(settings).train()
 
@@ -347,7 +349,7 @@ def test_the_callers_random_numbers_go_on_as_if_nothing_had_been() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_optimiser_of_a_gpu_gets_past_warm_up() -> None:
+def test_the_optimizer_of_a_gpu_gets_past_warm_up() -> None:
     """It takes momentum of all weights or of none, and warm-up has no gradient for the projector."""
     made = trainer()
     for group in made._sgd.param_groups:
@@ -378,21 +380,25 @@ def test_odd_settings_are_survived(settings: dict[str, object], method: Callable
 
 
 def test_a_crop_that_could_miss_the_image_is_refused() -> None:
-    with pytest.raises(InputError, match=r"learn\.crop = 8: a crop could miss an image of 8×8 pixels"):
-        trainer(dataclasses.replace(TINY, crop=8))
-    assert trainer(dataclasses.replace(TINY, crop=7)).epoch == 0
+    with pytest.raises(
+        InputError,
+        match=r"training\.crop_padding = 8: a crop could miss an image of 8×8 "
+        r"pixels",
+    ):
+        trainer(dataclasses.replace(TINY, crop_padding=8))
+    assert trainer(dataclasses.replace(TINY, crop_padding=7)).epoch == 0
 
 
 def test_images_too_small_for_augmix_are_refused() -> None:
     dots = ResidentInputs(torch.randint(0, 256, (60, 1, 2, 5), dtype=torch.uint8))
-    with pytest.raises(InputError, match=r"learn\.augmix = full needs 3×3 pixels or more, not 2×5"):
+    with pytest.raises(InputError, match=r"training\.augmix = full needs 3×3 pixels or more, not 2×5"):
         Trainer(dots, torch.arange(60) % 3, 3, TINY, ngc())
     off = dataclasses.replace(TINY, augmix="off")
     assert Trainer(dots, torch.arange(60) % 3, 3, off, ngc()).train().z.isfinite().all()
 
 
 def test_augmix_off_leaves_the_strong_view_a_crop() -> None:
-    made = trainer(dataclasses.replace(TINY, augmix="off", crop=0))
+    made = trainer(dataclasses.replace(TINY, augmix="off", crop_padding=0))
     images = made.inputs.inputs[:8]  # type: ignore[attr-defined]
     assert torch.equal(made.views(images), scale(images).repeat(2, 1, 1, 1))
 
@@ -415,7 +421,7 @@ def test_a_selection_is_reported_before_an_epoch_and_its_end_after() -> None:
     assert reported == [(what, epoch) for epoch in range(1, 5) for what in ("selection", "end")]
 
 
-def test_unlabelled_and_lone_samples_are_survived() -> None:
+def test_unlabeled_and_lone_samples_are_survived() -> None:
     pixels, labels, _ = digits(150)
     labels[:30] = -1
     labels[labels == 7] = 6
@@ -431,7 +437,7 @@ def test_features_with_few_and_many_classes(n_classes: int) -> None:
     features = torch.randn(100, 12, generator=generator)[labels] + 0.1 * torch.randn(
         300, 12, generator=generator
     )
-    settings = dataclasses.replace(TINY, network="embedding-head", noise=0.1)
+    settings = dataclasses.replace(TINY, network="embedding-head", feature_noise_std=0.1)
     result = Trainer(ResidentInputs(features), labels, n_classes, settings, ngc()).train()
     assert result.logits.shape == (300, n_classes)
     assert torch.isfinite(result.logits).all()

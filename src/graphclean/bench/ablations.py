@@ -1,12 +1,12 @@
 """The parts of the method that can be left out."""
 
-WITHOUT = {
+ABLATIONS = {
     "noise-correction": "graph.correct=false",
     "confidence": "graph.confidence=false",
     "geometry": "graph.geometry=false",
     "inst": "method.lambda_inst=0",
     "subgraph": "method.lambda_subgraph=0",
     "mixup": "method.mixup_alpha=0",
-    "augmix": "learn.augmix=off",
+    "augmix": "training.augmix=off",
 }
 """The paper's ablations, each as the one setting that it changes."""

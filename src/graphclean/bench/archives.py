@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..data.decode import LabelledImages, decode_images
-from ..data.image_folder import SUFFIXES
+from ..data.decode import LabeledImages, decode_images
+from ..data.image_folder import IMAGE_SUFFIXES
 from ..data.progress import Progress
 from ..errors import InputError
 
@@ -123,7 +123,9 @@ def sort_members(members: Members, folders: Mapping[str, Sequence[str]]) -> dict
 
 def _is_image(name: str) -> bool:
     path = PurePosixPath(name)
-    return path.suffix.lower() in SUFFIXES and not any(part.startswith((".", "__")) for part in path.parts)
+    return path.suffix.lower() in IMAGE_SUFFIXES and not any(
+        part.startswith((".", "__")) for part in path.parts
+    )
 
 
 def _member(name: str, parts: list[str], notes: Mapping[str, str]) -> Member:
@@ -142,7 +144,7 @@ def _annotations(members: Members) -> dict[str, str]:
 
 def read_members(
     path: Path, split: str, folders: Mapping[str, Sequence[str]], progress: Progress | None = None
-) -> LabelledImages:
+) -> LabeledImages:
     """The images of one split; classes are numbered by their names' order."""
     with open_members(path) as members:
         chosen = sort_members(members, folders).get(split, [])
@@ -153,4 +155,4 @@ def read_members(
         content = ((f"{path}: {member.name}", members.read(member.name)) for member in chosen)
         images = decode_images(content, len(chosen), progress)
     labels = np.array([numbers[member.label] for member in chosen], dtype=np.int64)
-    return LabelledImages(images, labels, tuple(classes))
+    return LabeledImages(images, labels, tuple(classes))

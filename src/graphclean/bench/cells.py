@@ -11,8 +11,8 @@ from ..config.settings import PLAIN, SEEDS
 from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
 from ..training.networks import require_network, takes_features
-from .ablations import WITHOUT
-from .noise import Kind, Protocol, Split
+from .ablations import ABLATIONS
+from .noise import NoiseKind, Protocol, Split
 from .registry import get_set
 
 OOD_SOURCES = {
@@ -29,7 +29,7 @@ ASYM_RATE = 40
 
 PER_CELL = ("graph.k", "graph.eta", "method.warmup_epochs")
 """What the paper chose for each cell: the cell's own where a preset, such as `paper`, leaves it open."""
-SPEED_ONLY = ("learn.compile",)
+SPEED_ONLY = ("training.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
 
 
@@ -41,7 +41,7 @@ class Cell:
     base: str
     """The named set of the known classes."""
     preset: str
-    noise: Kind = "sym"
+    noise: NoiseKind = "sym"
     rate: float = OOD_RATE
     ood: str | None = None
     """The named set that images of no class come from."""
@@ -95,7 +95,7 @@ def get_cell(name: str) -> Cell:
 
 
 @dataclass(frozen=True)
-class Method:
+class Recipe:
     """What is run on a cell: a preset with changes, under the name that its results are filed by."""
 
     name: str
@@ -109,45 +109,47 @@ def make_method(
     cell: Cell,
     settings: Sequence[str] = (),
     *,
-    without: Sequence[str] = (),
+    ablate: Sequence[str] = (),
     preset: str | None = None,
     name: str | None = None,
-) -> Method:
+) -> Recipe:
     """The cell's preset, or another, with changes.
 
     It is called `[METHOD--]PRESET[--CHANGE…]`: METHOD is left out where it is `ngc`, and so is a setting that
     changes nothing.
     Nor do those `PER_CELL` count that another preset leaves to the cell.
-    The method `cross_entropy` is plain: AugMix is no part of it unless it is asked for.
+    The method `cross-entropy` is plain: AugMix is no part of it unless it is asked for.
     """
-    for part in without:
-        if part not in WITHOUT:
-            raise InputError(f"{arg('without')} {part}: no such part; {suggest(part, WITHOUT)}")
-    if any(setting.partition("=")[0].strip() == "learn.seed" for setting in settings):
-        raise InputError(f"learn.seed: the seed of a run is named with {arg('seeds')}")
+    for part in ablate:
+        if part not in ABLATIONS:
+            raise InputError(f"{arg('ablate')} {part}: no such part; {suggest(part, ABLATIONS)}")
+    if any(setting.partition("=")[0].strip() == "training.seed" for setting in settings):
+        raise InputError(f"training.seed: the seed of a run is named with {arg('seeds')}")
     chosen = preset if preset is not None else cell.preset
     of_cell = differing_settings(load_preset(cell.preset), Config())
     fitted = {key: value for key, value in of_cell.items() if key in PER_CELL}
     start = load_preset(chosen, change_settings(Config(), fitted))
-    wanted = [*settings, *(WITHOUT[part] for part in without)]
+    wanted = [*settings, *(ABLATIONS[part] for part in ablate)]
     config = apply_settings(start, wanted)
-    for part in without:
-        key = WITHOUT[part].partition("=")[0]
+    for part in ablate:
+        key = ABLATIONS[part].partition("=")[0]
         same = [setting for setting in settings if setting.partition("=")[0].strip() == key]
         if apply_settings(config, same) != config:
             raise InputError(
-                f"{arg('without')} {part} is {WITHOUT[part]}, and the setting {same[-1]} another; drop one"
+                f"{arg('ablate')} {part} is {ABLATIONS[part]}, and the setting {same[-1]} another; drop one"
             )
-    if config.method.name == "cross_entropy":
+    if config.method.name == "cross-entropy":
         start = apply_settings(start, PLAIN)
         config = apply_settings(start, wanted)
     config = complete_settings(config)
     if "verdicts" in load_method(config.method.name).info.needs:
         raise InputError(f"method.name={config.method.name} takes embeddings; the cells are of images")
-    require_network(config.learn.network)
-    if takes_features(config.learn.network):
-        raise InputError(f"learn.network={config.learn.network} takes embeddings; the cells are of images")
-    ablated = {setting: f"without-{part}" for part, setting in WITHOUT.items()}
+    require_network(config.training.network)
+    if takes_features(config.training.network):
+        raise InputError(
+            f"training.network={config.training.network} takes embeddings; the cells are of images"
+        )
+    ablated = {setting: f"without-{part}" for part, setting in ABLATIONS.items()}
     named = [change for change in _changes(config, start) if change.partition("=")[0] not in SPEED_ONLY]
     parts = sorted(ablated.get(change, change.replace("=", "-").replace(",", "+")) for change in named)
     heads = [chosen] if config.method.name == "ngc" else [config.method.name, chosen]
@@ -157,7 +159,7 @@ def make_method(
     changes, own = _changes(config, load_preset(chosen)), load_preset(chosen).method.name
     if config.method.name != own:
         changes = tuple(sorted([*changes, f"{METHOD}={config.method.name}"]))
-    return Method(made, chosen, changes, config)
+    return Recipe(made, chosen, changes, config)
 
 
 def parse_seed(word: str) -> int:

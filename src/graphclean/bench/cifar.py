@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.decode import LabelledImages
-from ..data.resize import SIDE
+from ..data.decode import LabeledImages
+from ..data.resize import DECODED_SIDE
 from ..errors import InputError
 from .archives import open_members
 
@@ -62,17 +62,17 @@ def md5_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
     return found.hexdigest()
 
 
-def read_batches(path: Path, batches: Batches, split: str) -> LabelledImages:
+def read_batches(path: Path, batches: Batches, split: str) -> LabeledImages:
     """A split from the official files, extracted or in their archive; each must be as published."""
     content = read_published(path, batches, (*batches.splits[split], batches.meta))
     try:
         parts = [unpickle_arrays(content[name]) for name in batches.splits[split]]
         classes = tuple(str(name) for name in unpickle_arrays(content[batches.meta])[batches.names_key])
-        images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, SIDE, SIDE)
+        images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, DECODED_SIDE, DECODED_SIDE)
         labels = np.concatenate([np.array(part[batches.label_key], dtype=np.int64) for part in parts])
     except (pickle.UnpicklingError, KeyError, ValueError, TypeError, EOFError, AttributeError) as error:
         raise InputError(f"{path}: damaged: {error}") from error
-    return LabelledImages(images, labels, classes)
+    return LabeledImages(images, labels, classes)
 
 
 def read_published(path: Path, batches: Batches, names: Iterable[str]) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from .._files import system_cache
-from ..data.decode import LabelledImages, cached, fingerprint, may_write
+from ..data.decode import LabeledImages, cached, fingerprint, may_write
 from ..data.image_tables import check_parts, count_rows, find_tables, read_tables
 from ..data.progress import Progress
 from ..errors import InputError, arg
@@ -17,7 +17,7 @@ from .registry import NamedSet, get_set
 
 ROOT_VARIABLE = "GRAPHCLEAN_DATA"
 CACHE_VARIABLE = "GRAPHCLEAN_CACHE"
-CACHE = ".decoded"
+DECODED_FOLDER = ".decoded"
 """Folder under the data root that keeps decoded images."""
 
 
@@ -52,10 +52,10 @@ def cache_folder(root: Path) -> Path | None:
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
-    return root / CACHE if may_write(root) else None
+    return root / DECODED_FOLDER if may_write(root) else None
 
 
-def locate(named: NamedSet, root: Path) -> Found | None:
+def locate_set(named: NamedSet, root: Path) -> Found | None:
     """The first form of a set that lies under the root, if any."""
     for folder in (root / place for place in named.places):
         tables = find_tables(folder) if folder.is_dir() else {}
@@ -82,8 +82,8 @@ def _official_splits(named: NamedSet, path: Path) -> list[str]:
 
 
 def find_set(named: NamedSet, root: Path) -> Found:
-    """Like `locate`, but a set that is not there is an `InputError`."""
-    found = locate(named, root)
+    """Like `locate_set`, but a set that is not there is an `InputError`."""
+    found = locate_set(named, root)
     if found is None:
         raise InputError(
             f"{named.name} is not under {root}; run `graphclean data fetch {named.name}`, "
@@ -120,7 +120,7 @@ def load_split(
     *,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> LabelledImages:
+) -> LabeledImages:
     """The images of one split at 32 px with their labels; decoded once, then memory-mapped.
 
     `cache` names the folder that keeps them; see `cache_folder` for what holds otherwise.
@@ -133,7 +133,7 @@ def load_split(
 
 def load_pool(
     name: str, root: Path | None = None, *, cache: Path | None = None, progress: Progress | None = None
-) -> LabelledImages:
+) -> LabeledImages:
     """The images of a set that OOD is drawn from; their labels play no part."""
     _, split = find_pool(name, root)
     return load_split(name, split, root, cache=cache, progress=progress)
@@ -154,7 +154,7 @@ def _stamps(named: NamedSet, found: Found, split: str) -> Iterable[tuple[str, in
         raise InputError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
-def read_split(named: NamedSet, found: Found, split: str, progress: Progress | None = None) -> LabelledImages:
+def read_split(named: NamedSet, found: Found, split: str, progress: Progress | None = None) -> LabeledImages:
     """Decode a split from the form it lies in, without a cache."""
     if found.form == "parquet":
         data = read_tables(found.splits[split], progress)

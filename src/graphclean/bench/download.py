@@ -18,7 +18,7 @@ from ..errors import InputError, arg
 from .cifar import md5_of
 from .registry import Archive, NamedSet
 
-BLOCK = 1 << 18
+COPY_BYTES = 1 << 18
 TIMEOUT = 30.0
 """Seconds without a byte before a connection is given up."""
 SPARE = 1 << 24
@@ -104,7 +104,7 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
                 start, total = _content_range(answer.headers.get("Content-Range"), size)
                 if start != have:
                     other = "the server answered with another part of the file"
-                    raise InputError(f"{url}: {other}; try again, or remove {part} to start anew")
+                    raise InputError(f"{url}: {other}; try again, or remove {part} to start over")
             else:
                 have, total = 0, size if answer.length is None else answer.length
             if total != size:
@@ -136,7 +136,7 @@ def _copy(
 ) -> None:
     while have < size:
         try:
-            block = answer.read(min(BLOCK, size - have))
+            block = answer.read(min(COPY_BYTES, size - have))
         except (OSError, http.client.HTTPException):
             return  # what came so far is kept, and its size tells that it is not all
         if not block:

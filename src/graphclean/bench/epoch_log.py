@@ -19,7 +19,7 @@ from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
 from .noise import Draw, Labels
 from .schema import Cleaning, Epoch, Strategy
 
-KINDS = ("clean", "wrong", "ood")
+SAMPLE_KINDS = ("clean", "wrong", "ood")
 """A training sample's label is right, or wrong, or it has no true class."""
 FIXED_ZETAS = (0.5, 0.7)
 """Those that the paper reports beside its best one."""
@@ -40,7 +40,7 @@ class EpochLog:
             except (ValueError, InputError) as error:
                 if number < len(lines):
                     raise InputError(
-                        f"{path}: line {number} is damaged; remove {path.parent} to start anew"
+                        f"{path}: line {number} is damaged; remove {path.parent} to start over"
                     ) from error
         # Whole lines only from here on: a crash may have cut the last one.
         with replaced(path) as draft:
@@ -64,13 +64,13 @@ class EpochLog:
         missing = [e for e in range(1, count + 1) if "seconds" not in self.records.get(e, {})]
         if missing:
             raise InputError(
-                f"{self.path}: epoch {missing[0]} is missing; remove {self.path.parent} to start anew"
+                f"{self.path}: epoch {missing[0]} is missing; remove {self.path.parent} to start over"
             )
         return [self.records[epoch] for epoch in range(1, count + 1)]
 
 
 def sample_kinds(draw: Draw) -> Labels:
-    """Which of `KINDS` every training sample is."""
+    """Which of `SAMPLE_KINDS` every training sample is."""
     return np.where(draw.truth < 0, 2, np.where(draw.labels == draw.truth, 0, 1))
 
 
@@ -83,7 +83,7 @@ def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
         wrong_known=found.wrong_known,
         ood=found.ood,
         noise_rate=found.noise_rate,
-        labels_right=found.labels_right,
+        label_accuracy=found.label_accuracy,
         given_right=float((draw.labels == draw.truth)[known].mean()),
     )
 
@@ -91,7 +91,7 @@ def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
 def mean_degrees(cleaned: Cleaned, kinds: Labels) -> dict[str, float | None]:
     """Mean degree of the confident nodes of each kind; None where there are none."""
     degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
-    chosen = {name: degrees[confident & (kinds == kind)] for kind, name in enumerate(KINDS)}
+    chosen = {name: degrees[confident & (kinds == kind)] for kind, name in enumerate(SAMPLE_KINDS)}
     return {kind: float(found.mean()) if len(found) else None for kind, found in chosen.items()}
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import InputError, suggest
 from ..metrics import open_set_f
 from ..report import theme as plotting
-from .epoch_log import KINDS
+from .epoch_log import SAMPLE_KINDS
 from .results import Arrays, Record, number, read_records, slug
 from .tables import paper
 
@@ -28,12 +28,12 @@ CELL = "cifar10/tinyimagenet/20k"
 """The cell that a message proposes to run."""
 STRATEGIES = ("confidence", "geometry", "both")
 LOSSES = {"ce": "CE", "inst": "instance", "subgraph": "subgraph"}
-EPOCH = "epoch (warm-up in grey)"
+EPOCH = "epoch (warm-up in gray)"
 ZETAS = 401
 
 
 @dataclass(frozen=True)
-class Plan:
+class FigurePlan:
     """How a figure is drawn from the runs it compares, and what to run where there are none."""
 
     draw: Drawing
@@ -138,7 +138,7 @@ def _by_epoch(
 
 
 def _mark_warmup(axes: Axes, records: list[Record]) -> None:
-    """A grey ground under the epochs that train on the given labels."""
+    """A gray ground under the epochs that train on the given labels."""
     last = sum(bool(entry.get("warmup")) for entry in records[0].epochs)
     if 0 < last < len(records[0].epochs):  # cross-entropy does nothing else
         axes.axvspan(0.5, last + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
@@ -151,7 +151,7 @@ def _finish(axes: Axes, x: str, y: str, columns: int = 2) -> None:
 
 
 def _convergence(records: list[Record]) -> Figure | None:
-    right = _by_epoch(records, "cleaning", "labels_right", factor=100)
+    right = _by_epoch(records, "cleaning", "label_accuracy", factor=100)
     noise = _by_epoch(records, "cleaning", "noise_rate", factor=100)
     if right is None or noise is None:
         return None
@@ -177,14 +177,14 @@ def _convergence(records: list[Record]) -> Figure | None:
 
 
 def _degrees(records: list[Record]) -> Figure | None:
-    found = {kind: _by_epoch(records, "degrees", kind) for kind in plotting.KINDS}
+    found = {kind: _by_epoch(records, "degrees", kind) for kind in plotting.KIND_STYLES}
     if all(series is None for series in found.values()):
         return None
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=_title(records))
     _mark_warmup(axes, records)
     for kind, series in found.items():
         if series is not None:
-            series.draw(axes, plotting.KINDS[kind], plotting.KIND_NAMES[kind])
+            series.draw(axes, plotting.KIND_STYLES[kind], plotting.KIND_NAMES[kind])
     _finish(axes, EPOCH, "mean degree of confident nodes", columns=3)
     return figure
 
@@ -208,7 +208,7 @@ def _strategies(records: list[Record]) -> Figure | None:
 
 def _correction(records: list[Record]) -> Figure | None:
     before = _by_epoch(records, "cleaning", "given_right", factor=100)
-    after = _by_epoch(records, "cleaning", "labels_right", factor=100)
+    after = _by_epoch(records, "cleaning", "label_accuracy", factor=100)
     if before is None or after is None:
         return None
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=2.5, title=_title(records))
@@ -221,7 +221,7 @@ def _correction(records: list[Record]) -> Figure | None:
         axes.axhline(
             100 - float(reported), color=plotting.BLACK, linestyle=":", linewidth=1, label="paper, corrected"
         )
-    _finish(axes, EPOCH, "labels right, %", columns=3)
+    _finish(axes, EPOCH, "label accuracy, %", columns=3)
     return figure
 
 
@@ -283,7 +283,7 @@ def _zeta(records: list[Record]) -> Figure | None:
             axes.plot(
                 [x for x, _ in both],
                 [y for _, y in both],
-                color=style.colour,
+                color=style.color,
                 linestyle="none",
                 marker=style.marker,
                 markersize=5,
@@ -309,12 +309,12 @@ def _map(records: list[Record]) -> Figure | None:
     else:
         return None
     figure, (axes,) = plotting.new_figure(1, width=plotting.COLUMN, height=3.4, title=_title([record]))
-    for kind, style in plotting.KINDS.items():
-        chosen = arrays["map"][arrays["kind"] == KINDS.index(kind)]
+    for kind, style in plotting.KIND_STYLES.items():
+        chosen = arrays["map"][arrays["kind"] == SAMPLE_KINDS.index(kind)]
         if len(chosen):
             axes.plot(
                 *chosen.T,
-                color=style.colour,
+                color=style.color,
                 linestyle="none",
                 marker=style.marker,
                 markersize=1.5,
@@ -331,10 +331,10 @@ def _map(records: list[Record]) -> Figure | None:
     return figure
 
 
-def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> Plan:
+def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> FigurePlan:
     """The plan of a figure over the values of a setting."""
     setting = f"{room}.{key}"
-    return Plan(
+    return FigurePlan(
         _sensitivity(room, key, symbol, scale),
         f"graphclean bench run {CELL} --set {setting}={example}",
         setting,
@@ -343,12 +343,12 @@ def _sweep(room: str, key: str, symbol: str, scale: str, example: str) -> Plan:
 
 
 FIGURES = {
-    "convergence": Plan(_convergence),
-    "degrees": Plan(_degrees),
-    "strategies": Plan(_strategies),
-    "correction": Plan(_correction),
+    "convergence": FigurePlan(_convergence),
+    "degrees": FigurePlan(_degrees),
+    "strategies": FigurePlan(_strategies),
+    "correction": FigurePlan(_correction),
     "sensitivity-eta": _sweep("graph", "eta", "η", "linear", "0.7"),
     "sensitivity-k": _sweep("graph", "k", "k", "log", "10"),
-    "zeta": Plan(_zeta, needs=" with OOD, and predicted, similarity and truth in its .npz,"),
-    "map": Plan(_map, needs=" with map and kind in its .npz"),
+    "zeta": FigurePlan(_zeta, needs=" with OOD, and predicted, similarity and truth in its .npz,"),
+    "map": FigurePlan(_map, needs=" with map and kind in its .npz"),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.decode import LabelledImages, Pixels
+from ..data.decode import LabeledImages, Pixels
 from ..data.progress import Progress
 from ..errors import InputError
 from .cells import Cell
@@ -29,10 +29,10 @@ from .registry import get_set
 class Sources:
     """The sets that a cell is drawn from."""
 
-    train: LabelledImages
-    test: LabelledImages | None
+    train: LabeledImages
+    test: LabeledImages | None
     """None for the development split, which never sees it."""
-    pool: LabelledImages | None
+    pool: LabeledImages | None
     """None for a cell without OOD."""
 
 
@@ -85,10 +85,10 @@ class Material:
         return np.asarray(self._scored_base.images[self.draw.eval_ind[part]])
 
     @property
-    def _scored_base(self) -> LabelledImages:
+    def _scored_base(self) -> LabeledImages:
         return self.sources.train if self.sources.test is None else self.sources.test
 
-    def _images(self, base: LabelledImages, known: np.ndarray, ood: np.ndarray) -> Tensor:
+    def _images(self, base: LabeledImages, known: np.ndarray, ood: np.ndarray) -> Tensor:
         parts = [base.images[known]]
         if self.sources.pool is not None:
             parts.append(self.sources.pool.images[ood])
@@ -104,13 +104,13 @@ def prepare_material(cell: Cell, seed: int, split: Split, sources: Sources, save
         try:
             draw = load_draw(saved)
         except InputError as error:
-            raise InputError(f"{error}: remove {saved.parent} to start anew") from error
+            raise InputError(f"{error}: remove {saved.parent} to start over") from error
         if draw.protocol != protocol:
-            raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start anew")
+            raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start over")
         try:
             check_draw(draw, sources.train.labels, pool, test)
         except InputError as error:
-            raise InputError(f"{saved}: {error}; remove {saved.parent} to start anew") from error
+            raise InputError(f"{saved}: {error}; remove {saved.parent} to start over") from error
         return Material(sources, draw)
     draw = make_draw(protocol, sources.train.labels, pool, test)
     save_draw(draw, saved)

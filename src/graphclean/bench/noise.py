@@ -14,10 +14,10 @@ from ..data.tables import READING
 from ..errors import InputError, parse_json
 
 Labels: TypeAlias = npt.NDArray[np.int64]
-Kind: TypeAlias = Literal["sym", "asym"]
+NoiseKind: TypeAlias = Literal["sym", "asym"]
 Split: TypeAlias = Literal["test", "dev"]
 
-OOD = -1
+OOD_LABEL = -1
 """The truth of an image that belongs to no class."""
 
 CIFAR10_CLASSES = (
@@ -28,7 +28,7 @@ ASYM = {"truck": "automobile", "bird": "airplane", "deer": "horse", "cat": "dog"
 
 DEV_SHARE = 0.1
 """Share of the training set that the development split holds out: 5,000 of 50,000."""
-FORMAT = 1
+DRAW_FORMAT = 1
 """Of a saved draw; rises when an older version could no longer read it."""
 
 
@@ -36,7 +36,7 @@ FORMAT = 1
 class Protocol:
     """One cell of the paper, one seed of it, and whether it is scored on the test or the development set."""
 
-    noise: Kind = "sym"
+    noise: NoiseKind = "sym"
     rate: float = 0.5
     """Share of the in-distribution samples that are drawn for a new label (which may be the true one)."""
     n_ood: int = 20_000
@@ -49,7 +49,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         """Refuse what no draw can be made of."""
-        for name, value, known in (("noise", self.noise, Kind), ("split", self.split, Split)):
+        for name, value, known in (("noise", self.noise, NoiseKind), ("split", self.split, Split)):
             if value not in get_args(known):
                 raise InputError(f"{name} is {value!r}; it can be {' or '.join(get_args(known))}")
         if not 0 <= self.rate <= 1:
@@ -91,16 +91,16 @@ class Draw:
     def digest(self) -> str:
         """SHA-256 of all that was drawn: equal for equal draws, on every machine."""
         found = hashlib.sha256(_describe(self).encode())
-        for name in ARRAYS:
+        for name in DRAW_ARRAYS:
             found.update(np.ascontiguousarray(getattr(self, name), dtype="<i8").tobytes())
         return found.hexdigest()
 
 
-ARRAYS = tuple(field.name for field in fields(Draw) if field.name not in ("protocol", "sizes"))
+DRAW_ARRAYS = tuple(field.name for field in fields(Draw) if field.name not in ("protocol", "sizes"))
 
 
 def symmetric(labels: Labels, rate: float, n_classes: int, rng: np.random.Generator) -> Labels:
-    """A random `rate` of the labels drawn anew from all classes, the true one among them."""
+    """A random `rate` of the labels, resampled from all classes, the true one among them."""
     noisy = labels.copy()
     chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
     noisy[chosen] = rng.integers(0, n_classes, len(chosen))
@@ -165,10 +165,10 @@ def make_draw(
         train_ind=train_ind,
         train_ood=train_ood,
         labels=np.concatenate([labels, ood_labels]),
-        truth=np.concatenate([truth, np.full(len(train_ood), OOD)]),
+        truth=np.concatenate([truth, np.full(len(train_ood), OOD_LABEL)]),
         eval_ind=eval_ind,
         eval_ood=eval_ood,
-        eval_truth=np.concatenate([eval_labels, np.full(len(eval_ood), OOD)]),
+        eval_truth=np.concatenate([eval_labels, np.full(len(eval_ood), OOD_LABEL)]),
     )
 
 
@@ -194,7 +194,7 @@ def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> Labels:
 
 def save_draw(draw: Draw, path: Path) -> None:
     """Write a draw as one .npz, whole or not at all."""
-    arrays = {name: getattr(draw, name) for name in ARRAYS}
+    arrays = {name: getattr(draw, name) for name in DRAW_ARRAYS}
     with replaced(path) as draft, draft.open("wb") as file:
         np.savez_compressed(file, about=np.array(_describe(draw)), digest=np.array(draw.digest()), **arrays)
 
@@ -204,10 +204,10 @@ def load_draw(path: Path) -> Draw:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             about: dict[str, Any] = parse_json(str(file["about"]))
-            if about["format"] > FORMAT:
+            if about["format"] > DRAW_FORMAT:
                 raise InputError(f"{path}: written by a newer graphclean; upgrade to read it")
             protocol, sizes = Protocol(**about["protocol"]), about["sizes"]
-            arrays = {name: file[name] for name in ARRAYS}
+            arrays = {name: file[name] for name in DRAW_ARRAYS}
             draw = Draw(protocol=protocol, sizes=(sizes[0], sizes[1], sizes[2]), **arrays)
             whole = str(file["digest"]) == draw.digest()
     except InputError:
@@ -237,5 +237,5 @@ def check_draw(
 
 
 def _describe(draw: Draw) -> str:
-    about = {"format": FORMAT, "protocol": asdict(draw.protocol), "sizes": list(draw.sizes)}
+    about = {"format": DRAW_FORMAT, "protocol": asdict(draw.protocol), "sizes": list(draw.sizes)}
     return json.dumps(about, sort_keys=True)

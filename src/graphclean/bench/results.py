@@ -16,7 +16,7 @@ from ..errors import InputError, parse_json
 from .noise import Split
 from .schema import Epoch, Result
 
-FORMAT = 1
+RESULT_FORMAT = 1
 """Of a result; rises when older readers would misread it."""
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
@@ -122,7 +122,7 @@ def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, P
 
 def write_result(path: Path, result: Table, arrays: Arrays) -> Result:
     """Write a result and its arrays; the JSON comes last, so that where it is all is."""
-    made: Result = check_shape({"format": FORMAT, **plain(result)}, Result, path)
+    made: Result = check_shape({"format": RESULT_FORMAT, **plain(result)}, Result, path)
     small = {name: shrink(array) for name, array in arrays.items()}
     with replaced(path.with_suffix(".npz")) as draft, draft.open("wb") as file:
         np.savez_compressed(file, **dict[str, Any](small))
@@ -162,8 +162,8 @@ def read_result(path: Path) -> Result:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path}: damaged, or not a result; {advice}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(f"{path}: not a result of format {FORMAT}; {advice}")
+    if not isinstance(found, dict) or found.get("format") != RESULT_FORMAT:
+        raise InputError(f"{path}: not a result of format {RESULT_FORMAT}; {advice}")
     result: Result = check_shape(found, Result, path)
     if not result["epochs"] or result["split"] not in get_args(Split):
         raise InputError(f"{path}: damaged: no epochs, or no split; remove it and run the cell again")

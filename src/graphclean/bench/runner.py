@@ -32,7 +32,7 @@ from ..training.batches import ResidentInputs
 from ..training.fit import Prepared, TrainingResult, finish, prepare
 from ..training.method import Selection
 from ..training.model import NetworkModel
-from .cells import SPEED_ONLY, Cell, Method
+from .cells import SPEED_ONLY, Cell, Recipe
 from .epoch_log import (
     EpochLog,
     compare_strategies,
@@ -63,14 +63,14 @@ class Job:
     """One seed of a method on a cell."""
 
     cell: Cell
-    method: Method
+    method: Recipe
     seed: int
     split: Split
 
     @property
     def config(self) -> Config:
         """The method's settings with this seed."""
-        return replace(self.method.config, learn=replace(self.method.config.learn, seed=self.seed))
+        return replace(self.method.config, training=replace(self.method.config.training, seed=self.seed))
 
     @property
     def sections(self) -> dict[str, Table]:
@@ -115,7 +115,7 @@ def find_done(job: Job, results: Path) -> Path | None:
     return found.get(job.seed)
 
 
-def find_twin(job: Job, results: Path) -> str | None:
+def find_same_settings(job: Job, results: Path) -> str | None:
     """Another name that the job's settings are recorded by on its cell, where its own has no result yet.
 
     A preset and the changes that make it of another one are the same method, whose seeds have one mean.
@@ -143,7 +143,7 @@ def _differences(job: Job, recorded: dict[str, Table]) -> list[tuple[str, Any, A
         found += [
             (f"{section}.{name}", then[name], now)
             for name, now in settings.items()
-            if then[name] != now and f"{section}.{name}" not in (*SPEED_ONLY, "learn.seed")
+            if then[name] != now and f"{section}.{name}" not in (*SPEED_ONLY, "training.seed")
         ]
     return found
 
@@ -195,7 +195,7 @@ def run_job(
                 arrays = _gather_arrays(job, material, finished, predictions)
             except InterruptedRun as stop:
                 raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
-        epochs = log.first(job.config.learn.epochs)
+        epochs = log.first(job.config.training.epochs)
         steady = [
             epoch["seconds"] for epoch in epochs[job.config.method.settings.get("warmup_epochs", 0) + 1 :]
         ]
@@ -241,7 +241,7 @@ def train_job(
     known_truth = draw.eval_truth[: len(draw.eval_ind)]
 
     def after_selection(epoch: int, chosen: Selection) -> None:
-        if isinstance(chosen, Cleaned) and (epoch % STRATEGIES_EVERY == 0 or epoch == config.learn.epochs):
+        if isinstance(chosen, Cleaned) and (epoch % STRATEGIES_EVERY == 0 or epoch == config.training.epochs):
             found = compare_strategies(chosen, draw.truth, job.cell.n_classes, config.graph.lcc_edges)
             log.add(epoch, strategies=found)
 
@@ -286,8 +286,8 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[Table,
         "threshold": _describe_threshold(threshold) if threshold is not None else None,
         "scores": scores,
         "cleaning": describe_cleaning(chosen.labels, chosen.selected, draw),
-        "verdicts": asdict(score_verdicts(result.audit.verdicts, draw.truth, draw.truth < 0)),
-        "notes": result.audit.summary.warnings,
+        "verdicts": asdict(score_verdicts(result.cleaning.verdicts, draw.truth, draw.truth < 0)),
+        "notes": result.cleaning.summary.warnings,
     }
     return record, found
 

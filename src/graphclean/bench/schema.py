@@ -25,7 +25,7 @@ class Cleaning(TypedDict):
     wrong_known: int
     ood: int
     noise_rate: float | None
-    labels_right: float | None
+    label_accuracy: float | None
     given_right: float | None
 
 
@@ -47,7 +47,7 @@ class Epoch(TypedDict, total=False):
     lr: float
     selected: int
     confident: int
-    relabelled: int
+    relabeled: int
     cleaning: Cleaning
     degrees: dict[str, float | None] | None
     strategies: dict[str, Strategy] | None

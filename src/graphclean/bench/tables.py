@@ -78,7 +78,7 @@ def round_text(value: Decimal, decimals: int) -> str:
     return str(value.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
 
 
-def summarise(values: Sequence[Decimal], decimals: int) -> str:
+def mean_and_deviation(values: Sequence[Decimal], decimals: int) -> str:
     """Mean ± sample standard deviation (n); no ± for a single value, a dash for none."""
     if not values:
         return NOT_RUN
@@ -124,7 +124,9 @@ class _Runs:
         """Mean ± std of a score; in percent but for F."""
         factor = 1 if key.startswith("f_") else 100
         values = [record.number("scores", key) for record in self.of(cell, method)]
-        return summarise([factor * _decimal(value) for value in values if value is not None], decimals)
+        return mean_and_deviation(
+            [factor * _decimal(value) for value in values if value is not None], decimals
+        )
 
     def two_networks(self, cell: str, method: str) -> str:
         """Accuracy of the first two seeds together, in percent."""

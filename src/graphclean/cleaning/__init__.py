@@ -1,16 +1,16 @@
 """From embeddings and labels to verdicts, without training."""
 
-from .class_means import Panel
+from .class_means import KnnClassMeans
 from .knn_model import KnnModel
-from .pipeline import Audit, audit_embeddings, clean_embeddings
+from .pipeline import CleaningResult, clean_embeddings, infer_verdicts
 from .verdicts import Summary, with_unreadable
 
 __all__ = [
-    "Audit",
+    "CleaningResult",
+    "KnnClassMeans",
     "KnnModel",
-    "Panel",
     "Summary",
-    "audit_embeddings",
     "clean_embeddings",
+    "infer_verdicts",
     "with_unreadable",
 ]

@@ -17,7 +17,7 @@ FEW_CLASSES = 3
 
 
 def label_notes(labels: Labels) -> list[str]:
-    """Small classes, strong imbalance, names that differ in capitals alone, unlabelled samples."""
+    """Small classes, strong imbalance, names that differ in capitals alone, unlabeled samples."""
     sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
     notes = []
     small = np.flatnonzero(sizes < SMALL_CLASS)
@@ -33,21 +33,21 @@ def label_notes(labels: Labels) -> list[str]:
             f"strong imbalance: {labels.classes[int(sizes.argmax())]} has {sizes.max()} samples, "
             f"{labels.classes[int(sizes.argmin())]} has {sizes.min()}"
         )
-    spelt: dict[str, list[str]] = {}
+    spelled: dict[str, list[str]] = {}
     for name in map(str, labels.classes):
-        spelt.setdefault(name.casefold(), []).append(name)
-    alike = [" and ".join(names) for names in spelt.values() if len(names) > 1]
+        spelled.setdefault(name.casefold(), []).append(name)
+    alike = [" and ".join(names) for names in spelled.values() if len(names) > 1]
     if alike:
         some = ", ".join(alike[:3]) + (", …" if len(alike) > 3 else "")
         notes.append(f"classes that differ in capitals alone are different classes: {some}")
     missing = int((labels.codes < 0).sum())
     if missing:
         samples = "1 sample is" if missing == 1 else f"{missing} samples are"
-        notes.append(f"{samples} unlabelled: a proposal is made, and no verdict on a label")
+        notes.append(f"{samples} unlabeled: a proposal is made, and no verdict on a label")
     return notes
 
 
-def stranger_notes(labels: Labels, n_ood: int) -> list[str]:
+def ood_notes(labels: Labels, n_ood: int) -> list[str]:
     """That `ood` may be `relabel` where there are few labels to disagree with."""
     if len(labels.classes) > FEW_CLASSES or n_ood == 0:
         return []
@@ -71,8 +71,8 @@ def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
         return []
     rows = "1 row is an exact copy" if extra == 1 else f"{extra} rows are exact copies"
     notes = [f"{rows} of an earlier one; copies do not vote for each other"]
-    labelled = np.flatnonzero(labels.codes >= 0)
-    frame = pd.DataFrame({"node": copies.node[labelled], "label": labels.codes[labelled], "row": labelled})
+    labeled = np.flatnonzero(labels.codes >= 0)
+    frame = pd.DataFrame({"node": copies.node[labeled], "label": labels.codes[labeled], "row": labeled})
     frame = frame.drop_duplicates(["node", "label"])
     groups = frame[frame["node"].duplicated(keep=False)].groupby("node", sort=True)["row"].apply(list)
     if len(groups):

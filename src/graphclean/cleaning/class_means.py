@@ -1,7 +1,7 @@
-"""A panel that judges new embeddings: their neighbours, and class centres among whitened features.
+"""k-NN together with class means of whitened features, for new embeddings.
 
-Neighbours follow classes of any shape, but ten of them are few. A centre speaks for all of its class, but for
-one round cloud alone. How far either is to be heard is found on the training samples, each judged with its
+Neighbors follow classes of any shape, but ten of them are few. A center speaks for all of its class, but for
+one round cloud alone. How much weight either gets is found on the training samples, each judged with its
 own part left out, and by nothing but how likely that makes the labels given.
 """
 
@@ -16,30 +16,30 @@ from scipy.special import expit, softmax
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..graph import Neighbours
+from ..graph import Neighbors
 from ..graph.noise_model import NoiseModel, Probabilities, evenly_spaced
 from ..ood import prototype_similarity
 from .evidence import Copies
 from .inputs import Array, Codes
-from .knn_model import FLOOR, logit, neighbour_shares
+from .knn_model import CALIBRATION_FLOOR, logit, neighbor_shares
 from .verdicts import Posterior
 
 SHRINKAGE = 0.6
 """Of the covariance towards a multiple of 1: a thousand samples say little of a million entries."""
 DIRECTIONS = 256
 """Leading directions that are whitened one by one; the others all alike."""
-START = np.log([20.0, 0.5])
+MEANS_START = np.log([20.0, 0.5])
 """Logarithms of the weights of cosines and log shares before any data."""
-PRIOR_WEIGHT = 1.0
+MEANS_PRIOR_WEIGHT = 1.0
 """Of the squared distance from START against the log-likelihood, so that weights stay finite."""
 OOD_START = np.array([-1.5, 0.5, 1.5])
-"""Of the chance of OOD: intercept, weights of the neighbours' logit and of a deviation from the centres."""
+"""Of the chance of OOD: intercept, weights of the neighbors' logit and of a deviation from the centers."""
 OOD_PRIOR_WEIGHT = 10.0
 """Of the squared distance from OOD_START, the intercept's left out: it must hold where nothing is OOD."""
 CHUNK = 4096
 """Samples at a time."""
 LEAST_LENGTH = 1e-5
-"""Squared share of a centre that must be left without a sample, or there is no centre left."""
+"""Squared share of a center that must be left without a sample, or there is no center left."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Whitening:
 
     @classmethod
     def fit(cls, unit: Tensor) -> "Whitening":
-        """Learn from standardised unit rows: their covariance, shrunk, to the power of −½."""
+        """Learn from standardized unit rows: their covariance, shrunk, to the power of −½."""
         mean = unit.mean(0)
-        centred = (unit - mean).double().numpy()
-        n, width = centred.shape
-        total = float((centred**2).sum()) / n
+        centered = (unit - mean).double().numpy()
+        n, width = centered.shape
+        total = float((centered**2).sum()) / n
         count = min(DIRECTIONS, n - 1, width)
         tall = n >= width
-        gram = (centred.T @ centred if tall else centred @ centred.T) / n
+        gram = (centered.T @ centered if tall else centered @ centered.T) / n
         values, vectors = eigh(gram, subset_by_index=[len(gram) - count, len(gram) - 1])
         live = values > 1e-10 * total
         values, vectors = values[live], vectors[:, live]
         if not tall:
-            vectors = centred.T @ vectors / np.sqrt(n * values)
+            vectors = centered.T @ vectors / np.sqrt(n * values)
         average = total / width
         rest = max(total - values.sum(), 0) / (width - len(values)) if len(values) < width else 0.0
         kept, flat = (SHRINKAGE * average + (1 - SHRINKAGE) * spread for spread in (values, rest))
@@ -77,111 +77,117 @@ class Whitening:
 
     def __call__(self, unit: Tensor) -> Tensor:
         """Whitened unit rows."""
-        centred = unit - self.mean
-        whitened: Tensor = centred - (centred @ self.directions * self.damping) @ self.directions.T
+        centered = unit - self.mean
+        whitened: Tensor = centered - (centered @ self.directions * self.damping) @ self.directions.T
         return normalize(whitened, dim=1)
 
 
 class Weights(NamedTuple):
-    """How far each is heard: of the class first, then of being OOD."""
+    """The weight of each: for the class first, then for being OOD."""
 
-    centres: float
-    neighbours: float
+    centers: float
+    neighbors: float
     ood_intercept: float
-    ood_neighbours: float
-    ood_centres: float
+    ood_neighbors: float
+    ood_centers: float
 
 
 @dataclass(frozen=True)
-class Panel:
-    """What judges, on standardised unit embeddings."""
+class KnnClassMeans:
+    """The classifier on standardized unit embeddings."""
 
     nodes: Tensor
     """The distinct training samples."""
     posterior: Tensor
     """P(class) for each class, then P(OOD), of the nodes."""
     whitening: Whitening
-    centres: Tensor
+    centers: Tensor
     """Of each class: the unit mean of the whitened nodes, weighted with their P(class)."""
     weights: Weights
 
-    def weigh(self, unit: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(class | known) and P(OOD), with the shares that neighbours give to every class and to OOD."""
+    def combine(self, unit: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(class | known) and P(OOD), with the shares that neighbors give to every class and to OOD."""
         w = self.weights
-        cosine = prototype_similarity(self.whitening(unit), self.centres).to(shares.dtype)
-        known = (w.centres * cosine + w.neighbours * shares[:, :-1].clamp(min=FLOOR).log()).log_softmax(1)
-        share = shares[:, -1].clamp(FLOOR, 1 - FLOOR)
-        odds = w.ood_neighbours * (share / (1 - share)).log() - w.ood_centres * cosine.amax(1)
+        cosine = prototype_similarity(self.whitening(unit), self.centers).to(shares.dtype)
+        known = (
+            w.centers * cosine + w.neighbors * shares[:, :-1].clamp(min=CALIBRATION_FLOOR).log()
+        ).log_softmax(1)
+        share = shares[:, -1].clamp(CALIBRATION_FLOOR, 1 - CALIBRATION_FLOOR)
+        odds = w.ood_neighbors * (share / (1 - share)).log() - w.ood_centers * cosine.amax(1)
         return known, torch.sigmoid(w.ood_intercept + odds)
 
     def tensors(self) -> dict[str, Tensor]:
         """All but the weights, by name."""
         w = self.whitening
         whitening = {"mean": w.mean, "directions": w.directions, "damping": w.damping}
-        return {"nodes": self.nodes, "posterior": self.posterior, "centres": self.centres, **whitening}
+        return {"nodes": self.nodes, "posterior": self.posterior, "centers": self.centers, **whitening}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Tensor], weights: Any) -> "Panel":
-        """From `tensors` and the weights in their order; KeyError or TypeError where they are no panel's."""
+    def restore(cls, tensors: dict[str, Tensor], weights: Any) -> "KnnClassMeans":
+        """From `tensors` and the weights in their order; KeyError or TypeError where they are something
+        else's.
+        """
         whitening = Whitening(tensors["mean"], tensors["directions"], tensors["damping"])
-        nodes, posterior, centres = (tensors[name] for name in ("nodes", "posterior", "centres"))
-        return cls(nodes, posterior, whitening, centres, Weights(*map(float, weights)))
+        nodes, posterior, centers = (tensors[name] for name in ("nodes", "posterior", "centers"))
+        return cls(nodes, posterior, whitening, centers, Weights(*map(float, weights)))
 
 
-class FittedPanel(NamedTuple):
-    """A panel, and what it says of the training samples, each judged without its own part."""
+class FittedClassMeans(NamedTuple):
+    """Class means, and their leave-one-out prior of the training samples."""
 
-    panel: Panel
+    model: KnnClassMeans
     prior: Posterior
     """Of every sample, before its given label is looked at."""
 
 
-def fit_panel(
+def fit_class_means(
     nodes: Tensor,
-    near: Neighbours,
+    near: Neighbors,
     copies: Copies,
     posterior: Posterior,
     labels: Codes,
     model: NoiseModel,
     whitening: Whitening,
-) -> FittedPanel:
-    """A panel from what the samples are believed to be, their labels (−1: unlabelled) and a model of these.
+) -> FittedClassMeans:
+    """Fit to the posterior of the samples, their labels (−1: unlabeled) and a model of these.
 
     `near` holds the nodes nearest to each of the `nodes`.
     """
     believed = torch.as_tensor(copies.average(np.column_stack(posterior)), dtype=torch.float32)
     whitened = whitening(nodes)
     pull = believed[:, :-1].T @ whitened
-    cosine = _leave_own_out(whitened, believed[:, :-1], pull)[copies.node]
-    shares = neighbour_shares(near, believed)[copies.node]
-    log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
+    cosine = _leave_one_out(whitened, believed[:, :-1], pull)[copies.node]
+    shares = neighbor_shares(near, believed)[copies.node]
+    log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
     some = evenly_spaced(len(labels)).numpy()
     known = 1 - posterior.ood[some]
     by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition.numpy())
     by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])
-    panel = Panel(nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood))
+    class_means = KnnClassMeans(
+        nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood)
+    )
     ood = expit(by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1))
     classes = softmax(by_class[0] * cosine + by_class[1] * log_shares, axis=1)
-    return FittedPanel(panel, Posterior((1 - ood)[:, None] * classes, ood))
+    return FittedClassMeans(class_means, Posterior((1 - ood)[:, None] * classes, ood))
 
 
-def consult_panel(
-    nodes: Tensor, near: Neighbours, copies: Copies, posterior: Posterior, labels: Codes, model: NoiseModel
-) -> tuple[Posterior, FittedPanel]:
-    """Beliefs half-way from the neighbours' to those of a panel, and the panel that comes of them.
+def combine_with_class_means(
+    nodes: Tensor, near: Neighbors, copies: Copies, posterior: Posterior, labels: Codes, model: NoiseModel
+) -> tuple[Posterior, FittedClassMeans]:
+    """The posterior half-way from the neighbors' to that with class means, and the class means fitted to it.
 
-    Once only: beliefs that are fed back again and again grow around their own mistakes.
+    Once only: a posterior that is fed back again and again grows around its own mistakes.
     """
     whitening = Whitening.fit(nodes)
-    first = fit_panel(nodes, near, copies, posterior, labels, model, whitening)
+    first = fit_class_means(nodes, near, copies, posterior, labels, model, whitening)
     prior = Probabilities(*map(torch.from_numpy, first.prior))
     second = Posterior(*(part.numpy() for part in model.update(prior, torch.from_numpy(labels))))
     both = Posterior((posterior.classes + second.classes) / 2, (posterior.ood + second.ood) / 2)
-    return both, fit_panel(nodes, near, copies, both, labels, model, whitening)
+    return both, fit_class_means(nodes, near, copies, both, labels, model, whitening)
 
 
-def _leave_own_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
-    """Cosines with the centres as they would be without each sample; 0 where nothing is left of one."""
+def _leave_one_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
+    """Cosines with the centers as they would be without each sample; 0 where nothing is left of one."""
     whole = (pull.double() ** 2).sum(1)
     parts = []
     for unit, mine in zip(torch.split(whitened, CHUNK), torch.split(own.double(), CHUNK), strict=True):
@@ -195,7 +201,7 @@ def _leave_own_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
 def _fit_classes(
     cosine: Array, log_shares: Array, known: Array, labels: Codes, transition: Array
 ) -> tuple[float, float]:
-    """The weights under which the given labels are likeliest, a sample counting as far as it is known."""
+    """The maximum-likelihood weights for the given labels, a sample counting as far as it is known."""
     some = labels >= 0
     evidence = np.stack([cosine[some], log_shares[some]])
     to_given, known = transition.T[labels[some]], known[some]
@@ -208,19 +214,19 @@ def _fit_classes(
         likely = joint.sum(1, keepdims=True)
         slope = known[:, None] * (joint / likely - q)
         gradient = -weights * np.tensordot(evidence, slope, 2)
-        away = theta - START
-        value = PRIOR_WEIGHT * away @ away - known @ np.log(likely[:, 0])
-        return float(value) / size, (gradient + 2 * PRIOR_WEIGHT * away) / size
+        away = theta - MEANS_START
+        value = MEANS_PRIOR_WEIGHT * away @ away - known @ np.log(likely[:, 0])
+        return float(value) / size, (gradient + 2 * MEANS_PRIOR_WEIGHT * away) / size
 
-    centres, neighbours = np.exp(minimize(loss, START, jac=True, method="L-BFGS-B").x)
-    return float(centres), float(neighbours)
+    centers, neighbors = np.exp(minimize(loss, MEANS_START, jac=True, method="L-BFGS-B").x)
+    return float(centers), float(neighbors)
 
 
-def _fit_ood(closeness: Array, share: Array, believed: Array) -> tuple[float, float, float]:
+def _fit_ood(similarity: Array, share: Array, believed: Array) -> tuple[float, float, float]:
     """Intercept and weights of the chance of OOD, fitted to what is believed; weights are never negative."""
-    centre, spread = float(closeness.mean()), float(closeness.std())
+    center, spread = float(similarity.mean()), float(similarity.std())
     spread = spread if spread > 1e-9 else 1.0
-    design = np.column_stack([np.ones_like(share), logit(share), (centre - closeness) / spread])
+    design = np.column_stack([np.ones_like(share), logit(share), (center - similarity) / spread])
     counted = np.array([0.0, 1.0, 1.0])
 
     def loss(theta: Array) -> tuple[float, Array]:
@@ -233,4 +239,4 @@ def _fit_ood(closeness: Array, share: Array, believed: Array) -> tuple[float, fl
     signs = [(None, None), (0, None), (0, None)]
     intercept, by_share, by_distance = minimize(loss, OOD_START, jac=True, bounds=signs, method="L-BFGS-B").x
     slope = by_distance / spread
-    return float(intercept + slope * centre), float(by_share), float(slope)
+    return float(intercept + slope * center), float(by_share), float(slope)

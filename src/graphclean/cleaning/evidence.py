@@ -1,4 +1,4 @@
-"""From embeddings to what each sample's neighbours say of its class."""
+"""From embeddings to what each sample's neighbors say of its class."""
 
 from dataclasses import dataclass
 
@@ -7,27 +7,27 @@ import torch
 from torch import Tensor
 
 from ..graph import (
-    Neighbours,
+    Neighbors,
     gather_evidence,
     knn_graph,
-    normalise_graph,
+    normalize_graph,
     weight_graph,
 )
-from .inputs import Array, Codes, Floats
+from .inputs import Array, Codes, Floats32
 
-LOUDEST = 5
-"""Neighbours named for each sample."""
+NAMED_NEIGHBORS = 5
+"""Neighbors named for each sample."""
 
 
 @dataclass(frozen=True)
-class Standardiser:
+class Standardizer:
     """Every feature to mean 0 and deviation 1 over the training set, then every row to length 1."""
 
-    mean: Floats
-    scale: Floats
+    mean: Floats32
+    scale: Floats32
 
     @classmethod
-    def fit(cls, z: Floats) -> "Standardiser":
+    def fit(cls, z: Floats32) -> "Standardizer":
         """Learn mean and deviation; a constant feature says nothing and gets scale 0."""
         mean = z.mean(0, dtype=np.float64)
         deviation = z.std(0, dtype=np.float64)
@@ -35,11 +35,11 @@ class Standardiser:
         scale = np.where(live, 1 / np.where(live, deviation, 1), 0)
         return cls(mean.astype(np.float32), scale.astype(np.float32))
 
-    def __call__(self, z: Floats) -> Tensor:
+    def __call__(self, z: Floats32) -> Tensor:
         """Unit rows, as a tensor."""
         return torch.nn.functional.normalize(self.rescale(z), dim=1)
 
-    def rescale(self, z: Floats) -> Tensor:
+    def rescale(self, z: Floats32) -> Tensor:
         """The first half of it: every feature to mean 0 and deviation 1, rows of any length."""
         return torch.as_tensor((z - self.mean) * self.scale)
 
@@ -54,7 +54,7 @@ class Copies:
     """The node of every row."""
 
     @classmethod
-    def find(cls, z: Floats) -> "Copies":
+    def find(cls, z: Floats32) -> "Copies":
         """Group the rows of `z` that are equal to the bit."""
         rows = np.ascontiguousarray(z + np.float32(0))  # −0.0 and 0.0 are the same number
         _, first, node = np.unique(
@@ -79,40 +79,40 @@ class Copies:
         return np.asarray(total / np.bincount(self.node)[:, None])
 
     def spread_labels(self, labels: Codes, n_classes: int) -> Tensor:
-        """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabelled."""
+        """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabeled."""
         Y = np.zeros((len(self.first), n_classes), dtype=np.float32)
-        labelled = labels >= 0
-        np.add.at(Y, (self.node[labelled], labels[labelled]), 1)
+        labeled = labels >= 0
+        np.add.at(Y, (self.node[labeled], labels[labeled]), 1)
         total = Y.sum(1, keepdims=True)
         return torch.as_tensor(Y / np.maximum(total, 1))
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One graph, and what was heard on it, a row a node."""
+class Propagated:
+    """One graph, and the labels propagated on it, a row a node."""
 
     k: int
     graph: Tensor
     evidence: Tensor
-    """Leave-own-out: what the others say."""
+    """Leave-one-out: without the node's own label."""
 
 
-def listen(graph: Tensor, Y: Tensor, k: int) -> Heard:
-    """Leave-own-out evidence on a directed similarity graph.
+def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:
+    """Leave-one-out evidence on a directed similarity graph.
 
     γ = 1, both directions added, α = 0.5; no class balance: it overrates small classes badly when sizes
     differ, and does nothing for equal ones.
     """
-    S = normalise_graph(weight_graph(graph, gamma=1, symmetrise="sum"))
-    return Heard(k, graph, gather_evidence(S, Y.to(S.dtype), evidence="leave-own-out"))
+    S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
+    return Propagated(k, graph, gather_evidence(S, Y.to(S.dtype), leave_one_out=True))
 
 
-def prefix_graph(neighbours: Neighbours, k: int) -> Tensor:
-    """The graph of the first `k` of longer neighbour lists."""
-    return knn_graph(Neighbours(neighbours.indices[:, :k], neighbours.similarities[:, :k]))
+def prefix_graph(neighbors: Neighbors, k: int) -> Tensor:
+    """The graph of the first `k` of longer neighbor lists."""
+    return knn_graph(Neighbors(neighbors.indices[:, :k], neighbors.similarities[:, :k]))
 
 
-def loudest(graph: Tensor) -> Codes:
+def nearest_nodes(graph: Tensor) -> Codes:
     """The nearest few of each node by similarity, then index; −1 where it has fewer."""
     n = graph.shape[0]
     indptr = graph.crow_indices().long().numpy()
@@ -120,18 +120,18 @@ def loudest(graph: Tensor) -> Codes:
     rows = np.repeat(np.arange(n), np.diff(indptr))
     order = np.lexsort((cols, -values, rows))
     place = np.arange(len(order)) - indptr[rows]
-    keep = place < LOUDEST
-    named = np.full((n, LOUDEST), -1, dtype=np.int64)
+    keep = place < NAMED_NEIGHBORS
+    named = np.full((n, NAMED_NEIGHBORS), -1, dtype=np.int64)
     named[rows[keep], place[keep]] = cols[order][keep]
     return named
 
 
 def class_signal(evidence: Array, labels: Codes) -> float:
-    """How far the neighbours' majority agrees with the given labels beyond chance, in standard errors."""
-    heard = (labels >= 0) & (evidence.max(1) > 1 / evidence.shape[1] + 1e-9)
-    if not heard.any():
+    """How far the neighbors' majority agrees with the given labels beyond chance, in standard errors."""
+    propagated = (labels >= 0) & (evidence.max(1) > 1 / evidence.shape[1] + 1e-9)
+    if not propagated.any():
         return 0.0
-    y, guess = labels[heard], evidence[heard].argmax(1)
+    y, guess = labels[propagated], evidence[propagated].argmax(1)
     n_classes = evidence.shape[1]
     given, guessed = (np.bincount(part, minlength=n_classes) for part in (y, guess))
     n = len(y)

@@ -13,10 +13,10 @@ from scipy import sparse
 from ..errors import InputError
 from ..ood.model import class_names
 
-Floats: TypeAlias = npt.NDArray[np.float32]
+Floats32: TypeAlias = npt.NDArray[np.float32]
 Array: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.int64]
-MISSING = ("", "nan")
+MISSING_LABEL = ("", "nan")
 """How a number that is not there is written."""
 
 
@@ -32,7 +32,7 @@ class Labels:
         return class_names(self.classes, codes)
 
 
-def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -> Floats:
+def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -> Floats32:
     """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three.
 
     Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use.
@@ -74,7 +74,7 @@ def _refuse_rows(bad: Any, problem: str) -> None:
 
 
 def encode_labels(labels: Any, n: int | None = None) -> Labels:
-    """Number the classes; negative, empty and missing labels become −1 (unlabelled).
+    """Number the classes; negative, empty and missing labels become −1 (unlabeled).
 
     Whole numbers, also written as text or as floats, are classes by number and stay numbers; everything
     else is a class by name. Text is taken as written: "nan" is missing among numbers, and a name among names.
@@ -117,7 +117,7 @@ def encode_classes(labels: Any, n: int) -> Labels:
 
 
 def _by_number(values: Sequence[int]) -> Labels:
-    """Classes by number, which may be of any size; below 0 is unlabelled."""
+    """Classes by number, which may be of any size; below 0 is unlabeled."""
     classes = sorted({value for value in values if value >= 0})
     index = {value: code for code, value in enumerate(classes)}
     codes = np.array([index.get(value, -1) for value in values], dtype=np.int64)
@@ -126,7 +126,7 @@ def _by_number(values: Sequence[int]) -> Labels:
     return Labels(codes, classes)
 
 
-def lay_beside(table: pd.DataFrame, *given: Any) -> None:
+def align_index(table: pd.DataFrame, *given: Any) -> None:
     """Put a table, one row a sample, under the first index of pandas among what was given."""
     for part in given:
         if isinstance(part, pd.DataFrame | pd.Series):
@@ -177,10 +177,10 @@ def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
     for text in texts:
         digits = text.removeprefix("-")
         digits = digits.split(".")[0] if digits.rstrip("0").endswith(".") else digits
-        if text.lower() in MISSING:
+        if text.lower() in MISSING_LABEL:
             values.append(-1)
         elif digits.isascii() and digits.isdigit() and (digits[0] != "0" or len(digits) == 1):
             values.append(-int(digits) if text.startswith("-") else int(digits))
         else:
             return None
-    return values if any(text.lower() not in MISSING for text in texts) else None
+    return values if any(text.lower() not in MISSING_LABEL for text in texts) else None

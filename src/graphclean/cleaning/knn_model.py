@@ -1,4 +1,4 @@
-"""Class or OOD for new embeddings, from what an audit learned."""
+"""Class or OOD for new embeddings, from cleaned training samples."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,27 +15,27 @@ from torch.nn.functional import normalize
 from .._files import write_tensors
 from ..data.progress import Progress
 from ..errors import InputError, suggest
-from ..graph import Neighbours
+from ..graph import Neighbors
 from ..graph.noise_model import pieces
 from ..ood import prototype_similarity
-from ..ood.model import Judge, Judged, Kind, Predictions, predict_table
+from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
 from ..ood.prototypes import SHARPNESS
-from .evidence import Standardiser
+from .evidence import Standardizer
 from .inputs import Array, check_embeddings
 
 DETECTORS = ("knn", "prototypes")
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 """Training samples that speak for a new one."""
-FLOOR = 1e-3
-"""Shares count as at least this much, so that their logarithms stay within what ten neighbours can tell."""
+CALIBRATION_FLOOR = 1e-3
+"""Shares count as at least this much, so that their logarithms stay within what ten neighbors can tell."""
 
 BORDER = 0.5
 """P(OOD) from which a sample is rejected."""
-BATCH = 4096
+QUERIES_AT_ONCE = 4096
 """Samples at a time."""
-CELLS = 2**26
+MATRIX_CELLS = 2**26
 """Similarities that are held at once."""
 TIE = 1e-5
 """Similarities closer than this may change places by rounding."""
@@ -44,22 +44,22 @@ FEW = 10
 
 
 class Calibration(NamedTuple):
-    """Turns the shares of the neighbours into probabilities; fitted on the training samples."""
+    """Turns the shares of the neighbors into probabilities; fitted on the training samples."""
 
     temperature: float
     intercept: float
     slope: float
 
     def __call__(self, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """P(class | known) and P(OOD) from the neighbours' shares, whose last column is OOD."""
-        known = (self.temperature * shares[:, :-1].clamp(min=FLOOR).log()).softmax(1)
-        ood = shares[:, -1].clamp(FLOOR, 1 - FLOOR)
+        """P(class | known) and P(OOD) from the neighbors' shares, whose last column is OOD."""
+        known = (self.temperature * shares[:, :-1].clamp(min=CALIBRATION_FLOOR).log()).softmax(1)
+        ood = shares[:, -1].clamp(CALIBRATION_FLOOR, 1 - CALIBRATION_FLOOR)
         return known, torch.sigmoid(self.intercept + self.slope * (ood / (1 - ood)).log())
 
 
 def fit_calibration(shares: Array, posterior: Array) -> Calibration:
-    """Fit to what the audit believes of the training samples, each judged by its neighbours' shares."""
-    log_shares = np.log(np.maximum(shares[:, :-1], FLOOR))
+    """Fit to the posterior of the training samples, each judged by its neighbors' shares."""
+    log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
     log_shares -= log_shares.max(1, keepdims=True)
     odds = logit(shares[:, -1])
     classes, ood = posterior[:, :-1], posterior[:, -1]
@@ -86,8 +86,8 @@ def fit_calibration(shares: Array, posterior: Array) -> Calibration:
 def expected_rejects(calibration: Calibration, shares: Array, posterior: Array) -> dict[str, float]:
     """Of inputs like the training samples, the shares of `known` ones and of `ood` ones that are rejected.
 
-    Each is judged by its neighbours alone, as a new one would be, and is what the audit believes it to be.
-    That is cautious: beliefs are less sure than they could be, so that more OOD and fewer known samples are
+    Each is judged by its neighbors alone, as a new one would be, and counts by its posterior. That is
+    cautious: the posterior is less sure than it could be, so that more OOD and fewer known samples are
     rejected in the end. Nothing is said where there are too few known samples, or of `ood` too few of these.
     """
     rejected = (calibration(torch.as_tensor(shares))[1] > BORDER).numpy()
@@ -98,8 +98,8 @@ def expected_rejects(calibration: Calibration, shares: Array, posterior: Array) 
     return {kind: float(p @ rejected / p.sum()) for kind, p in kinds.items() if p.sum() >= FEW}
 
 
-def neighbour_shares(found: Neighbours, posterior: Tensor) -> Array:
-    """The posterior of the neighbours, averaged with their similarities as weights; rows sum to 1."""
+def neighbor_shares(found: Neighbors, posterior: Tensor) -> Array:
+    """The posterior of the neighbors, averaged with their similarities as weights; rows sum to 1."""
     weights = found.similarities.clamp(min=0).to(posterior.dtype)
     total = weights.sum(1, keepdim=True)
     weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), 1 / weights.shape[1])
@@ -118,11 +118,11 @@ class NearestPosterior(nn.Module):
         super().__init__()
         self.register_buffer("nodes", normalize(nodes, dim=1).T.contiguous())
         self.register_buffer("posterior", posterior)
-        self.k = min(NEIGHBOURS, len(nodes))
+        self.k = min(NEIGHBORS, len(nodes))
 
     def forward(self, unit: Tensor) -> Tensor:
         """The shares of every class, then of OOD."""
-        rows = max(1, CELLS // self.nodes.shape[1])
+        rows = max(1, MATRIX_CELLS // self.nodes.shape[1])
         if not torch.compiler.is_exporting() and len(unit) > rows:
             return torch.cat([self(part) for part in torch.split(unit, rows)])
         similarity, nearest = (unit @ self.nodes).topk(self.k)
@@ -152,7 +152,7 @@ class KnnJudge(Judge):
 
     def __init__(self, model: "KnnModel") -> None:
         super().__init__()
-        self.standardize = Standardize(model.standardiser)
+        self.standardize = Standardize(model.standardizer)
         self.near = NearestPosterior(model.nodes, model.posterior)
         self.calibration = model.calibration
         self.threshold = model.threshold
@@ -170,7 +170,7 @@ class KnnJudge(Judge):
         """Random features, every other one near a training sample."""
         generator = torch.Generator().manual_seed(0)
         standard = torch.randn(count, len(self.near.nodes), generator=generator)
-        return self.standardize.undo(self.near.approach(standard))
+        return self.standardize.invert(self.near.approach(standard))
 
     def _unit(self, inputs: Tensor) -> Tensor:
         return normalize(self.standardize(inputs), dim=1)
@@ -201,9 +201,9 @@ class KnnModel:
     """The training nodes with what they are believed to be, and the class prototypes."""
 
     classes: list[int] | list[str]
-    standardiser: Standardiser
+    standardizer: Standardizer
     nodes: Tensor
-    """Standardised unit embeddings, one a distinct training sample."""
+    """Standardized unit embeddings, one a distinct training sample."""
     posterior: Tensor
     """P(class) for each class, then P(OOD), of the nodes."""
     calibration: Calibration
@@ -211,7 +211,7 @@ class KnnModel:
     prototype_threshold: float
     """1 − s(x) above which prototypes reject: as many training samples lie above it as are probably OOD."""
     detector: str = DETECTORS[0]
-    kind: ClassVar[Kind] = "clean"
+    kind: ClassVar[RunKind] = "clean"
 
     @property
     def threshold(self) -> float:
@@ -241,11 +241,11 @@ class KnnModel:
     def score(self, z: Any, progress: Progress | None = None) -> Predictions:
         """Judge embeddings as they were given in training."""
         array = check_embeddings(z)
-        width = len(self.standardiser.mean)
+        width = len(self.standardizer.mean)
         if array.shape[1] != width:
             raise InputError(f"these embeddings have {array.shape[1]} columns, the run was made with {width}")
         judge, done, parts = self.module(), 0, []
-        for part in torch.split(torch.as_tensor(array), BATCH):
+        for part in torch.split(torch.as_tensor(array), QUERIES_AT_ONCE):
             parts.append(judge(part))
             done += len(part)
             if progress is not None:
@@ -261,8 +261,8 @@ class KnnModel:
         tensors = {
             "nodes": self.nodes,
             "posterior": self.posterior,
-            "mean": torch.as_tensor(self.standardiser.mean),
-            "scale": torch.as_tensor(self.standardiser.scale),
+            "mean": torch.as_tensor(self.standardizer.mean),
+            "scale": torch.as_tensor(self.standardizer.scale),
         }
         write_tensors(
             folder / MODEL, tensors, {"classes": self.classes, "calibration": list(self.calibration)}
@@ -277,22 +277,22 @@ class Standardize(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, standardiser: Standardiser) -> None:
+    def __init__(self, standardizer: Standardizer) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(standardiser.mean))
-        self.register_buffer("scale", torch.as_tensor(standardiser.scale))
+        self.register_buffer("mean", torch.as_tensor(standardizer.mean))
+        self.register_buffer("scale", torch.as_tensor(standardizer.scale))
 
     def forward(self, features: Tensor) -> Tensor:
-        """As `Standardiser.rescale`."""
+        """As `Standardizer.rescale`."""
         return (features - self.mean) * self.scale
 
-    def undo(self, standard: Tensor) -> Tensor:
+    def invert(self, standard: Tensor) -> Tensor:
         """Features that would be rescaled to `standard`; the mean for those that are constant."""
         live = self.scale > 0
         return self.mean + torch.where(live, standard / torch.where(live, self.scale, 1), 0)
 
 
 def logit(share: Array) -> Array:
-    """Of shares, as far as ten neighbours can tell."""
-    p = np.clip(share, FLOOR, 1 - FLOOR)
+    """Of shares, as far as ten neighbors can tell."""
+    p = np.clip(share, CALIBRATION_FLOOR, 1 - CALIBRATION_FLOOR)
     return np.asarray(np.log(p / (1 - p)))

@@ -11,57 +11,73 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..config import AuditSettings
+from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
-from ..graph import Graph, Neighbours, as_csr, confident_edges, largest_components, nearest_neighbours
-from ..graph.ann import approximate_neighbours, load_faiss
+from ..graph import Graph, Neighbors, as_csr, confident_edges, largest_components, nearest_neighbors
+from ..graph.ann import approximate_neighbors, load_faiss
 from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
-from ..ood import LEAST, class_prototypes, lie_apart, measure_closeness, ood_by_humps
-from .checks import copy_notes, id_notes, label_notes, stranger_notes
-from .class_means import FittedPanel, consult_panel
-from .evidence import Copies, Heard, Standardiser, class_signal, listen, loudest, prefix_graph
-from .inputs import Array, Labels, check_embeddings, encode_classes, lay_beside
+from ..ood import (
+    MIN_OOD_RATE,
+    are_separated,
+    bimodal_ood_probability,
+    class_prototypes,
+    max_prototype_similarity,
+)
+from .checks import copy_notes, id_notes, label_notes, ood_notes
+from .class_means import FittedClassMeans, combine_with_class_means
+from .evidence import (
+    Copies,
+    Propagated,
+    Standardizer,
+    class_signal,
+    nearest_nodes,
+    prefix_graph,
+    propagate_labels,
+)
+from .inputs import Array, Labels, align_index, check_embeddings, encode_classes
 from .knn_model import (
-    NEIGHBOURS,
+    NEIGHBORS,
     KnnModel,
     expected_rejects,
     fit_calibration,
-    neighbour_shares,
+    neighbor_shares,
 )
 from .verdicts import (
-    Decision,
     Posterior,
     Summary,
+    VerdictArrays,
     decide,
     proposal_strength,
-    summarise,
+    summarize,
     undecided,
     verdict_table,
     withhold_relabels,
 )
 
 SHUFFLES = 2
-"""Of the labels, to hear what of the class signal is an echo."""
-LOUD = 0.5
-"""Class signal, over the root of the samples, that no echo reaches; the loudest we have heard had 0.2."""
+"""Permutations of the labels, for the class signal that is there without any."""
+STRONG_SIGNAL = 0.5
+"""Class signal, over the root of the samples, that no permutation baseline reaches; the largest seen was
+0.2.
+"""
 LARGE = 200_000
 """Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
 
 
 @dataclass(frozen=True)
-class Audit:
-    """The result of an audit: the table, the summary, and what predicts for new embeddings."""
+class CleaningResult:
+    """The table, the summary, and what predicts for new embeddings."""
 
     verdicts: pd.DataFrame
     summary: Summary
     predictor: KnnModel | None
     """None where a graph stood for the embeddings, or the features carry no class signal."""
-    beliefs: Array | None
+    posterior: Array | None
     """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
-    panel: FittedPanel | None
-    """What predicts with class centres besides; None where it was not asked for, or there is no predictor."""
+    class_means: FittedClassMeans | None
+    """What predicts with class means besides; None where it was not asked for, or there is no predictor."""
 
 
 def clean_embeddings(
@@ -70,12 +86,12 @@ def clean_embeddings(
     *,
     ids: Sequence[Any] | None = None,
     graph: Graph | None = None,
-    settings: AuditSettings | None = None,
+    settings: CleaningSettings | None = None,
 ) -> pd.DataFrame:
     """A verdict for every sample: keep its label, relabel it (to what), or out of distribution.
 
     `z` is an (N, d) array of embeddings of any kind, `labels` N class names or whole numbers (negative,
-    empty or NaN: unlabelled). A similarity `graph` in CSR form may stand for `z`, which is then None.
+    empty or NaN: unlabeled). A similarity `graph` in CSR form may stand for `z`, which is then None.
     Returns one row a sample, in input order and under the index of `z` or `labels` where they come from
     pandas; `.attrs["summary"]` holds rates, settings found and warnings.
 
@@ -84,45 +100,47 @@ def clean_embeddings(
     >>> verdicts = clean_embeddings(z, labels)
     >>> verdicts[verdicts.verdict == "relabel"].sort_values("label_quality").head()
     """
-    audit = audit_embeddings(z, labels, ids=ids, graph=graph, settings=settings)
-    for message in audit.summary.warnings:
+    cleaning = infer_verdicts(z, labels, ids=ids, graph=graph, settings=settings)
+    for message in cleaning.summary.warnings:
         warnings.warn(message, DataWarning, stacklevel=2)
-    lay_beside(audit.verdicts, z, labels)
-    audit.verdicts.attrs["summary"] = audit.summary.to_dict()
-    return audit.verdicts
+    align_index(cleaning.verdicts, z, labels)
+    cleaning.verdicts.attrs["summary"] = cleaning.summary.to_dict()
+    return cleaning.verdicts
 
 
-def audit_embeddings(
+def infer_verdicts(
     z: Any,
     labels: Any,
     *,
     ids: Sequence[Any] | None = None,
     graph: Graph | None = None,
-    settings: AuditSettings | None = None,
+    settings: CleaningSettings | None = None,
     progress: Progress | None = None,
     zeros: bool = False,
-    closeness: Array | None = None,
-) -> Audit:
+    similarity: Array | None = None,
+) -> CleaningResult:
     """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
 
     `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
-    zero are taken for features like any others rather than for embeddings that failed. `closeness` is s(x)
-    of embeddings that were trained on these labels, and may have learned some by heart.
+    zero are taken for features like any others rather than for embeddings that failed. `similarity` is s(x)
+    of embeddings that were trained on these labels, and may have memorized some.
     """
-    settings = settings if settings is not None else AuditSettings()
-    if not isinstance(settings, AuditSettings):
-        raise TypeError(f"settings are AuditSettings(certainty=0.7, …), not {type(settings).__name__}")
+    settings = settings if settings is not None else CleaningSettings()
+    if not isinstance(settings, CleaningSettings):
+        raise TypeError(f"settings are CleaningSettings(certainty=0.7, …), not {type(settings).__name__}")
     tell = progress if progress is not None else lambda *_: None
     notes: list[str] = []
     if (z is None) == (graph is None):
         raise InputError("give either embeddings or a graph")
-    if graph is not None and settings.judges == "panel":
-        raise InputError("a panel of judges needs embeddings; with a graph, set audit.judges=neighbours")
+    if graph is not None and settings.classifier == "knn+class-means":
+        raise InputError(
+            "a classifier with class means needs embeddings; with a graph, set cleaning.classifier=knn"
+        )
     if graph is None:
         array = check_embeddings(z, zeros=zeros)
         n, copies = len(array), Copies.find(array)
-        standardiser = Standardiser.fit(array)
-        unit = standardiser(array[copies.first])
+        standardizer = Standardizer.fit(array)
+        unit = standardizer(array[copies.first])
         width = unit.shape[1]
     else:
         csr = _check_graph(graph)
@@ -134,41 +152,43 @@ def audit_embeddings(
         many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
         notes.append(f"k is at most {len(unit) - 1}, as there {many}")
 
-    neighbours = None
+    neighbors = None
     if graph is not None:
         candidates = iter([(round(csr.values().numel() / n), csr)])
     else:
-        neighbours = _search(unit, settings, notes, tell)
-        candidates = _knn_graphs(neighbours, settings, tell)
-    near = Neighbours(*(part[:, :NEIGHBOURS] for part in neighbours)) if neighbours is not None else None
-    heard, model, tried = _choose_graph(candidates, copies, encoded)
-    signal = _measure_signal(heard, copies, encoded, settings.signal) if heard is not None else 0.0
-    posterior, panel, decision = None, None, undecided(encoded.codes)
+        neighbors = _search(unit, settings, notes, tell)
+        candidates = _knn_graphs(neighbors, settings, tell)
+    near = Neighbors(*(part[:, :NEIGHBORS] for part in neighbors)) if neighbors is not None else None
+    propagated, model, tried = _choose_graph(candidates, copies, encoded)
+    signal = _measure_signal(propagated, copies, encoded, settings.signal) if propagated is not None else 0.0
+    posterior, class_means, decision = None, None, undecided(encoded.codes)
     selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
-    if heard is None or model is None or signal < settings.signal:
+    if propagated is None or model is None or signal < settings.signal:
         notes.append(
-            f"the features carry no class signal: neighbours agree with labels {signal:.1f} standard errors "
-            f"beyond chance, {settings.signal:g} are needed; nothing was relabelled"
+            f"the features carry no class signal: neighbors agree with labels {signal:.1f} standard errors "
+            f"beyond chance, {settings.signal:g} are needed; nothing was relabeled"
         )
     else:
-        posterior = _hear_out(heard, model, copies, encoded, closeness, notes)
-        if near is not None and settings.judges == "panel":
-            posterior, panel = consult_panel(unit, near, copies, posterior, encoded.codes, model)
+        posterior = _infer_posterior(propagated, model, copies, encoded, similarity, notes)
+        if near is not None and settings.classifier == "knn+class-means":
+            posterior, class_means = combine_with_class_means(
+                unit, near, copies, posterior, encoded.codes, model
+            )
         decision = _decide(posterior, encoded, settings, notes)
-        notes += stranger_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
+        notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
-        selected = _select(heard, by_node, decision, copies, settings.eta)
+        selected = _select(propagated, by_node, decision, copies, settings.eta)
         if near is not None:
-            shares = neighbour_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
+            shares = neighbor_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
             predictor = _make_predictor(
-                by_node, decision, selected, copies, unit, shares, standardiser, encoded
+                by_node, decision, selected, copies, unit, shares, standardizer, encoded
             )
             rejects = expected_rejects(predictor.calibration, shares, by_node)
-    table = verdict_table(decision, encoded, names, selected, _loudest_rows(heard, copies))
-    k = heard.k if heard is not None else 0
-    summary = summarise(decision, posterior, encoded, width, k, tried, signal, selected, rejects, notes)
-    beliefs = np.column_stack(posterior) if posterior is not None else None
-    return Audit(table, summary, predictor, beliefs, panel)
+    table = verdict_table(decision, encoded, names, selected, _nearest_rows(propagated, copies))
+    k = propagated.k if propagated is not None else 0
+    summary = summarize(decision, posterior, encoded, width, k, tried, signal, selected, rejects, notes)
+    stacked = np.column_stack(posterior) if posterior is not None else None
+    return CleaningResult(table, summary, predictor, stacked, class_means)
 
 
 def _check_graph(graph: Graph) -> Tensor:
@@ -189,65 +209,65 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     return [str(name) for name in ids]
 
 
-def require_search(settings: AuditSettings) -> None:
+def require_search(settings: CleaningSettings) -> None:
     """Refuse an approximate search without its extra before any long work is done."""
-    if settings.neighbours == "approx":
+    if settings.search == "approx":
         try:
             load_faiss()
         except ImportError as error:
             raise InputError(str(error)) from error
 
 
-def _search(unit: Tensor, settings: AuditSettings, notes: list[str], tell: Progress) -> Neighbours | None:
-    """Neighbours enough for every k and for prediction; None where there is but one distinct sample."""
+def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Progress) -> Neighbors | None:
+    """Neighbors enough for every k and for prediction; None where there is but one distinct sample."""
     limit = len(unit) - 1
     if limit < 1:
         return None
-    k = min(max(*settings.k, NEIGHBOURS), limit)
+    k = min(max(*settings.k, NEIGHBORS), limit)
 
     def progress(done: int, total: int) -> None:
-        tell("finding neighbours", done, total)
+        tell("finding neighbors", done, total)
 
-    if settings.neighbours == "approx":
+    if settings.search == "approx":
         require_search(settings)
-        neighbours, recall = approximate_neighbours(unit, k, progress=progress)
-        notes.append(f"neighbours are approximate: {100 * recall:.1f} % of the true ones, by a sample")
-        return neighbours
+        neighbors, recall = approximate_neighbors(unit, k, progress=progress)
+        notes.append(f"neighbors are approximate: {100 * recall:.1f} % of the true ones, by a sample")
+        return neighbors
     if len(unit) > LARGE:
-        notes.append(f"{len(unit)} samples: audit.neighbours=approx would have been faster")
-    return nearest_neighbours(unit, k, progress=progress)
+        notes.append(f"{len(unit)} samples: cleaning.search=approx would have been faster")
+    return nearest_neighbors(unit, k, progress=progress)
 
 
 def _knn_graphs(
-    neighbours: Neighbours | None, settings: AuditSettings, tell: Progress
+    neighbors: Neighbors | None, settings: CleaningSettings, tell: Progress
 ) -> Iterator[tuple[int, Tensor]]:
     """One graph for each k, from one search."""
-    if neighbours is None:
+    if neighbors is None:
         return
-    ks = sorted({min(k, neighbours.indices.shape[1]) for k in settings.k})
+    ks = sorted({min(k, neighbors.indices.shape[1]) for k in settings.k})
     for step, k in enumerate(ks):
-        tell("listening to neighbours", step, len(ks))
-        yield k, prefix_graph(neighbours, k)
-    tell("listening to neighbours", len(ks), len(ks))
+        tell("propagating labels", step, len(ks))
+        yield k, prefix_graph(neighbors, k)
+    tell("propagating labels", len(ks), len(ks))
 
 
 def _choose_graph(
     candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels
-) -> tuple[Heard | None, NoiseModel | None, dict[int, float]]:
+) -> tuple[Propagated | None, NoiseModel | None, dict[int, float]]:
     """The graph under which the given labels are most likely, its noise model, and what each k reached.
 
-    Mistakes are shared if undoing them is worth it at any k. The k that the labels are most likely under is
-    often the wrong one to ask: many neighbours know the shares of labels so well that both models foretell a
-    label alike.
+    Noise is class-dependent if correcting for it is significant at any k. The k that the labels are most
+    likely under is often the wrong one to ask: many neighbors know the shares of labels so well that both
+    models foretell a label alike.
     """
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.codes, n_classes)
-    best: dict[bool, tuple[Heard, NoiseModel]] = {}
+    best: dict[bool, tuple[Propagated, NoiseModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     shared = False
     for k, graph in candidates:
-        heard = listen(graph, Y, k)
-        evidence, codes = torch.from_numpy(_by_sample(heard, copies)), torch.from_numpy(labels.codes)
+        propagated = propagate_labels(graph, Y, k)
+        evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
         corrected = fit_noise_model(evidence, codes, correct=True, ood=True)
         plain = corrected
         if corrected.corrected:
@@ -256,7 +276,7 @@ def _choose_graph(
         for correct, model in ((False, plain), (True, corrected)):
             tried[correct][k] = model.log_likelihood
             if correct not in best or _rank(model) > _rank(best[correct][1]):
-                best[correct] = heard, model
+                best[correct] = propagated, model
     if not best:
         return None, None, {}
     return *best[shared], tried[shared]
@@ -267,81 +287,92 @@ def _rank(model: NoiseModel) -> tuple[bool, float]:
     return model.asymmetric is not None, model.log_likelihood
 
 
-def _measure_signal(heard: Heard, copies: Copies, labels: Labels, needed: float) -> float:
-    """How far neighbours agree with the given labels beyond chance, and beyond an echo where that decides."""
-    signal = class_signal(_by_sample(heard, copies), labels.codes)
-    loud = LOUD * np.sqrt((labels.codes >= 0).sum())
-    return signal - _echo(heard, copies, labels) if needed <= signal < loud else signal
+def _measure_signal(propagated: Propagated, copies: Copies, labels: Labels, needed: float) -> float:
+    """How far neighbors agree with the given labels beyond chance, and beyond permuted ones where that
+    decides.
+    """
+    signal = class_signal(_by_sample(propagated, copies), labels.codes)
+    strong = STRONG_SIGNAL * np.sqrt((labels.codes >= 0).sum())
+    return signal - _permutation_baseline(propagated, copies, labels) if needed <= signal < strong else signal
 
 
-def _echo(heard: Heard, copies: Copies, labels: Labels) -> float:
+def _permutation_baseline(propagated: Propagated, copies: Copies, labels: Labels) -> float:
     """The class signal of shuffled labels, which should be none.
 
-    Leave-own-out evidence takes out a node's own label as it weighs on the average. Where some weigh more, as
+    Leave-one-out evidence takes out a node's own label as it weighs on the average. Where some weigh more, as
     in small tight groups such as frames of a film, some of it stays behind, and agrees with itself.
     """
-    rng, labelled = np.random.default_rng(0), np.flatnonzero(labels.codes >= 0)
+    rng, labeled = np.random.default_rng(0), np.flatnonzero(labels.codes >= 0)
     found = []
     for _ in range(SHUFFLES):
         codes = labels.codes.copy()
-        codes[labelled] = rng.permutation(codes[labelled])
-        shuffled = listen(heard.graph, copies.spread_labels(codes, len(labels.classes)), heard.k)
+        codes[labeled] = rng.permutation(codes[labeled])
+        shuffled = propagate_labels(
+            propagated.graph, copies.spread_labels(codes, len(labels.classes)), propagated.k
+        )
         found.append(class_signal(_by_sample(shuffled, copies), codes))
     return max(0.0, float(np.mean(found)))
 
 
-def _hear_out(
-    heard: Heard, model: NoiseModel, copies: Copies, labels: Labels, closeness: Array | None, notes: list[str]
+def _infer_posterior(
+    propagated: Propagated,
+    model: NoiseModel,
+    copies: Copies,
+    labels: Labels,
+    similarity: Array | None,
+    notes: list[str],
 ) -> Posterior:
-    """What is likely of each sample by its neighbours, and by its closeness where that knows better."""
-    evidence, codes = torch.from_numpy(_by_sample(heard, copies)), torch.from_numpy(labels.codes)
+    """The posterior of each sample by its neighbors, and by s(x) where that knows better."""
+    evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
-    other = _ood_by_closeness(closeness, posterior, notes) if closeness is not None else None
+    other = _ood_by_similarity(similarity, posterior, notes) if similarity is not None else None
     if other is None:
         return posterior
     return Posterior(*(part.numpy() for part in model.posterior(evidence, codes, torch.from_numpy(other))))
 
 
-def _decide(posterior: Posterior, labels: Labels, settings: AuditSettings, notes: list[str]) -> Decision:
-    """Verdicts, without relabelling where too few proposals would be right."""
+def _decide(
+    posterior: Posterior, labels: Labels, settings: CleaningSettings, notes: list[str]
+) -> VerdictArrays:
+    """Verdicts, without relabeling where too few proposals would be right."""
     decision = decide(posterior, labels.codes, settings.certainty)
     sure = proposal_strength(decision, posterior)
     if sure >= settings.strength:
         return decision
     notes.append(
         f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would be "
-        f"right, {round(100 * settings.strength)} are needed; nothing was relabelled"
+        f"right, {round(100 * settings.strength)} are needed; nothing was relabeled"
     )
     return withhold_relabels(decision, labels.codes)
 
 
-def _ood_by_closeness(closeness: Array, by_labels: Posterior, notes: list[str]) -> Array | None:
+def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]) -> Array | None:
     """P(OOD) by s(x) where those that are OOD by their labels are not the ones; otherwise None."""
     far = by_labels.ood > 0.5
-    humps = ood_by_humps(closeness, by_labels.classes.argmax(1))
-    if humps is not None and far[humps > 0.5].mean() < 0.5:
+    bimodal = bimodal_ood_probability(similarity, by_labels.classes.argmax(1))
+    if bimodal is not None and far[bimodal > 0.5].mean() < 0.5:
         notes.append(
-            "by their labels few samples are OOD, but s(x) falls into two groups: training may have "
-            "learned labels by heart, so that who is OOD was judged by s(x)"
+            "s(x) is bimodal, but by their labels few samples are OOD: training may have "
+            "memorized labels, so P(OOD) is taken from s(x)"
         )
-        return humps
-    if far.any() and not far.all() and not lie_apart(closeness[far], closeness[~far]):
-        # As near to the classes as all others: mislabelled, not OOD.
-        return np.full(len(far), LEAST)
+        return bimodal
+    if far.any() and not far.all() and not are_separated(similarity[far], similarity[~far]):
+        # As near to the classes as all others: mislabeled, not OOD.
+        return np.full(len(far), MIN_OOD_RATE)
     return None
 
 
-def _by_sample(heard: Heard, copies: Copies) -> Array:
-    return np.asarray(heard.evidence.numpy()[copies.node].astype(np.float64))
+def _by_sample(propagated: Propagated, copies: Copies) -> Array:
+    return np.asarray(propagated.evidence.numpy()[copies.node].astype(np.float64))
 
 
 def _select(
-    heard: Heard, by_node: Array, decision: Decision, copies: Copies, eta: float
+    propagated: Propagated, by_node: Array, decision: VerdictArrays, copies: Copies, eta: float
 ) -> npt.NDArray[np.bool_]:
     """Eq. 3-4 on the posterior: likely samples in the largest component of their class."""
     share, labels = torch.as_tensor(by_node[:, :-1]).max(1)
     confident = share > eta
-    rows, cols = confident_edges(heard.graph, confident)
+    rows, cols = confident_edges(propagated.graph, confident)
     chosen = largest_components(rows, cols, labels, confident, by_node.shape[1] - 1).numpy()
     wanted = np.isin(decision.verdict, (Verdict.KEEP, Verdict.RELABEL, Verdict.UNLABELED))
     return np.asarray(chosen[copies.node] & wanted & (decision.proposed == labels.numpy()[copies.node]))
@@ -349,12 +380,12 @@ def _select(
 
 def _make_predictor(
     by_node: Array,
-    decision: Decision,
+    decision: VerdictArrays,
     selected: npt.NDArray[np.bool_],
     copies: Copies,
     unit: Tensor,
     shares: Array,
-    standardiser: Standardiser,
+    standardizer: Standardizer,
     labels: Labels,
 ) -> KnnModel:
     prototypes = class_prototypes(
@@ -363,21 +394,21 @@ def _make_predictor(
         torch.as_tensor(selected),
         len(labels.classes),
     )
-    closeness = measure_closeness(unit, prototypes)
+    similarity = max_prototype_similarity(unit, prototypes)
     return KnnModel(
         classes=labels.classes,
-        standardiser=standardiser,
+        standardizer=standardizer,
         nodes=unit,
         posterior=torch.as_tensor(by_node, dtype=torch.float32),
         calibration=fit_calibration(shares, by_node),
         prototypes=prototypes,
-        prototype_threshold=1 - float(np.quantile(closeness, by_node[:, -1].mean())),
+        prototype_threshold=1 - float(np.quantile(similarity, by_node[:, -1].mean())),
     )
 
 
-def _loudest_rows(heard: Heard | None, copies: Copies) -> npt.NDArray[np.int64]:
-    """The rows named as neighbours of each sample: the first copy of each neighbouring node."""
-    if heard is None:
+def _nearest_rows(propagated: Propagated | None, copies: Copies) -> npt.NDArray[np.int64]:
+    """The rows named as neighbors of each sample: the first copy of each neighboring node."""
+    if propagated is None:
         return np.zeros((len(copies.node), 0), dtype=np.int64)
-    near = loudest(heard.graph)
+    near = nearest_nodes(propagated.graph)
     return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])

@@ -21,41 +21,41 @@ class Posterior(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decision:
+class VerdictArrays:
     """A verdict for every sample, as arrays."""
 
     verdict: npt.NDArray[np.str_]
     proposed: Codes
     quality: Array
-    """P(given label | in distribution); NaN where unlabelled."""
+    """P(given label | in distribution); NaN where unlabeled."""
     ood: Array
 
 
-def decide(posterior: Posterior, given: Codes, certainty: float) -> Decision:
+def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArrays:
     """Judge the given label first, then what to do about it.
 
     `keep` when P(keep) reaches `certainty`; when P(keep) is at most 1 − `certainty` the label is wrong, and
     the likelier of `relabel` and `ood` is the verdict. So a label that is surely wrong is not hidden under
-    `uncertain` because the sample might be relabelled or of no class. `uncertain` in between, and where no
+    `uncertain` because the sample might be relabeled or of no class. `uncertain` in between, and where no
     other class is likelier than the given one: wrong, perhaps, but nobody can say what it should be.
-    An unlabelled sample has no label to judge: it is `ood`, or `unlabelled` with a proposal.
+    An unlabeled sample has no label to judge: it is `ood`, or `unlabeled` with a proposal.
     """
     rows = np.arange(len(given))
-    labelled = given >= 0
+    labeled = given >= 0
     proposed = posterior.classes.argmax(1)
-    keep = np.where(labelled, posterior.classes[rows, np.maximum(given, 0)], 0)
+    keep = np.where(labeled, posterior.classes[rows, np.maximum(given, 0)], 0)
     known = posterior.classes.sum(1)
     verdict = np.where(known - keep >= posterior.ood, Verdict.RELABEL, Verdict.OOD).astype("U10")
     verdict[(verdict == Verdict.RELABEL) & (proposed == given)] = Verdict.UNCERTAIN
     verdict[keep > 1 - certainty] = Verdict.UNCERTAIN
     verdict[keep >= certainty] = Verdict.KEEP
-    verdict[~labelled] = np.where(posterior.ood[~labelled] >= certainty, Verdict.OOD, Verdict.UNLABELED)
+    verdict[~labeled] = np.where(posterior.ood[~labeled] >= certainty, Verdict.OOD, Verdict.UNLABELED)
     proposed = np.where(verdict == Verdict.KEEP, given, proposed)
-    quality = np.where(labelled, keep / np.maximum(known, 1e-12), np.nan)
-    return Decision(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
+    quality = np.where(labeled, keep / np.maximum(known, 1e-12), np.nan)
+    return VerdictArrays(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
 
 
-def proposal_strength(decision: Decision, posterior: Posterior) -> float:
+def proposal_strength(decision: VerdictArrays, posterior: Posterior) -> float:
     """How sure the proposals of `relabel` verdicts are on average, given that a known class is right."""
     moved = np.flatnonzero(decision.verdict == Verdict.RELABEL)
     if len(moved) == 0:
@@ -64,28 +64,28 @@ def proposal_strength(decision: Decision, posterior: Posterior) -> float:
     return float((known[np.arange(len(moved)), decision.proposed[moved]] / known.sum(1)).mean())
 
 
-def withhold_relabels(decision: Decision, given: Codes) -> Decision:
+def withhold_relabels(decision: VerdictArrays, given: Codes) -> VerdictArrays:
     """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
     unsure = np.isin(decision.verdict, (Verdict.RELABEL, Verdict.UNCERTAIN))
     verdict = np.where(unsure, Verdict.UNCERTAIN, decision.verdict)
     return replace(decision, verdict=verdict, proposed=np.where(unsure, given, decision.proposed))
 
 
-def undecided(given: Codes) -> Decision:
+def undecided(given: Codes) -> VerdictArrays:
     """No verdicts: the features say nothing, so every label stays as it is and no score is made up."""
     nothing = np.full(len(given), np.nan)
     verdict = np.where(given >= 0, Verdict.UNCERTAIN, Verdict.UNLABELED).astype("U10")
-    return Decision(verdict, given, nothing, nothing)
+    return VerdictArrays(verdict, given, nothing, nothing)
 
 
 def verdict_table(
-    decision: Decision,
+    decision: VerdictArrays,
     labels: Labels,
     ids: Sequence[str],
     selected: npt.NDArray[np.bool_],
-    neighbours: Codes,
+    neighbors: Codes,
 ) -> pd.DataFrame:
-    """One row a sample, in input order. `neighbours` holds row numbers, −1 for none."""
+    """One row a sample, in input order. `neighbors` holds row numbers, −1 for none."""
     names = np.asarray(ids, dtype=object)
     return pd.DataFrame(
         {
@@ -96,7 +96,7 @@ def verdict_table(
             "label_quality": decision.quality,
             "ood_score": decision.ood,
             "selected": selected,
-            "neighbours": [[str(names[j]) for j in row if j >= 0] for row in neighbours],
+            "neighbors": [[str(names[j]) for j in row if j >= 0] for row in neighbors],
         }
     )
 
@@ -118,15 +118,15 @@ def with_unreadable(
             # A photo that can't be read may carry the only label that is not a number.
             wide["proposed_label"] = wide["proposed_label"].astype(object).map(str, na_action="ignore")
         wide["selected"] = wide["selected"].astype(object).where(~missing, False).astype(bool)
-        wide["neighbours"] = [
-            [] if gone else near for gone, near in zip(missing, wide["neighbours"], strict=True)
+        wide["neighbors"] = [
+            [] if gone else near for gone, near in zip(missing, wide["neighbors"], strict=True)
         ]
     return wide
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What an audit found, in numbers."""
+    """What was found, in numbers."""
 
     samples: int
     features: int | None
@@ -135,11 +135,11 @@ class Summary:
     verdicts: dict[str, int]
     """Samples by verdict."""
     k: int
-    """Neighbours a sample in the graph that was used."""
+    """Neighbors a sample in the graph that was used."""
     k_tried: dict[int, float]
     """Mean log-likelihood of the given labels under each k that was tried; the largest won."""
     signal: float
-    """Agreement of neighbours with the given labels beyond chance, in standard errors."""
+    """Agreement of neighbors with the given labels beyond chance, in standard errors."""
     noise_rate: float | None
     """Estimated share of wrong labels among the samples of known classes; None where nothing was decided."""
     ood_rate: float | None
@@ -159,8 +159,8 @@ class Summary:
         return asdict(self)
 
 
-def summarise(
-    decision: Decision,
+def summarize(
+    decision: VerdictArrays,
     posterior: Posterior | None,
     labels: Labels,
     features: int | None,
@@ -174,9 +174,9 @@ def summarise(
     """Sum up a decision; without a posterior nothing is estimated."""
     noise_rate = ood_rate = None
     if posterior is not None:
-        labelled = labels.codes >= 0
-        known = posterior.classes[labelled]
-        kept = known[np.arange(len(known)), labels.codes[labelled]].sum()
+        labeled = labels.codes >= 0
+        known = posterior.classes[labeled]
+        kept = known[np.arange(len(known)), labels.codes[labeled]].sum()
         noise_rate, ood_rate = float(1 - kept / known.sum()), float(posterior.ood.mean())
     return Summary(
         samples=len(labels.codes),
@@ -198,7 +198,7 @@ def summarise(
     )
 
 
-def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> dict[str, float]:
+def _expected_right(decision: VerdictArrays, posterior: Posterior, given: Codes) -> dict[str, float]:
     """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
     rows = np.arange(len(given))
     right = {
@@ -210,7 +210,7 @@ def _expected_right(decision: Decision, posterior: Posterior, given: Codes) -> d
     return {name: float(right[name][rows].mean()) for name, rows in chosen.items() if rows.any()}
 
 
-def _confused_pairs(decision: Decision, labels: Labels) -> list[dict[str, Any]]:
+def _confused_pairs(decision: VerdictArrays, labels: Labels) -> list[dict[str, Any]]:
     """Given -> proposed pairs among `relabel` verdicts with their counts, most frequent first."""
     moved = decision.verdict == Verdict.RELABEL
     pairs = Counter(zip(labels.codes[moved].tolist(), decision.proposed[moved].tolist(), strict=True))

@@ -19,7 +19,7 @@ from ..config.presets import (
     ENOUGH,
     DetectorName,
     DeviceName,
-    NeighbourSearch,
+    NeighborSearch,
 )
 from ..errors import InputError, RunStopped
 from . import bench as bench_cli
@@ -30,7 +30,7 @@ from .loading import loading
 from .options import (
     Commands,
     Data,
-    Embedder,
+    EmbedderOption,
     FeaturesKey,
     IdColumn,
     ImagesKey,
@@ -98,13 +98,13 @@ def clean(
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
-    embedder: Embedder = "auto",
+    embedder: EmbedderOption = "auto",
     device: Annotated[
         DeviceName, typer.Option(help="Where a network of timm embeds photos; auto: CUDA where there is any.")
     ] = DeviceName.auto,
-    neighbours: Annotated[
-        NeighbourSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
-    ] = NeighbourSearch.exact,
+    search: Annotated[
+        NeighborSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
+    ] = NeighborSearch.exact,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
     as_json: Json = False,
@@ -118,12 +118,12 @@ def clean(
         from ..runs import clean as job
         from ..runs.inputs import source_name
 
-    changes = [f"audit.neighbours={neighbours.value}", *(settings or [])]
-    config = apply_settings(Config(), changes, sections=("audit",))
+    changes = [f"cleaning.search={search.value}", *(settings or [])]
+    config = apply_settings(Config(), changes, sections=("cleaning",))
     target = out if out is not None else Path("runs") / f"{source_name(data)}-clean"
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
-        audit = job.clean(
+        cleaning = job.clean(
             data,
             target,
             config,
@@ -135,9 +135,9 @@ def clean(
             progress=progress,
         )
     if as_json:
-        _print_json({"run": str(target), **audit.summary.to_dict()})
+        _print_json({"run": str(target), **cleaning.summary.to_dict()})
     elif not quiet:
-        screen.show_audit(audit.summary, str(data), target)
+        screen.show_cleaning(cleaning.summary, str(data), target)
 
 
 @app.command()
@@ -161,7 +161,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
     resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
     overwrite: Overwrite = False,
-    trusted: Annotated[
+    validation: Annotated[
         Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
     ] = None,
     labels: LabelsFile = None,
@@ -171,15 +171,16 @@ def train(
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
-    embedder: Embedder = "auto",
+    embedder: EmbedderOption = "auto",
     device: Device = DeviceName.auto,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a classifier and a detector from labels that can't be trusted, and judge every label.
 
-    A whole network sees photos as their centre square at learn.size pixels; `--set learn.network=timm:NAME`
-    takes any network of timm (extra timm), from its published weights unless learn.pretrained=false.
+    A whole network sees photos as their center square at training.image_size pixels; `--set
+    training.network=timm:NAME` takes any network of timm (extra timm), from its published weights unless
+    training.pretrained=false.
     """
     with loading():
         from ..data.tables import Names
@@ -197,7 +198,7 @@ def train(
             labels=labels,
             names=Names(images_key, features_key, labels_key, label_column, id_column, path_column),
             embedder=None if embedder == "auto" else embedder,
-            trusted=trusted,
+            validation=validation,
             device=device.value,
             resume=resume,
             overwrite=overwrite,
@@ -206,7 +207,7 @@ def train(
     if as_json:
         _print_json({"run": str(target), **done.summary})
     elif not quiet:
-        screen.show_training(done.audit.summary, done.summary, str(data), target)
+        screen.show_training(done.cleaning.summary, done.summary, str(data), target)
 
 
 @app.command()
@@ -217,7 +218,7 @@ def predict(
     features_key: FeaturesKey = None,
     labels_key: LabelsKey = None,
     label_column: Annotated[
-        str | None, typer.Option(help="Column to leave aside, or with --score the truth (default: label).")
+        str | None, typer.Option(help="Column to leave aside, or with --evaluate the truth (default: label).")
     ] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
@@ -227,8 +228,8 @@ def predict(
             help="Of a run of `clean`: judge OOD by the nearest training samples, or by class prototypes."
         ),
     ] = None,
-    score: Annotated[
-        bool, flag("--score", "DATA has labels, and they are true: say how many are met.")
+    evaluate: Annotated[
+        bool, flag("--evaluate", "DATA has labels, and they are true: say how many are met.")
     ] = False,
     device: Device = DeviceName.auto,
     out: Annotated[
@@ -251,14 +252,14 @@ def predict(
             out=out,
             names=names,
             detector=detector.value if detector is not None else None,
-            score=score,
+            evaluate=evaluate,
             device=device.value,
             overwrite=overwrite,
             progress=progress,
         )
     if as_json:
         counts = screen.prediction_counts(table)
-        scores = {"scores": table.attrs["scores"]} if score else {}
+        scores = {"scores": table.attrs["scores"]} if evaluate else {}
         _print_json({"out": str(target), **counts, **scores, "warnings": table.attrs["warnings"]})
     elif not quiet:
         screen.show_predictions(table, str(data), target)
@@ -380,7 +381,7 @@ def review(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honours it.
+    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honors it.
 
     The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
     RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
@@ -444,7 +445,7 @@ def demo(
             }
         )
     elif not quiet:
-        screen.show_demo(done.run.audit.summary, done.run.summary, done.scores, done.facts, out, page)
+        screen.show_demo(done.run.cleaning.summary, done.run.summary, done.scores, done.facts, out, page)
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -465,7 +466,7 @@ def _fail(message: str, code: int) -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    screen.hush_pillow()
+    screen.silence_pillow()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: ζ is in few encodings
     try:
@@ -491,7 +492,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except MemoryError:
         _fail("this machine's memory is too small for the data", 1)
     except Exception as error:
-        # Wrong usage: typer's own exceptions are recognised by their method, as their home has moved.
+        # Wrong usage: typer's own exceptions are recognized by their method, as their home has moved.
         describe = getattr(error, "format_message", None)
         if describe is None and "GRAPHCLEAN_DEBUG" in os.environ:
             raise

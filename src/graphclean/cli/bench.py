@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..bench.ablations import WITHOUT
+from ..bench.ablations import ABLATIONS
 from ..config.presets import DeviceName
 from ..errors import InputError, InUseError, RunStopped, suggest
 from .loading import loading
@@ -55,8 +55,8 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. graph.eta=0.7."),
     ] = None,
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(WITHOUT)}.")
+    ablate: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(ABLATIONS)}.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Another preset than the cell's own.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
@@ -72,14 +72,14 @@ def run(
         from ..bench.cells import Cell, get_cell, make_method
         from ..bench.inputs import check_sources, load_sources
         from ..bench.results import result_path
-        from ..bench.runner import GO_ON, Job, find_done, find_twin, run_job
+        from ..bench.runner import GO_ON, Job, find_done, find_same_settings, run_job
         from ..data.decode import may_write
         from ..runs.device import choose_device
 
     names, numbers = _split_seeds(cells, seeds or [])
     chosen = [get_cell(cell) for cell in names]
     methods = {
-        cell.name: make_method(cell, settings or [], without=without or [], preset=preset, name=name)
+        cell.name: make_method(cell, settings or [], ablate=ablate or [], preset=preset, name=name)
         for cell in chosen
     }
     where = choose_device(device.value)
@@ -90,10 +90,10 @@ def run(
     for partial in check_sources(to_run, split.value, root):
         _say(f"warning: {partial}", quiet)
     for job in {job.cell: job for job in jobs}.values() if name is None else ():
-        twin = find_twin(job, results)
+        twin = find_same_settings(job, results)
         if twin is not None:
-            told = f"{job.method.name} has the settings of {twin}, which is recorded"
-            _say(f"warning: {told}; --name {twin} adds seeds to it", quiet)
+            message = f"{job.method.name} has the settings of {twin}, which is recorded"
+            _say(f"warning: {message}; --name {twin} adds seeds to it", quiet)
     loaded: Cell | None = None
     elsewhere: list[InUseError] = []
     for job in jobs:
@@ -248,7 +248,7 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
 
 def _follow(job: "Job") -> "Watch":
     """A line now and then."""
-    last = job.config.learn.epochs
+    last = job.config.training.epochs
 
     def show(record: "Epoch") -> None:
         epoch = record["epoch"]
@@ -259,7 +259,8 @@ def _follow(job: "Job") -> "Watch":
         known = "" if record["accuracy"] is None else f"  accuracy {_percent(record['accuracy'])}"
         typer.echo(
             f"  epoch {epoch}/{last}  {record['seconds']:.1f} s  {losses}  selected {cleaning['selected']:,} "
-            f"({_percent(cleaning['noise_rate'])} noise)  labels right {_percent(cleaning['labels_right'])}"
+            f"({_percent(cleaning['noise_rate'])} noise)  label accuracy "
+            f"{_percent(cleaning['label_accuracy'])}"
             f"{known}",
             err=True,
         )

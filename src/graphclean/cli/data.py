@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..bench.datasets import count_images, data_root, locate
+from ..bench.datasets import count_images, data_root, locate_set
 from ..bench.download import fetch_set
 from ..bench.registry import SETS, NamedSet, get_set
 from ..bench.verify import verify_set
@@ -51,7 +51,7 @@ def _describe(named: NamedSet, root: Path) -> dict[str, Any]:
     problem = None
     images = dict(named.splits)
     try:
-        found = locate(named, root)
+        found = locate_set(named, root)
         images = count_images(named, found) if found is not None else images
     except InputError as error:
         found, problem = None, error.spelled(as_option)
@@ -76,7 +76,7 @@ def fetch(
 ) -> None:
     """Download a set from its makers' server; an interrupted download goes on where it stopped."""
     named, where = get_set(name), data_root(root)
-    found = locate(named, where)
+    found = locate_set(named, where)
     if found is not None and not found.is_archive:
         message = f"{found.path}: {name} is already there, as {found.form}; nothing was fetched"
     else:
@@ -159,6 +159,6 @@ def _megabytes(size: float) -> str:
 
 def _is_there(named: NamedSet, root: Path) -> bool:
     try:
-        return locate(named, root) is not None
+        return locate_set(named, root) is not None
     except InputError:
         return True  # there, and to be complained of

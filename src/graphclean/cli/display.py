@@ -25,7 +25,7 @@ MOST = 0.5
 FIRST_SHOWN = 3
 
 
-def hush_pillow() -> None:
+def silence_pillow() -> None:
     """Of images above its limit Pillow warns with a path of its own source; they are refused in our words."""
     warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
 
@@ -35,7 +35,7 @@ def escape(text: str) -> str:
     return markup.escape(printable(text))
 
 
-def show_audit(summary: Summary, source: str, out: Path) -> None:
+def show_cleaning(summary: Summary, source: str, out: Path) -> None:
     """The verdicts, what they rest on, and where they are."""
     console = open_console()
     sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
@@ -107,8 +107,8 @@ def show_demo(
     console.print(table)
     console.print()
     table = plain_table("", "")
-    table.add_row("labels right before", _percent(1 - facts["wrong"] / facts["known"]))
-    table.add_row("labels right after", _percent(verdicts["labels_right"]))
+    table.add_row("label accuracy before", _percent(1 - facts["wrong"] / facts["known"]))
+    table.add_row("label accuracy after", _percent(verdicts["label_accuracy"]))
     table.add_row("mislabel F1", f"{verdicts['mislabel_f1']:.3f}")
     table.add_row("any-issue F1", f"{verdicts['issue_f1']:.3f}")
     table.add_row("OOD AUROC", f"{verdicts['ood_auroc']:.3f}")
@@ -263,7 +263,7 @@ def show_export(exported: dict[str, Any]) -> None:
 def show_applied(
     table: pd.DataFrame, counts: dict[str, int], out: Path, changed: int, notes: list[str], *, dry_run: bool
 ) -> None:
-    """How many were kept, relabelled and removed; on a dry run also the first few of each."""
+    """How many were kept, relabeled and removed; on a dry run also the first few of each."""
     console = open_console()
     shown = plain_table("action", "samples")
     for action, count in counts.items():
@@ -316,13 +316,13 @@ def _show_findings(console: Console, summary: Summary) -> None:
     if summary.k_tried:
         tried = ", ".join(str(k) for k in summary.k_tried)
         console.print(
-            f"Neighbours: k = {summary.k}, under which the given labels are likeliest (of {tried})."
+            f"Neighbors: k = {summary.k}, under which the given labels are most likely (of {tried})."
             if len(summary.k_tried) > 1
-            else f"Neighbours: k = {summary.k}.",
+            else f"Neighbors: k = {summary.k}.",
             soft_wrap=True,
         )
     if summary.confused:
-        console.print("\nMost often relabelled:")
+        console.print("\nMost often relabeled:")
         pairs = plain_table("given", "proposed", "samples")
         for pair in summary.confused[:CONFUSED_SHOWN]:
             pairs.add_row(escape(str(pair["given"])), escape(str(pair["proposed"])), f"{pair['count']:,}")
@@ -333,8 +333,8 @@ def _show_findings(console: Console, summary: Summary) -> None:
 def _show_trained(console: Console, trained: dict[str, Any]) -> None:
     """Time taken, and what the detector will do with new inputs."""
     training, detector = trained["training"], trained["detector"]
-    accuracy = training["trusted_accuracy"]
-    right = f", {_percent(accuracy)} of the trusted samples right" if accuracy is not None else ""
+    accuracy = training["validation_accuracy"]
+    right = f", {_percent(accuracy)} of the validation samples right" if accuracy is not None else ""
     console.print(
         f"Trained {training['epochs']} epochs in {describe_seconds(training['seconds'])} on "
         f"{training['device']}: {trained['selected']:,} samples selected{right}.",

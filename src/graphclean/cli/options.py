@@ -39,14 +39,16 @@ Overwrite = Annotated[bool, flag("--overwrite", "Replace what an earlier run lef
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. audit.certainty=0.7 (repeatable)."
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        help="Change a setting, e.g. cleaning.certainty=0.7 (repeatable).",
     ),
 ]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
 ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
 LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]
 LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")]
-Embedder = Annotated[
+EmbedderOption = Annotated[
     str,
     typer.Option(
         help="For photos: efficientnet-lite0, which auto takes (extra photos), or any network of timm as "

@@ -20,9 +20,9 @@ from rich.progress import (
 DELAY = 2.0
 """Seconds before anything is shown: quick work stays quiet."""
 
-NAME = TextColumn("{task.description}")
-STAGE = (NAME, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-TRAINING = (NAME,)
+NAME_COLUMN = TextColumn("{task.description}")
+STAGE = (NAME_COLUMN, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+TRAINING_COLUMNS = (NAME_COLUMN,)
 """The numbers of an epoch leave no room for a bar."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Commands to a terminal, and marks that turn round what stands after them."""
@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A terminal that shows text as it is: numbers without colour, and no picture for `:train:`."""
+    """A terminal that shows text as it is: numbers without color, and no picture for `:train:`."""
     return Console(stderr=stderr, highlight=False, emoji=False)
 
 
@@ -124,7 +124,7 @@ class StageProgress:
         spent = (time.monotonic() - self.epochs_since) / (done - self.first_epoch + 1)
         text = describe_epoch(metrics, total, spent * (total - done))
         if self.console.is_terminal:
-            self._draw("training", TRAINING).update(self.task, description=text, refresh=True)
+            self._draw("training", TRAINING_COLUMNS).update(self.task, description=text, refresh=True)
         elif done in (self.first_epoch, total) or done % max(total // 10, 1) == 0:
             self.say(text)
 
@@ -134,8 +134,8 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
     parts = [f"epoch {metrics['epoch']} of {total}"]
     if metrics["epoch"] < total:
         parts.append(f"{describe_seconds(seconds_left)} left")
-    if "trusted_accuracy" in metrics:
-        parts.append(f"trusted {100 * metrics['trusted_accuracy']:.1f} %")
+    if "validation_accuracy" in metrics:
+        parts.append(f"validation {100 * metrics['validation_accuracy']:.1f} %")
     parts += [
         f"loss {metrics['loss']:.3f}",
         f"{metrics['selected']:,} of {metrics['samples']:,} selected",

@@ -7,15 +7,15 @@ from .overrides import (
     load_preset,
     recorded_settings,
 )
-from .settings import AuditSettings, Config, GraphSettings, LearnSettings, MethodChoice, OodSettings
+from .settings import CleaningSettings, Config, GraphSettings, MethodChoice, OodSettings, TrainingSettings
 
 __all__ = [
-    "AuditSettings",
+    "CleaningSettings",
     "Config",
     "GraphSettings",
-    "LearnSettings",
     "MethodChoice",
     "OodSettings",
+    "TrainingSettings",
     "apply_settings",
     "change_settings",
     "differing_settings",

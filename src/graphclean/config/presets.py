@@ -11,7 +11,7 @@ from ..errors import InputError, suggest
 ENOUGH = 20_000
 """Photos from which a whole network is trained, where there is a GPU; and arrays of images, in few epochs.
 
-A judgement, not a measurement. Pretrained features put nearly nine of ten labels right on 2,400 images of
+A judgment, not a measurement. Pretrained features put nearly nine of ten labels right on 2,400 images of
 CIFAR-10 (40 % noise), and a whole network, which starts from nothing, 93 of 100 on 50,000 (50 % noise).
 """
 
@@ -31,8 +31,8 @@ class DetectorName(StrEnum):
     prototypes = "prototypes"
 
 
-class NeighbourSearch(StrEnum):
-    """Ways to find neighbours."""
+class NeighborSearch(StrEnum):
+    """Ways to find neighbors."""
 
     exact = "exact"
     approx = "approx"

@@ -9,41 +9,40 @@ from typing import Any, Literal, SupportsIndex
 from ..errors import check_choice
 
 Search = Literal["exact", "approx"]
-Judges = Literal["neighbours", "panel"]
-Symmetrise = Literal["max", "sum"]
-Evidence = Literal["all", "leave-own-out"]
+Classifier = Literal["knn", "knn+class-means"]
+Symmetrize = Literal["max", "sum"]
 Accept = Literal["uniform", "argmax"]
 LccEdges = Literal["any", "mutual"]
 AugMixVariant = Literal["full", "last-chain", "off"]
 Compile = Literal["auto", "on", "off"]
 Trunk = Literal["he", "release"]
-PredictBy = Literal["classifier", "both"]
 SEEDS = 2**32
 """Seeds are less than this: what every generator takes."""
 PLAIN = (
-    "method.name=cross_entropy", "learn.augmix=off", "learn.predict_by=classifier", "learn.mirrored=false",
+    "method.name=cross-entropy", "training.augmix=off", "training.prototype_ensemble=false",
+    "training.flip_tta=false",
 )  # fmt: skip
 """What plain cross-entropy is, on top of any other settings."""
-NOT_NEGATIVE = ("lr_end", "ramp", "weight_decay", "crop", "noise")
-GRAPH_CHOICES = {"symmetrise": Symmetrise, "evidence": Evidence, "accept": Accept, "lcc_edges": LccEdges}
+NOT_NEGATIVE = ("min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std")
+GRAPH_CHOICES = {"symmetrize": Symmetrize, "accept": Accept, "lcc_edges": LccEdges}
 
 
 @dataclass(frozen=True)
-class AuditSettings:
+class CleaningSettings:
     """Settings of `clean_embeddings` and `graphclean clean`."""
 
     k: tuple[int, ...] = (10, 20, 50, 100)
-    """Neighbours a sample: of these, the one under which the given labels are most likely is taken."""
-    neighbours: Search = "exact"
+    """Neighbors a sample: of these, the one under which the given labels are most likely is taken."""
+    search: Search = "exact"
     """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
-    judges: Judges = "neighbours"
-    """`neighbours` alone, or a `panel` of neighbours and class centres, as heads on features have it."""
+    classifier: Classifier = "knn"
+    """`knn` alone, or `knn+class-means`: k-NN together with class means, as heads on features have it."""
     certainty: float = 0.6
     """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
     eta: float = 0.8
     """Probability of its class that a sample needs to enter the selected clean set."""
     signal: float = 5.0
-    """Standard errors by which neighbours must agree beyond chance; under it nothing is relabelled."""
+    """Standard errors by which neighbors must agree beyond chance; under it nothing is relabeled."""
     strength: float = 0.6
     """How sure proposals must be on average; under it the features are too weak to relabel by."""
 
@@ -51,8 +50,8 @@ class AuditSettings:
         whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
         if not whole or not self.k or min(self.k) < 1:
             raise ValueError("k must be whole numbers of at least 1, such as (10, 20)")
-        check_choice("neighbours", self.neighbours, Search)
-        check_choice("judges", self.judges, Judges)
+        check_choice("search", self.search, Search)
+        check_choice("classifier", self.classifier, Classifier)
         if not 0.5 <= self.certainty < 1:
             raise ValueError("certainty must be from 0.5 to under 1")
         if not 0 < self.eta < 1:
@@ -68,25 +67,25 @@ class GraphSettings:
     """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
 
     k: int = 30
-    """Neighbours a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
+    """Neighbors a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
     gamma: float = 3.0
     """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
-    symmetrise: Symmetrise = "sum"
+    symmetrize: Symmetrize = "sum"
     """`sum`: mutual edges count twice (release); `max`: an undirected graph (paper)."""
     alpha: float = 0.5
-    """Share of the neighbours in Eq. 2, against a sample's own label."""
+    """Share of the neighbors in Eq. 2, against a sample's own label."""
     class_balance: bool = True
     """Divide each class's labels by their sum before they spread (release)."""
-    evidence: Evidence = "all"
-    """`all`: Eq. 2 as it is; `leave-own-out`: a sample is judged by the others alone."""
-    unmix: bool = False
-    """Where neighbours share mistakes, as when many trucks are called cars, judge by labels without them."""
+    leave_one_out: bool = False
+    """Judge a sample by the others alone, without its own label; off: Eq. 2 as it is."""
+    class_dependent_noise: bool = False
+    """Correct the evidence for class-dependent noise, as when many trucks are called cars."""
     accept: Accept = "uniform"
     """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`."""
     eta: float = 0.8
     """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
     lcc_edges: LccEdges = "mutual"
-    """Edges that connect a component: `mutual` neighbours (release), or `any` (paper)."""
+    """Edges that connect a component: `mutual` neighbors (release), or `any` (paper)."""
     ensemble: float = 0.6
     """Weight of the past in the temporal ensemble of logits."""
     correct: bool = True
@@ -107,8 +106,8 @@ class GraphSettings:
             raise ValueError("eta must be from 0 to 1")
         if not self.gamma > 0:
             raise ValueError("gamma must be above 0")
-        if self.unmix and not self.correct:
-            raise ValueError("unmix needs correct: without it no label spreads")
+        if self.class_dependent_noise and not self.correct:
+            raise ValueError("class_dependent_noise needs correct: without it no label spreads")
         if not 0 < self.tolerance < 1:
             raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):
@@ -117,51 +116,53 @@ class GraphSettings:
 
 
 @dataclass(frozen=True)
-class LearnSettings:
+class TrainingSettings:
     """Settings of training that every method shares. The defaults are CIFAR-10's."""
 
     network: str = "preact-resnet18"
-    """A name from `learn.networks`, or `timm:NAME` (extra timm)."""
+    """A name from `training.networks`, or `timm:NAME` (extra timm)."""
     pretrained: bool = True
     """Start a network of timm from its published weights; the others have none."""
-    size: int = 64
-    """Pixels a side of the centre squares that photos become; arrays of images keep their own size."""
+    image_size: int = 64
+    """Pixels a side of the center squares that photos become; arrays of images keep their own size."""
     epochs: int = 300
     """The last epoch is the result; nothing is picked on a test set."""
-    batch: int = 512
+    batch_size: int = 512
     """Samples a step; the contrastive losses see twice as many views."""
     lr: float = 0.15
     """Highest learning rate, as in the paper."""
-    lr_end: float = 2e-4
+    min_lr: float = 2e-4
     """Where the cosine ends."""
-    ramp: float = 1.0
+    lr_warmup_epochs: float = 1.0
     """Epochs of linear increase at the start: without it lr 0.15 can diverge in the first steps."""
     momentum: float = 0.9
     """Of SGD, without Nesterov."""
     weight_decay: float = 5e-4
     """As in the paper."""
-    crop: int = 4
+    crop_padding: int = 4
     """Zero pixels around an image before it is cropped back at random; 0 turns that off."""
-    flip: bool = True
+    horizontal_flip: bool = True
     """Mirror images at random; off for digits and letters."""
     augmix: AugMixVariant = "full"
     """Of the strong view: AugMix as published, the slip in the authors' release, or none."""
-    noise: float = 0.0
+    feature_noise_std: float = 0.0
     """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
     trunk: Trunk = "he"
     """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
-    predict_by: PredictBy = "classifier"
-    """The class of an input is the `classifier`'s (paper), or that of classifier and prototypes, `both`."""
-    mirrored: bool = False
-    """After training, judge an image by itself and its mirror image: better by little, for twice the work."""
+    prototype_ensemble: bool = False
+    """Average the classifier with the class prototypes; off: the classifier alone (paper)."""
+    flip_tta: bool = False
+    """Test-time augmentation: average over an image and its mirror image; slightly better, for twice the
+    work.
+    """
     compile: Compile = "auto"
     """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
     seed: int = 0
     """Of everything random."""
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 2:
-            raise ValueError("epochs must be at least 1 and batch at least 2")
+        if self.epochs < 1 or self.batch_size < 2:
+            raise ValueError("epochs must be at least 1 and batch_size at least 2")
         if not self.lr > 0:
             raise ValueError("lr must be above 0")
         for name in NOT_NEGATIVE:
@@ -171,8 +172,8 @@ class LearnSettings:
             raise ValueError("momentum must be at least 0 and less than 1")
         if not 0 <= self.seed < SEEDS:
             raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
-        if self.size < 8:
-            raise ValueError("size must be at least 8")
+        if self.image_size < 8:
+            raise ValueError("image_size must be at least 8")
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,11 @@ class MethodChoice:
 class Config:
     """Every setting of a run, by section. What each means stands with its section."""
 
-    audit: AuditSettings = field(default_factory=AuditSettings)
+    cleaning: CleaningSettings = field(default_factory=CleaningSettings)
     """Verdicts."""
     graph: GraphSettings = field(default_factory=GraphSettings)
     """The graph step of training, every epoch."""
-    learn: LearnSettings = field(default_factory=LearnSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
     """Training."""
     method: MethodChoice = field(default_factory=MethodChoice)
     """The method of training."""

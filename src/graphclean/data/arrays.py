@@ -1,4 +1,4 @@
-"""Images as arrays in .npz and .npy files, brought into one form: uint8, (N, C, H, W), grey or RGB."""
+"""Images as arrays in .npz and .npy files, brought into one form: uint8, (N, C, H, W), gray or RGB."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ Images = npt.NDArray[np.uint8]
 PixelKind = Literal["bytes", "bool", "integers", "fractions"]
 
 CHANNELS = (1, 3, 4)
-BLOCK = 1024
+SCAN_BLOCK = 1024
 """Images converted at a time, so that wide types never stand whole in memory twice."""
 DIM = 16
 """A set whose brightest pixel is at most this, of 255, is probably not in the 0..255 it claims."""
@@ -65,12 +65,12 @@ def read_images(
     *,
     labels: Path | None = None,
     names: Names | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
     pixels: Pixels | None = None,
 ) -> ImageArrays:
     """Read images, and their labels from the same file or from the file `labels`.
 
-    With `labelled=False` labels are neither needed nor read (for prediction); `pixels` are then those of
+    With `labeled=False` labels are neither needed nor read (for prediction); `pixels` are then those of
     the training images.
     """
     names = names if names is not None else Names()
@@ -85,9 +85,9 @@ def read_images(
     )
     images, used, notes = to_bytes(found, pixels, where=str(path))
     given: Any = None
-    if labelled and labels is not None:
+    if labeled and labels is not None:
         given = match_labels(None, labels, names)
-    elif labelled:
+    elif labeled:
         flat = any(one_a_row(array.shape) for array in arrays.values())
         if path.suffix.lower() == ".npy" or (names.labels_key is None and not flat):
             raise MissingLabels(f"{path}: there are no labels in it", f"give them with {arg('labels')}")
@@ -100,7 +100,7 @@ def to_bytes(
 ) -> tuple[Images, Pixels, list[str]]:
     """Images of any usual type and axis order as uint8 (N, C, H, W); how they were scaled; and notes.
 
-    Grey is one channel; transparency becomes white, as in photos. `pixels` are those of earlier images:
+    Gray is one channel; transparency becomes white, as in photos. `pixels` are those of earlier images:
     arrays of the same kind are scaled alike.
     """
     _check_type(array, where)
@@ -112,8 +112,8 @@ def to_bytes(
     if found != pixels and found.kind == "fractions" and found.high == 1:
         notes.append("values from 0 to 1 were scaled to 0 to 255")
     images = np.empty((len(first), *_shape(first)), dtype=np.uint8)
-    for start in range(0, len(first), BLOCK):
-        images[start : start + BLOCK] = _convert(first[start : start + BLOCK], found)
+    for start in range(0, len(first), SCAN_BLOCK):
+        images[start : start + SCAN_BLOCK] = _convert(first[start : start + SCAN_BLOCK], found)
     if first.shape[1] == 4:
         notes.append("transparent pixels were painted white")
     if images.max() <= DIM:
@@ -136,7 +136,7 @@ def _channels_first(array: Numbers, where: str) -> Numbers:
     if array.ndim == 3:
         if shape[2] in CHANNELS:
             raise InputError(
-                f"{where}: shape {shape} looks like one colour image; many are (N, H, W) or (N, H, W, C)"
+                f"{where}: shape {shape} looks like one color image; many are (N, H, W) or (N, H, W, C)"
             )
         return array[:, None]
     ahead, behind = shape[1] in CHANNELS, shape[3] in CHANNELS

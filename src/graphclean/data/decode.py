@@ -21,18 +21,18 @@ from .._files import replaced_folder
 from ..errors import InputError, parse_json
 from .images import FORMATS
 from .progress import Progress
-from .resize import SIDE, to_array
+from .resize import DECODED_SIDE, to_array
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
-CHUNK = 250
+DECODED_AT_ONCE = 250
 """Images a thread takes at a time."""
 VERSION = 1
 """Rises when the same source would be decoded to other pixels."""
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabeledImages:
     """Images (N, 3, 32, 32), their labels (-1 where there is none) and the names of the classes."""
 
     images: Pixels
@@ -45,7 +45,7 @@ def decode_images(items: Iterable[tuple[str, bytes]], count: int, progress: Prog
 
     Threads are enough: Pillow decodes and resizes without the interpreter's lock.
     """
-    out = np.empty((count, 3, SIDE, SIDE), dtype=np.uint8)
+    out = np.empty((count, 3, DECODED_SIDE, DECODED_SIDE), dtype=np.uint8)
     workers = os.cpu_count() or 1
     waiting: deque[Future[list[Pixels]]] = deque()
     done = 0
@@ -73,7 +73,7 @@ def decode_images(items: Iterable[tuple[str, bytes]], count: int, progress: Prog
 
 def _chunks(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
     rest = iter(items)
-    while chunk := list(islice(rest, CHUNK)):
+    while chunk := list(islice(rest, DECODED_AT_ONCE)):
         yield chunk
 
 
@@ -112,7 +112,7 @@ def may_write(folder: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK) and bool(there.stat().st_mode & 0o222)
 
 
-def cached(folder: Path | None, stem: str, key: str, make: Callable[[], LabelledImages]) -> LabelledImages:
+def cached(folder: Path | None, stem: str, key: str, make: Callable[[], LabeledImages]) -> LabeledImages:
     """What `make` gives, or gave before for the same key; memory-mapped where it could be kept.
 
     Older results of the same stem are removed. Where nothing can be written, the arrays stay in memory.
@@ -137,7 +137,7 @@ def cached(folder: Path | None, stem: str, key: str, make: Callable[[], Labelled
     return _read(target, key) or made
 
 
-def _read(target: Path, key: str) -> LabelledImages | None:
+def _read(target: Path, key: str) -> LabeledImages | None:
     """What was kept, unless it is damaged."""
     try:
         about = parse_json((target / "about.json").read_text(encoding="utf-8"))
@@ -147,6 +147,6 @@ def _read(target: Path, key: str) -> LabelledImages | None:
         whole = about["key"] == key and images.dtype == np.uint8 and labels.dtype == np.int64
     except (OSError, ValueError, KeyError, TypeError, EOFError):
         return None
-    if not whole or images.shape != (len(labels), 3, SIDE, SIDE):
+    if not whole or images.shape != (len(labels), 3, DECODED_SIDE, DECODED_SIDE):
         return None
-    return LabelledImages(images, labels, classes)
+    return LabeledImages(images, labels, classes)

@@ -25,7 +25,7 @@ from .tables import (
     usual_columns,
 )
 
-SUFFIXES = (".npz", ".npy", *TABLES)
+EMBEDDING_SUFFIXES = (".npz", ".npy", *TABLES)
 UNNAMED = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name: row numbers, as its own `to_csv` writes them."""
 
@@ -47,12 +47,12 @@ def read_embeddings(
     *,
     labels: Path | None = None,
     names: Names | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
     columns: Sequence[str] | None = None,
 ) -> EmbeddingSet:
     """Read embeddings, and their labels from the same file or from the file `labels`.
 
-    With `labelled=False` labels are neither needed nor read (for prediction). `columns` are the features of
+    With `labeled=False` labels are neither needed nor read (for prediction). `columns` are the features of
     the table an earlier run was made from: they are taken by name, whatever order they have here.
     """
     names = names if names is not None else Names()
@@ -62,16 +62,16 @@ def read_embeddings(
     if path.suffix.lower() in (".npz", ".npy"):
         for name in ("label_column", "id_column") if own else ():
             refuse_unused(names, name, path)
-        found = _read_numpy(path, names, labelled=labelled and labels is None)
+        found = _read_numpy(path, names, labeled=labeled and labels is None)
     elif path.suffix.lower() in TABLES:
         for name in ("features_key", "labels_key") if own else ("features_key",):
             refuse_unused(names, name, path)
-        found = _read_table(path, names, labelled=labelled and labels is None, columns=columns)
+        found = _read_table(path, names, labeled=labeled and labels is None, columns=columns)
     else:
-        kinds = ", ".join(SUFFIXES)
+        kinds = ", ".join(EMBEDDING_SUFFIXES)
         given = path.suffix or "a file without suffix"
         raise InputError(f"{path}: data comes as {kinds}, or as a folder of photos, not {given}")
-    if not labelled:
+    if not labeled:
         return found
     if labels is not None:
         return replace(found, labels=match_labels(found.ids, labels, names))
@@ -88,7 +88,7 @@ def _is_features(array: Numbers) -> bool:
     return _is_table(array) and not one_a_row(array.shape)
 
 
-def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
+def _read_numpy(path: Path, names: Names, *, labeled: bool) -> EmbeddingSet:
     arrays = load_arrays(path)
     shapes = [array.shape for array in arrays.values()]
     if names.features_key is None and max(map(len, shapes), default=0) > 2 and 2 not in map(len, shapes):
@@ -101,7 +101,7 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
         raise InputError(
             f"{path}: the embeddings have one column; directions are compared, so at least two are needed"
         )
-    if not labelled:
+    if not labeled:
         return EmbeddingSet(features)
     if names.labels_key is None and not any(one_a_row(array.shape) for array in arrays.values()):
         return EmbeddingSet(features)
@@ -109,16 +109,16 @@ def _read_numpy(path: Path, names: Names, *, labelled: bool) -> EmbeddingSet:
 
 
 def _read_table(
-    path: Path, names: Names, *, labelled: bool, columns: Sequence[str] | None = None
+    path: Path, names: Names, *, labeled: bool, columns: Sequence[str] | None = None
 ) -> EmbeddingSet:
     whole = read_table(path)
     table = whole.frame()
     header, label = list(table.columns), names.label_column
-    if labelled or label is not None or usual_columns(header, {"label"}):
+    if labeled or label is not None or usual_columns(header, {"label"}):
         advice = f"name it with {arg('label_column')}, or give labels with {arg('labels')}"
         label = find_column(path, header, label, {"label"}, "label", advice)
     id_column = find_id(path, header, names.id_column)
-    for name in (label if labelled else None, id_column):
+    for name in (label if labeled else None, id_column):
         if name is not None:
             whole.check_flat(name)
     ids = [str(value) for value in table[id_column]] if id_column is not None else None
@@ -132,7 +132,7 @@ def _read_table(
         rest = [name for name in rest if not UNNAMED.fullmatch(name)]
     features, used, ignored = _feature_columns(path, table, rest)
     notes = [f"columns that hold no numbers were ignored: {', '.join(ignored[:5])}"] if ignored else []
-    given = table[label] if labelled and label is not None else None
+    given = table[label] if labeled and label is not None else None
     return EmbeddingSet(features, given, ids, notes, used)
 
 

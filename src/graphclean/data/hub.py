@@ -14,8 +14,8 @@ import pyarrow as pa
 from ..errors import InputError, parse_json
 from .parquet import Rows, choose_split
 
-PREFIX = "hf:"
-NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+HUB_PREFIX = "hf:"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class HubTable:
 
 
 def names_hub(data: Path) -> bool:
-    """Whether a person asks for a data set of the hub: `hf:NAME` or `hf:NAME:SPLIT`."""
-    return str(data).startswith(PREFIX)
+    """Whether a person asks for a data set of the hub: `hf:HUB_NAME` or `hf:NAME:SPLIT`."""
+    return str(data).startswith(HUB_PREFIX)
 
 
 def is_saved(folder: Path) -> bool:
@@ -63,8 +63,8 @@ def is_saved(folder: Path) -> bool:
 
 def load_hub(name: str, split: str | None) -> HubTable:
     """A data set of the hub, fetched unless it was before."""
-    source = f"{PREFIX}{name}"
-    if not NAME.fullmatch(name):
+    source = f"{HUB_PREFIX}{name}"
+    if not HUB_NAME.fullmatch(name):
         raise InputError(f"{source}: a data set is named as hf:NAME, hf:OWNER/NAME or hf:OWNER/NAME:SPLIT")
     library = _library()
     found = _guard(source, lambda: library.load_dataset(name, split=split))

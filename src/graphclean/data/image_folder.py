@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .images import MISSING, Encoded, short_reason
+from .images import NO_FILE, Encoded, short_reason
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 UNREAD = {
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".svg", ".psd"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
 }
 """Photos that are listed, but can't be read: to pass over them in silence would hide what cameras take."""
-SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
 """Folders that hold a part of a data set, and name no class unless there are others beside them."""
 LEAVES = "leaves the folder"
 
@@ -68,12 +68,12 @@ def _stamp(path: Path | None, root: Path) -> list[Any]:
     return [os.path.relpath(path, root), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
+def read_image_folder(root: Path, *, labeled: bool = True) -> ImageFiles:
     """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
 
-    Photos that lie directly in `root` are unlabelled. Names with a leading dot are skipped. Links that
+    Photos that lie directly in `root` are unlabeled. Names with a leading dot are skipped. Links that
     leave `root` are rows that are never opened, and linked folders are rows that are never entered.
-    With `labelled=False` the folders mean nothing and all photos are taken.
+    With `labeled=False` the folders mean nothing and all photos are taken.
     """
     if not root.is_dir():
         raise InputError(f"{root} is not a folder" if root.exists() else f"no such folder: {root}")
@@ -84,13 +84,13 @@ def read_image_folder(root: Path, *, labelled: bool = True) -> ImageFiles:
         root=real,
         paths=[None if problem else path for _, path, problem in rows],
         ids=[name for name, _, _ in rows],
-        labels=labels if labelled else None,
+        labels=labels if labeled else None,
         problems={row: problem for row, (_, _, problem) in enumerate(rows) if problem},
     )
     parts = sorted(set(labels) - {""}, key=lambda part: (not part.lower().startswith("train"), part))
     if (
-        labelled
-        and {part.lower() for part in parts} <= SPLITS
+        labeled
+        and {part.lower() for part in parts} <= SPLIT_FOLDERS
         and any(name.count("/") > 1 for name in images.ids)
     ):
         raise InputError(
@@ -108,12 +108,12 @@ def empty_folders(root: Path, labels: Container[str]) -> list[str]:
 
 def names_photo(path: Path) -> bool:
     """Whether this is one photo, by its name: also of a kind that is not read."""
-    return path.suffix.lower() in SUFFIXES | UNREAD and path.is_file()
+    return path.suffix.lower() in IMAGE_SUFFIXES | UNREAD and path.is_file()
 
 
-def read_image_file(path: Path, *, labelled: bool = True) -> ImageFiles:
+def read_image_file(path: Path, *, labeled: bool = True) -> ImageFiles:
     """One photo, which has no label; its id is its name."""
-    if labelled:
+    if labeled:
         raise InputError(f"{path}: one photo by itself has no label; give the folder of the class folders")
     suffix = path.suffix.lower()
     problems = {0: _unread(suffix)} if suffix in UNREAD else {}
@@ -135,11 +135,11 @@ def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
             path = Path(entry.path)
             if entry.is_symlink():
                 problem = _check_link(path, root)
-                if problem is not None or path.suffix.lower() in SUFFIXES:
+                if problem is not None or path.suffix.lower() in IMAGE_SUFFIXES:
                     yield path, problem
             elif entry.is_dir():
                 folders.append(path)
-            elif path.suffix.lower() in SUFFIXES:
+            elif path.suffix.lower() in IMAGE_SUFFIXES:
                 yield path, check_place(path, root)
             elif path.suffix.lower() in UNREAD:
                 yield path, _unread(path.suffix.lower())
@@ -157,7 +157,7 @@ def _check_link(link: Path, root: Path) -> str | None:
         return "broken link"
     if target.is_dir():
         return "linked folder, not entered" if target.is_relative_to(root) else LEAVES
-    return check_place(target, root) if link.suffix.lower() in SUFFIXES else None
+    return check_place(target, root) if link.suffix.lower() in IMAGE_SUFFIXES else None
 
 
 def check_place(target: Path, root: Path) -> str | None:
@@ -166,7 +166,7 @@ def check_place(target: Path, root: Path) -> str | None:
         return LEAVES
     if target.is_file():
         return None
-    return "not a file" if target.exists() else MISSING
+    return "not a file" if target.exists() else NO_FILE
 
 
 def check_files(images: ImageFiles, source: Path) -> None:
@@ -175,7 +175,7 @@ def check_files(images: ImageFiles, source: Path) -> None:
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
         of_table = {
             LEAVES: " of the table; move the table to a folder that holds all its photos",
-            MISSING: "; paths start from the folder of the table",
+            NO_FILE: "; paths start from the folder of the table",
         }
         of_folder = {LEAVES: ", and links out of it are not followed; take copies, or hard links"}
         hints = of_table if source.is_file() else of_folder
@@ -183,7 +183,7 @@ def check_files(images: ImageFiles, source: Path) -> None:
         raise InputError(f"no images in {source}{some}{hint}")
 
 
-def check_classes(images: ImageSet, source: Path, least: int) -> None:
+def require_classes(images: ImageSet, source: Path, least: int) -> None:
     """Refuse labels of fewer classes than `least`."""
     if images.labels is None:
         return

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError, parse_json
-from .decode import LabelledImages, decode_images
+from .decode import LabeledImages, decode_images
 from .progress import Progress
 from .tables import PARQUET, listed, open_parquet, read_batches
 
 IMAGE_COLUMNS = ("img", "image")
-LABEL_COLUMNS = ("fine_label", "label")
-SPLITS = {"validation": "val", "valid": "val"}
+HUB_LABEL_COLUMNS = ("fine_label", "label")
+SPLIT_NAMES = {"validation": "val", "valid": "val"}
 """Other words for a split in the names of files."""
-BATCH = 1000
+ROWS_AT_ONCE = 1000
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
@@ -31,7 +31,7 @@ def find_tables(folder: Path) -> dict[str, list[Path]]:
         if not path.name.startswith("."):
             word = re.split(r"[-_.]", path.name)[0].lower()
             word = path.parent.name.lower() if word.isdigit() else word
-            found.setdefault(SPLITS.get(word, word), []).append(path)
+            found.setdefault(SPLIT_NAMES.get(word, word), []).append(path)
     return found
 
 
@@ -57,7 +57,7 @@ def count_rows(parts: Sequence[Path]) -> int:
     return total
 
 
-def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> LabelledImages:
+def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> LabeledImages:
     """All rows of a split's parts: a column of images with their bytes, and one of class numbers.
 
     Class names come from the hub's own metadata; without it there are none.
@@ -75,7 +75,7 @@ def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> Labe
     if numbers.min() < 0 or (names and numbers.max() >= len(names)):
         wrong = f"labels from {numbers.min()} to {numbers.max()}"
         raise InputError(f"{parts[0].parent}: {wrong} for {len(names)} classes")
-    return LabelledImages(images, numbers, names)
+    return LabeledImages(images, numbers, names)
 
 
 def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes]]:
@@ -83,7 +83,7 @@ def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes
     for path in parts:
         image, label = _columns(path)
         row = 0
-        for batch in read_batches(path, [image, label], BATCH):
+        for batch in read_batches(path, [image, label], ROWS_AT_ONCE):
             for cell, number in zip(batch[image].to_pylist(), batch[label].to_pylist(), strict=True):
                 labels.append(_number(number, path, row))
                 yield f"{path}, row {row}", _bytes(cell, path, row)
@@ -108,20 +108,20 @@ def _columns(path: Path) -> tuple[str, str]:
     with open_parquet(path) as file:
         names = file.schema_arrow.names
     image, label = (
-        next((name for name in usual if name in names), None) for usual in (IMAGE_COLUMNS, LABEL_COLUMNS)
+        next((name for name in usual if name in names), None) for usual in (IMAGE_COLUMNS, HUB_LABEL_COLUMNS)
     )
     if image is None or label is None:
-        need = f"a column {' or '.join(IMAGE_COLUMNS)} and one {' or '.join(LABEL_COLUMNS)}"
+        need = f"a column {' or '.join(IMAGE_COLUMNS)} and one {' or '.join(HUB_LABEL_COLUMNS)}"
         raise InputError(f"{path}: {need} are needed; there are: {listed(names)}")
     return image, label
 
 
 def _classes(path: Path) -> tuple[str, ...]:
     with open_parquet(path) as file:
-        return class_names(file.schema_arrow, _columns(path)[1])
+        return schema_class_names(file.schema_arrow, _columns(path)[1])
 
 
-def class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
+def schema_class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
     """Of a column's classes, from the hub's metadata; none where it has none."""
     try:
         features = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]

@@ -13,8 +13,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
 DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
-"""The whitest value of deep grey images, by the bits that are used of it."""
-MISSING = "no such file"
+"""The whitest value of deep gray images, by the bits that are used of it."""
+NO_FILE = "no such file"
 
 Encoded: TypeAlias = Path | bytes
 """An image file, or the content of one."""
@@ -33,7 +33,7 @@ def open_image(source: Encoded, side: int | None = None) -> Image.Image:
     try:
         if isinstance(source, Path):
             if not source.is_file():
-                raise UnreadableImage("not a file" if source.exists() else MISSING)
+                raise UnreadableImage("not a file" if source.exists() else NO_FILE)
             if source.stat().st_size == 0:
                 raise UnreadableImage("empty file")
         elif not source:
@@ -64,14 +64,14 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _to_bytes(grey: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Deep grey values as 0 to 255: whole numbers by the fewest usual bits that hold them, others by range.
+def _to_bytes(gray: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Deep gray values as 0 to 255: whole numbers by the fewest usual bits that hold them, others by range.
 
     Scanners write 12 bits into files of 16, which say nothing of it and would come out nearly black.
     """
-    values = np.nan_to_num(grey.astype(np.float32), posinf=0, neginf=0)
+    values = np.nan_to_num(gray.astype(np.float32), posinf=0, neginf=0)
     low, high = float(values.min()), float(values.max())
-    if grey.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
+    if gray.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
         low, high = 0, next(depth for depth in DEPTHS if high <= depth)
     return np.asarray(np.rint((values - low) * (255 / ((high - low) or 1))), dtype=np.uint8)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .image_folder import SUFFIXES, ImageFiles, check_files, check_place
-from .images import MISSING
+from .image_folder import IMAGE_SUFFIXES, ImageFiles, check_files, check_place
+from .images import NO_FILE
 from .tables import find_column, find_id, read_header, read_start, read_table
 
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
@@ -25,7 +25,7 @@ def read_manifest(
     path_column: str | None = None,
     label_column: str | None = None,
     id_column: str | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
 ) -> ImageFiles:
     """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
 
@@ -34,7 +34,7 @@ def read_manifest(
     """
     header = read_header(path)
     cells = find_column(path, header, path_column, PATH_COLUMNS, "path")
-    label = find_column(path, header, label_column, LABEL_COLUMNS, "label") if labelled else None
+    label = find_column(path, header, label_column, LABEL_COLUMNS, "label") if labeled else None
     identity = find_id(path, header, id_column) or cells
     table = read_table(path, list({name: None for name in (cells, label, identity) if name is not None}))
     root = Path(os.path.realpath(path.parent))
@@ -66,7 +66,7 @@ def looks_like_manifest(path: Path) -> bool:
     numbers = sum(_is_number(cell) for cell in cells)
     lists = any(isinstance(cell, list) or str(cell).lstrip().startswith("[") for cell in cells)
     return (
-        any(Path(cell.strip()).suffix.lower() in SUFFIXES for cell in named)
+        any(Path(cell.strip()).suffix.lower() in IMAGE_SUFFIXES for cell in named)
         and numbers < FEW_NUMBERS
         and not lists
     )
@@ -102,7 +102,7 @@ class _Finder:
         try:
             return self._quick(cell) or self._resolve(cell)
         except (OSError, ValueError):  # a name too long, or with a NUL byte
-            return MISSING
+            return NO_FILE
 
     def _quick(self, cell: str) -> Path | None:
         """A plain file in a folder inside the root, which nearly all are."""

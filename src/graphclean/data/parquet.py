@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from ..errors import InputError, arg
 from .image_folder import ImageSet
-from .image_tables import SPLITS, check_parts, class_names, find_tables
+from .image_tables import SPLIT_NAMES, check_parts, find_tables, schema_class_names
 from .images import Encoded
 from .manifests import LABEL_COLUMNS
 from .tables import PARQUET, Names, cell_text, find_column, find_id, listed, open_parquet, read_batches
 
-BATCH = 64
+PHOTOS_AT_ONCE = 64
 """Rows with images that are read at a time."""
 MANY = 10_000
 """Rows without images that are read at a time."""
@@ -22,7 +22,7 @@ MANY = 10_000
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
-class Table(Protocol):
+class PhotoTable(Protocol):
     """Rows of a table that is read in pieces."""
 
     @property
@@ -82,7 +82,7 @@ class ParquetTable:
 class ImageTable(ImageSet):
     """Photos in a column of a table, as bytes or as {bytes, path}."""
 
-    table: Table
+    table: PhotoTable
     image_column: str
     label_column: str | None
     classes: tuple[str, ...]
@@ -91,7 +91,7 @@ class ImageTable(ImageSet):
     def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
         """Row and bytes; no bytes where the cell has none, which `open_image` refuses."""
         row = 0
-        for batch in self.table.batches([self.image_column], BATCH):
+        for batch in self.table.batches([self.image_column], PHOTOS_AT_ONCE):
             for cell in batch[self.image_column]:
                 if row not in skip and row not in self.problems:
                     yield row, self._content(cell)
@@ -141,14 +141,14 @@ def find_parts(data: Path, path_column: str | None = None) -> list[Path]:
     return parts if (path_column in columns if path_column is not None else columns) else []
 
 
-def read_parquet_photos(data: Path, split: str | None, names: Names, *, labelled: bool = True) -> ImageTable:
+def read_parquet_photos(data: Path, split: str | None, names: Names, *, labeled: bool = True) -> ImageTable:
     """The photos of a parquet file, or of a folder of parts; see `read_photo_table`."""
     parts = [data]
     if data.is_dir():
         splits = find_tables(data)
-        parts = splits[choose_split(data, SPLITS.get(split or "", split), list(splits))]
+        parts = splits[choose_split(data, SPLIT_NAMES.get(split or "", split), list(splits))]
     check_parts(parts)
-    return read_photo_table(ParquetTable(str(data), parts), names, labelled=labelled)
+    return read_photo_table(ParquetTable(str(data), parts), names, labeled=labeled)
 
 
 def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> str:
@@ -163,17 +163,17 @@ def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> s
     return asked
 
 
-def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> ImageTable:
+def read_photo_table(table: PhotoTable, names: Names, *, labeled: bool = True) -> ImageTable:
     """Ids and labels of a table with photos in it, in its order; the photos are read later, piece by piece.
 
     The images are the only column of bytes, or the one named as `path_column`. Labels are the one column of
     classes that the hub's metadata tells of, a column with a usual name, or the one that is named; numbers
-    that stand for classes become their names, and negative ones mean unlabelled. Ids are a column `id` or
+    that stand for classes become their names, and negative ones mean unlabeled. Ids are a column `id` or
     the one named, the paths beside the bytes where all differ, or else row numbers, counted from 0.
     """
     where, schema = Path(table.name), table.schema
     image = _choose_image(table, names.path_column)
-    label = _choose_label(where, schema, names.label_column) if labelled else None
+    label = _choose_label(where, schema, names.label_column) if labeled else None
     identity = find_id(where, schema.names, names.id_column)
     kind = schema.field(image).type
     beside = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
@@ -181,9 +181,9 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
     wanted = [name for name in (label, identity) if name is not None] + path
     labels: list[str] = []
     ids: list[str] = []
-    classes = class_names(schema, label) if label is not None else ()
+    classes = schema_class_names(schema, label) if label is not None else ()
     rows = 0
-    for batch in table.batches(wanted or [image], MANY if wanted else BATCH):
+    for batch in table.batches(wanted or [image], MANY if wanted else PHOTOS_AT_ONCE):
         rows += len(batch)
         if label is not None:
             labels += [_label(value, classes, label, where) for value in batch[label].to_pylist()]
@@ -195,10 +195,10 @@ def read_photo_table(table: Table, names: Names, *, labelled: bool = True) -> Im
         raise InputError(f"{table.name}: the table has no rows")
     if identity is None and (len(set(ids)) < rows or "" in ids):
         ids = [str(row) for row in range(rows)]
-    return ImageTable(ids, labels if labelled else None, {}, table, image, label, classes)
+    return ImageTable(ids, labels if labeled else None, {}, table, image, label, classes)
 
 
-def _choose_image(table: Table, asked: str | None) -> str:
+def _choose_image(table: PhotoTable, asked: str | None) -> str:
     there = image_columns(table.schema)
     if asked is not None and asked not in there:
         raise InputError(f"{table.name}: no column {asked!r} with images; there are: {listed(there)}")
@@ -213,7 +213,7 @@ def _choose_image(table: Table, asked: str | None) -> str:
 
 def _choose_label(where: Path, schema: pa.Schema, asked: str | None) -> str:
     header: list[str] = schema.names
-    named = [name for name in header if class_names(schema, name)]
+    named = [name for name in header if schema_class_names(schema, name)]
     if asked is None and len(named) == 1:
         return named[0]
     usual = LABEL_COLUMNS | {"fine_label"}

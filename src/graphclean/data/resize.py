@@ -6,15 +6,15 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-SIDE = 32
+DECODED_SIDE = 32
 """Pixels a side, of every image of the paper's cells."""
 CONTROL_SIDE = 64
 """TinyImageNet's own size, from which its images come down."""
 CONTROL_QUALITY = 90
 
 
-def to_square(image: Image.Image, size: int = SIDE) -> Image.Image:
-    """An RGB image of `size` px a side: the centre square, resampled once; one of that size is left alone.
+def to_square(image: Image.Image, size: int = DECODED_SIDE) -> Image.Image:
+    """An RGB image of `size` px a side: the center square, resampled once; one of that size is left alone.
 
     Bicubic, with the filter widened to the scale (Pillow's `resize`), so that no detail folds back.
     """
@@ -29,7 +29,7 @@ def to_square(image: Image.Image, size: int = SIDE) -> Image.Image:
     return square.resize((size, size), Image.Resampling.BICUBIC)
 
 
-def to_array(image: Image.Image, size: int = SIDE) -> npt.NDArray[np.uint8]:
+def to_array(image: Image.Image, size: int = DECODED_SIDE) -> npt.NDArray[np.uint8]:
     """The same with channels first: (3, size, size)."""
     return np.asarray(to_square(image, size), dtype=np.uint8).transpose(2, 0, 1)
 

@@ -37,7 +37,7 @@ READING = (
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, csv.Error, pa.ArrowException),
 )
 """What damaged, locked or foreign files make their readers raise."""
-LONGEST = 2**31 - 1
+LONGEST_CELL = 2**31 - 1
 """Characters of a cell: the csv module's own limit is under a list of some thousand numbers."""
 BLOCK = 1024
 """Rows of text that stand in memory as Python has them."""
@@ -225,7 +225,7 @@ def _read_rows(path: Path, rows: int) -> tuple[list[str], list[list[str]]]:
 @contextmanager
 def _open_text(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]], str]]:
     """The header, the rows, and what parts a number, of a .csv or .tsv."""
-    limit = csv.field_size_limit(LONGEST)
+    limit = csv.field_size_limit(LONGEST_CELL)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = next((line for line in file if line.strip()), "")

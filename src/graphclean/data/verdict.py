@@ -10,7 +10,7 @@ class Verdict(StrEnum):
     RELABEL = "relabel"
     OOD = "ood"
     UNCERTAIN = "uncertain"
-    UNLABELED = "unlabelled"
+    UNLABELED = "unlabeled"
     UNREADABLE = "unreadable"
 
     @property

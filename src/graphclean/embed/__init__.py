@@ -12,17 +12,17 @@ import torch
 from ..config.plugins import Plugins
 from ..data.images import Encoded, UnreadableImage, open_image
 from ..errors import InputError
-from .backbones import PREFIX
+from .backbones import TIMM_PREFIX
 from .cache import EmbeddingCache, Key
-from .photos import Batch, Embedder, embed_batches, read_batches
+from .photos import Embedder, PhotoBatch, embed_batches, read_batches
 from .timm import TimmEmbedder
 
 __all__ = [
     "EMBEDDERS",
-    "Batch",
     "Embedder",
     "EmbeddingCache",
     "Key",
+    "PhotoBatch",
     "embed_batches",
     "embed_photos",
     "embedder_version",
@@ -42,9 +42,9 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
     """
     if isinstance(spec, Embedder):
         return spec.eval()
-    if spec.startswith(PREFIX):
-        return TimmEmbedder(spec.removeprefix(PREFIX)).to(device)
-    made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{PREFIX}NAME",))()
+    if spec.startswith(TIMM_PREFIX):
+        return TimmEmbedder(spec.removeprefix(TIMM_PREFIX)).to(device)
+    made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{TIMM_PREFIX}NAME",))()
     return made.eval() if spec in OWN else made.eval().to(device)
 
 
@@ -52,7 +52,7 @@ def embedder_version(spec: str | Embedder) -> str | None:
     """What changes when an embedder gives other features; None where that can't be told."""
     if isinstance(spec, Embedder):
         return None
-    if not spec.startswith(PREFIX):
+    if not spec.startswith(TIMM_PREFIX):
         return EMBEDDERS.version(spec)
     try:
         return version("timm")

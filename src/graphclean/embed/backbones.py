@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
-PREFIX = "timm:"
+TIMM_PREFIX = "timm:"
 
 
 class Backbone(nn.Module):
@@ -28,7 +28,7 @@ class Backbone(nn.Module):
             )
         except Exception as error:  # no weights of that name, no connection, or a size it can't take
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(f"{PREFIX}{name}: can't be loaded: {reason}") from error
+            raise InputError(f"{TIMM_PREFIX}{name}: can't be loaded: {reason}") from error
         config = timm.data.resolve_model_data_config(self.network)
         self.size: int = size if size is not None else int(config["input_size"][-1])
         # Not in the state: a saved network is scaled as its name says.
@@ -58,11 +58,13 @@ def require_timm(name: str) -> Any:
         timm = import_module("timm")
         import_module("timm.data")
     except Exception as error:  # beside a torch of another kind, torchvision raises more than ImportError
-        raise InputError(f'{PREFIX}{name} needs the extra "timm": pip install "graphclean[timm]"') from error
+        raise InputError(
+            f'{TIMM_PREFIX}{name} needs the extra "timm": pip install "graphclean[timm]"'
+        ) from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0)
-        hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
-        raise InputError(f"{PREFIX}{name}: timm has no such network{hint}")
+        hint = f"; did you mean {TIMM_PREFIX}{near[0]}?" if near else ""
+        raise InputError(f"{TIMM_PREFIX}{name}: timm has no such network{hint}")
     return timm
 
 

@@ -23,7 +23,7 @@ import torch
 from .._files import read_tensors, user_cache, write_tensors
 from ..data.decode import may_write
 from ..errors import InputError
-from .photos import Batch
+from .photos import PhotoBatch
 
 FOLDER = "embeddings"
 LIMIT_VARIABLE, LIMIT = "GRAPHCLEAN_CACHE_GB", 4.0
@@ -103,7 +103,7 @@ class EmbeddingCache:
                 os.utime(path)  # what was used last goes last
         return {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
 
-    def keep(self, batches: Iterator[Batch], key: Key, stamps: Stamps) -> Iterator[Batch]:
+    def keep(self, batches: Iterator[PhotoBatch], key: Key, stamps: Stamps) -> Iterator[PhotoBatch]:
         """Pass features on as they are made, and keep them, a piece at a time."""
         rows: list[int] = []
         features: list[Features] = []

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-BATCH = 32
+EMBED_BATCH = 32
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo at full size."""
 
@@ -41,7 +41,7 @@ class Embedder(nn.Module):
 
 
 @dataclass(frozen=True)
-class Batch:
+class PhotoBatch:
     """Some photos as a network takes them, and what was wrong with others."""
 
     rows: list[int]
@@ -58,7 +58,7 @@ def embed_batches(
     embedder: Embedder,
     *,
     refusal: type[Exception],
-) -> Iterator[Batch]:
+) -> Iterator[PhotoBatch]:
     """The features of numbered items that `load` can read; it says no to one by raising `refusal`.
 
     Photos are squashed, not cropped, to the embedder's size. In memory are two batches of encoded images and
@@ -74,16 +74,16 @@ def embed_batches(
             yield batch
             continue
         # Always a full batch: its shape decides the last bits, and copies of a photo must agree to the bit.
-        full = np.zeros((BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
+        full = np.zeros((EMBED_BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
         full[: len(batch.rows)] = batch.inputs.transpose(0, 2, 3, 1)
         with torch.inference_mode():
             found = embedder(torch.from_numpy(full).permute(0, 3, 1, 2).to(embedder.device)).float().cpu()
-        yield Batch(batch.rows, found[: len(batch.rows)].numpy(), batch.problems)
+        yield PhotoBatch(batch.rows, found[: len(batch.rows)].numpy(), batch.problems)
 
 
 def read_batches(
     items: Iterable[tuple[int, T]], read: Callable[[T], Picture], *, refusal: type[Exception]
-) -> Iterator[Batch]:
+) -> Iterator[PhotoBatch]:
     """What `read` makes of numbered items, in order; the next batch is read while the caller uses one."""
 
     def attempt(item: T) -> Picture | str:
@@ -96,7 +96,7 @@ def read_batches(
     with ThreadPoolExecutor(WORKERS) as pool:
 
         def submit() -> tuple[list[int], Iterator[Picture | str]]:
-            chunk = list(islice(rest, BATCH))
+            chunk = list(islice(rest, EMBED_BATCH))
             return [row for row, _ in chunk], pool.map(attempt, [item for _, item in chunk])
 
         current = submit()
@@ -104,7 +104,7 @@ def read_batches(
             following = submit()
             results = dict(zip(*current, strict=True))
             pictures = {row: result for row, result in results.items() if not isinstance(result, str)}
-            yield Batch(
+            yield PhotoBatch(
                 list(pictures),
                 np.stack(list(pictures.values())) if pictures else np.empty(0, np.uint8),
                 {row: result for row, result in results.items() if isinstance(result, str)},

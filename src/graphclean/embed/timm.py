@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from .backbones import PREFIX, Backbone
+from .backbones import TIMM_PREFIX, Backbone
 from .photos import Embedder
 
 
@@ -11,7 +11,7 @@ class TimmEmbedder(Embedder):
 
     def __init__(self, name: str, *, pretrained: bool = True) -> None:
         super().__init__()
-        self.name = PREFIX + name
+        self.name = TIMM_PREFIX + name
         self.network = Backbone(name, pretrained=pretrained)
         self.size = self.network.size
         self.eval()

@@ -3,11 +3,11 @@
 from .cleaner import Cleaned, GraphCleaner
 from .components import connected_components
 from .csr import Graph, as_csr, to_scipy
-from .knn import Neighbours, knn_graph, nearest_neighbours
-from .propagation import gather_evidence, normalise_graph, own_weight, propagate, weight_graph
+from .knn import Neighbors, knn_graph, nearest_neighbors
+from .propagation import gather_evidence, normalize_graph, propagate, self_influence, weight_graph
 from .selection import (
     confident_edges,
-    judge_confidence,
+    confident_labels,
     largest_components,
     mutual_edges,
     select_components,
@@ -17,20 +17,20 @@ __all__ = [
     "Cleaned",
     "Graph",
     "GraphCleaner",
-    "Neighbours",
+    "Neighbors",
     "as_csr",
     "confident_edges",
+    "confident_labels",
     "connected_components",
     "gather_evidence",
-    "judge_confidence",
     "knn_graph",
     "largest_components",
     "mutual_edges",
-    "nearest_neighbours",
-    "normalise_graph",
-    "own_weight",
+    "nearest_neighbors",
+    "normalize_graph",
     "propagate",
     "select_components",
+    "self_influence",
     "to_scipy",
     "weight_graph",
 ]

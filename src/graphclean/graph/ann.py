@@ -1,4 +1,4 @@
-"""Approximate neighbours for large sets, by faiss (extra `ann`), with their recall measured."""
+"""Approximate neighbors for large sets, by faiss (extra `ann`), with their recall measured."""
 
 import math
 from collections.abc import Callable
@@ -8,36 +8,36 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from .knn import Neighbours, nearest_neighbours
+from .knn import Neighbors, nearest_neighbors
 
 RECALL = 0.97
-"""Share of the true neighbours that must be found on the sample before the search runs."""
+"""Share of the true neighbors that must be found on the sample before the search runs."""
 SAMPLE = 256
 """Points, evenly spaced, on which the recall is measured."""
-BLOCK = 16_384
+ANN_BLOCK = 16_384
 """Queries a call, so that progress shows and an interrupt is heard."""
 
 
-class ApproximateNeighbours(NamedTuple):
-    """Neighbours, and the share of the true ones they hold, measured on a sample."""
+class ApproximateNeighbors(NamedTuple):
+    """Neighbors, and the share of the true ones they hold, measured on a sample."""
 
-    neighbours: Neighbours
+    neighbors: Neighbors
     recall: float
 
 
-def approximate_neighbours(
+def approximate_neighbors(
     z: Tensor, k: int, *, recall: float = RECALL, progress: Callable[[int, int], None] | None = None
-) -> ApproximateNeighbours:
-    """Cosine neighbours from the cells of a k-means index nearest to each point.
+) -> ApproximateNeighbors:
+    """Cosine neighbors from the cells of a k-means index nearest to each point.
 
-    More cells are searched until a sample of points finds `recall` of its true neighbours; on data without
+    More cells are searched until a sample of points finds `recall` of its true neighbors; on data without
     clusters that may take as long as the exact search. Seeded, so that two runs agree. On the CPU.
     """
     faiss = load_faiss()
     unit = normalize(z.float(), dim=1).cpu()
     n, k = len(unit), min(k, len(unit) - 1)
     if k < 1:
-        raise ValueError(f"no neighbours among {n} points")
+        raise ValueError(f"no neighbors among {n} points")
     points = unit.numpy()
     cells = max(1, 2 ** round(math.log2(n) / 2))
     index: Any = faiss.IndexIVFFlat(
@@ -50,7 +50,7 @@ def approximate_neighbours(
     sample = torch.unique_consecutive(
         torch.linspace(0, n - 1, min(SAMPLE, n), dtype=torch.float64).round().long()
     )
-    truth = nearest_neighbours(unit, k + 1, queries=unit[sample]).indices
+    truth = nearest_neighbors(unit, k + 1, queries=unit[sample]).indices
     index.nprobe = min(8, cells)
     while True:
         found = _without_self(index.search(points[sample.numpy()], k + 1), sample, k)
@@ -59,14 +59,14 @@ def approximate_neighbours(
             break
         index.nprobe = min(2 * index.nprobe, cells)
     parts = []
-    for start in range(0, n, BLOCK):
-        rows = torch.arange(start, min(start + BLOCK, n))
-        parts.append(_without_self(index.search(points[start : start + BLOCK], k + 1), rows, k))
+    for start in range(0, n, ANN_BLOCK):
+        rows = torch.arange(start, min(start + ANN_BLOCK, n))
+        parts.append(_without_self(index.search(points[start : start + ANN_BLOCK], k + 1), rows, k))
         if progress is not None:
             progress(int(rows[-1]) + 1, n)
-    neighbours = Neighbours(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    _complete(neighbours, unit, k)
-    return ApproximateNeighbours(neighbours, reached)
+    neighbors = Neighbors(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    _complete(neighbors, unit, k)
+    return ApproximateNeighbors(neighbors, reached)
 
 
 def load_faiss() -> Any:
@@ -75,12 +75,12 @@ def load_faiss() -> Any:
         import faiss
     except ImportError as error:
         raise ImportError(
-            'approximate neighbours need the extra "ann": pip install "graphclean[ann]"'
+            'approximate neighbors need the extra "ann": pip install "graphclean[ann]"'
         ) from error
     return faiss
 
 
-def _without_self(found: Any, rows: Tensor, k: int) -> Neighbours:
+def _without_self(found: Any, rows: Tensor, k: int) -> Neighbors:
     """Drop each point from its own list, or the last entry where it is not in it; order by index on ties."""
     values, names = (torch.as_tensor(part) for part in found)
     own = names == rows.unsqueeze(1)
@@ -88,19 +88,19 @@ def _without_self(found: Any, rows: Tensor, k: int) -> Neighbours:
     values, names = values[~own].reshape(-1, k), names[~own].reshape(-1, k)
     names, order = names.sort(1)
     values, ranked = values.gather(1, order).sort(dim=1, descending=True, stable=True)
-    return Neighbours(names.gather(1, ranked), values)
+    return Neighbors(names.gather(1, ranked), values)
 
 
 def _recall(found: Tensor, truth: Tensor, rows: Tensor, k: int) -> float:
-    """Share of the k true neighbours that were found; `truth` may hold the point itself."""
+    """Share of the k true neighbors that were found; `truth` may hold the point itself."""
     names = _without_self((-torch.arange(k + 1.0).repeat(len(truth), 1), truth), rows, k).indices
     return float((names.unsqueeze(2) == found.unsqueeze(1)).any(2).float().mean())
 
 
-def _complete(neighbours: Neighbours, unit: Tensor, k: int) -> None:
+def _complete(neighbors: Neighbors, unit: Tensor, k: int) -> None:
     """Search exactly for the points whose cells held fewer than k others (marked −1)."""
-    short = (neighbours.indices < 0).any(1).nonzero().squeeze(1)
+    short = (neighbors.indices < 0).any(1).nonzero().squeeze(1)
     if len(short):
-        exact = nearest_neighbours(unit, k + 1, queries=unit[short])
+        exact = nearest_neighbors(unit, k + 1, queries=unit[short])
         full = _without_self((exact.similarities, exact.indices), short, k)
-        neighbours.indices[short], neighbours.similarities[short] = full
+        neighbors.indices[short], neighbors.similarities[short] = full

@@ -9,13 +9,13 @@ from torch.nn.functional import one_hot
 
 from ..config import GraphSettings
 from .csr import Graph, as_csr
-from .knn import knn_graph, nearest_neighbours
+from .knn import knn_graph, nearest_neighbors
 from .noise_model import find_class_dependent_noise
-from .propagation import gather_evidence, normalise_graph, weight_graph
+from .propagation import gather_evidence, normalize_graph, weight_graph
 from .selection import (
     Confident,
     confident_edges,
-    judge_confidence,
+    confident_labels,
     select_components,
 )
 
@@ -41,7 +41,7 @@ class Cleaned:
 class GraphCleaner:
     """Noise correction and subgraph selection, one call an epoch.
 
-    Tensors stay on the device of `labels`; a label below 0 means unlabelled.
+    Tensors stay on the device of `labels`; a label below 0 means unlabeled.
 
     Examples
     --------
@@ -74,16 +74,16 @@ class GraphCleaner:
 
     @torch.no_grad()
     def step(
-        self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None, barred: Tensor | None = None
+        self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None, excluded: Tensor | None = None
     ) -> Cleaned:
         """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`.
 
-        `barred` marks samples that can't be confident, whatever their neighbours say. A loop's autocast is
+        `excluded` marks samples that can't be confident, whatever their neighbors say. A loop's autocast is
         left outside.
         """
         self._check(z, logits)
         with torch.autocast(self.given.device.type, enabled=False):
-            return self._clean(z, logits, graph, barred)
+            return self._clean(z, logits, graph, excluded)
 
     def _check(self, z: Tensor | None, logits: Tensor) -> None:
         """Refuse what would spread unnoticed: logits of other samples or classes, and NaN."""
@@ -97,65 +97,67 @@ class GraphCleaner:
             if values is not None and not bool(values.isfinite().all()):
                 raise ValueError(f"{name} holds NaN or infinite values")
 
-    def _clean(self, z: Tensor | None, logits: Tensor, graph: Graph | None, barred: Tensor | None) -> Cleaned:
+    def _clean(
+        self, z: Tensor | None, logits: Tensor, graph: Graph | None, excluded: Tensor | None
+    ) -> Cleaned:
         s = self.settings
         if graph is not None:
-            neighbours = as_csr(graph, device=self.given.device)
+            neighbors = as_csr(graph, device=self.given.device)
         elif z is not None:
-            neighbours = knn_graph(nearest_neighbours(z if z.dtype == torch.float64 else z.float(), s.k))
+            neighbors = knn_graph(nearest_neighbors(z if z.dtype == torch.float64 else z.float(), s.k))
         else:
             raise ValueError("a step needs embeddings z or a graph")
-        if neighbours.shape[0] != len(self.given):
-            raise ValueError(f"the graph has {neighbours.shape[0]} nodes for {len(self.given)} labels")
-        soft, (labels, confident) = self._judge(neighbours, self._start(logits))
+        if neighbors.shape[0] != len(self.given):
+            raise ValueError(f"the graph has {neighbors.shape[0]} nodes for {len(self.given)} labels")
+        soft, (labels, confident) = self._judge(neighbors, self._start(logits))
         if not s.confidence:
             confident = torch.ones_like(confident)
-        if barred is not None:
-            confident = confident & ~barred
-        rows, cols = confident_edges(neighbours, confident)
+        if excluded is not None:
+            confident = confident & ~excluded
+        rows, cols = confident_edges(neighbors, confident)
         degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
         selected = confident
         if s.geometry:
             selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
         self.labels, self.selected = labels.clone(), selected.clone()
         self.epoch += 1
-        return Cleaned(selected, labels, soft, confident, degrees, neighbours)
+        return Cleaned(selected, labels, soft, confident, degrees, neighbors)
 
-    def _judge(self, neighbours: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
+    def _judge(self, neighbors: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
         """Soft labels, and Eq. 3 on them: Ỹ of Eq. 2, or with shared mistakes what the given labels tell."""
         s = self.settings
         if not s.correct:
             soft = _rows_to_one(Y)
-            return soft, judge_confidence(soft, self.given, eta=s.eta, accept=s.accept)
-        S = normalise_graph(weight_graph(neighbours, gamma=s.gamma, symmetrise=s.symmetrise))
-        believed = self._undo_mistakes(S) if s.unmix else None
+            return soft, confident_labels(soft, self.given, eta=s.eta, accept=s.accept)
+        S = normalize_graph(weight_graph(neighbors, gamma=s.gamma, symmetrize=s.symmetrize))
+        believed = self._correct_class_dependent_noise(S) if s.class_dependent_noise else None
         if believed is not None:
-            return believed, judge_confidence(believed, self.given, eta=s.eta, accept="argmax")
+            return believed, confident_labels(believed, self.given, eta=s.eta, accept="argmax")
         soft = gather_evidence(
             S,
             Y.to(S.dtype),
             alpha=s.alpha,
             class_balance=s.class_balance,
-            evidence=s.evidence,
+            leave_one_out=s.leave_one_out,
             tolerance=s.tolerance,
         )
-        return soft, judge_confidence(soft, self.given, eta=s.eta, accept=s.accept)
+        return soft, confident_labels(soft, self.given, eta=s.eta, accept=s.accept)
 
-    def _undo_mistakes(self, S: Tensor) -> Tensor | None:
-        """The chance of each class without the mistakes that neighbours share; None where they share none.
+    def _correct_class_dependent_noise(self, S: Tensor) -> Tensor | None:
+        """P(class) corrected for class-dependent noise; None where there is none.
 
         From the given labels at every step, not from ŷ of the last: what was undone once must not be undone
         again, or of two classes that are taken for each other one swallows the other.
         """
         s = self.settings
         Y = one_hot(self.given.clamp(min=0), self.n_classes).to(S.dtype) * (self.given >= 0).unsqueeze(1)
-        heard = gather_evidence(S, Y, alpha=s.alpha, evidence="leave-own-out", tolerance=s.tolerance)
-        heard = heard if heard.dtype == torch.float64 else heard.float()
-        model = find_class_dependent_noise(heard, self.given)
+        propagated = gather_evidence(S, Y, alpha=s.alpha, leave_one_out=True, tolerance=s.tolerance)
+        propagated = propagated if propagated.dtype == torch.float64 else propagated.float()
+        model = find_class_dependent_noise(propagated, self.given)
         if model is None:
             return None
-        silent = (heard == heard[:, :1]).all(1, keepdim=True)
-        return torch.where(silent, heard, model.posterior(heard, self.given).classes)
+        silent = (propagated == propagated[:, :1]).all(1, keepdim=True)
+        return torch.where(silent, propagated, model.posterior(propagated, self.given).classes)
 
     def _start(self, logits: Tensor) -> Tensor:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""

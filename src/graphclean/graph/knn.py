@@ -1,4 +1,4 @@
-"""Exact cosine k-nearest neighbours by tiles: bounded memory, ties settled, the same on CPU and CUDA."""
+"""Exact cosine k-nearest neighbors by tiles: bounded memory, ties settled, the same on CPU and CUDA."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +17,7 @@ GROUP = 128
 """Columns that are compared by their largest first."""
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k nearest of each point, by falling similarity, equal ones by rising index."""
 
     indices: Tensor
@@ -27,17 +27,17 @@ class Neighbours(NamedTuple):
 
 
 @torch.no_grad()
-def nearest_neighbours(
+def nearest_neighbors(
     z: Tensor,
     k: int,
     *,
     queries: Tensor | None = None,
     tile_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Neighbours:
+) -> Neighbors:
     """Find the `k` points of `z` nearest to every point of `z`, or of `queries` where given.
 
-    A point is never its own neighbour, however many duplicates it has; without `queries` the result
+    A point is never its own neighbor, however many duplicates it has; without `queries` the result
     therefore has min(k, N - 1) columns, with them min(k, N). `progress(done, total)` is called per tile.
     """
     z = normalize(z, dim=1)
@@ -45,7 +45,7 @@ def nearest_neighbours(
     q = z if queries is None else normalize(queries.to(z), dim=1)
     k = min(k, len(z) - own)
     if k < 1:
-        raise ValueError(f"no neighbours among {len(z)} points for k = {k}")
+        raise ValueError(f"no neighbors among {len(z)} points for k = {k}")
     budget = tile_bytes if tile_bytes is not None else TILE_BYTES.get(z.device.type, TILE_BYTES["cpu"])
     rows, columns = _tile_shape(len(q), len(z), k, z.element_size(), budget)
     indices = torch.empty(len(q), k, dtype=torch.int64, device=z.device)
@@ -54,7 +54,7 @@ def nearest_neighbours(
     buffer = torch.empty(rows * columns, dtype=z.dtype, device=z.device)
     for start in range(0, len(q), rows):
         block = slice(start, min(start + rows, len(q)))
-        best: Neighbours | None = None
+        best: Neighbors | None = None
         for left in range(0, len(z), columns):
             part = z[left : left + columns]
             shape = (block.stop - block.start, len(part))
@@ -62,21 +62,21 @@ def nearest_neighbours(
             if own:
                 _mask_diagonal(tile, block.start - left)
             found = _top(tile, k)
-            found = Neighbours(found.indices + left, found.similarities)
+            found = Neighbors(found.indices + left, found.similarities)
             best = found if best is None else _merge(best, found, k)
         assert best is not None
         indices[block], similarities[block] = best
         if progress is not None:
             progress(block.stop, len(q))
-    return Neighbours(indices, similarities)
+    return Neighbors(indices, similarities)
 
 
-def knn_graph(neighbours: Neighbours, n: int | None = None) -> Tensor:
-    """The neighbour lists as a directed CSR graph of similarities."""
-    indices, order = neighbours.indices.sort(1)
+def knn_graph(neighbors: Neighbors, n: int | None = None) -> Tensor:
+    """The neighbor lists as a directed CSR graph of similarities."""
+    indices, order = neighbors.indices.sort(1)
     count, k = indices.shape
     rows = torch.arange(count, device=indices.device).repeat_interleave(k)
-    values = neighbours.similarities.gather(1, order).flatten()
+    values = neighbors.similarities.gather(1, order).flatten()
     return from_edges(rows, indices.flatten(), values, count if n is None else n)
 
 
@@ -97,12 +97,12 @@ def _mask_diagonal(tile: Tensor, offset: int) -> None:
         tile[first:last, first + offset : last + offset].fill_diagonal_(-torch.inf)
 
 
-def _top(tile: Tensor, k: int) -> Neighbours:
+def _top(tile: Tensor, k: int) -> Neighbors:
     """The k largest of each row. `topk` leaves equal values in no stated order, so ties are settled here."""
     width = tile.shape[1]
     if width <= k:
         values, indices = tile.sort(dim=1, descending=True, stable=True)
-        return Neighbours(indices, values)
+        return Neighbors(indices, values)
     values, indices = _largest(tile, k + 1)
     tied = values[:, 1:] == values[:, :-1]
     inside = tied.any(1).nonzero().squeeze(1)
@@ -116,7 +116,7 @@ def _top(tile: Tensor, k: int) -> Neighbours:
         if len(part):
             ranked = tile[part].sort(dim=1, descending=True, stable=True)
             values[part], indices[part] = ranked.values[:, : k + 1], ranked.indices[:, : k + 1]
-    return Neighbours(indices[:, :k], values[:, :k])
+    return Neighbors(indices[:, :k], values[:, :k])
 
 
 def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -140,9 +140,9 @@ def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, columns.gather(1, at)
 
 
-def _merge(a: Neighbours, b: Neighbours, k: int) -> Neighbours:
+def _merge(a: Neighbors, b: Neighbors, k: int) -> Neighbors:
     """Merge two ranked lists; all of `a` is below all of `b` by index, so a stable sort keeps the order."""
     values = torch.cat([a.similarities, b.similarities], 1)
     indices = torch.cat([a.indices, b.indices], 1)
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return Neighbours(indices.gather(1, order[:, :k]), values[:, :k])
+    return Neighbors(indices.gather(1, order[:, :k]), values[:, :k])

@@ -58,7 +58,7 @@ PRIOR_WEIGHT = 1.5
 """Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
 FIT_SAMPLES = 20_000
 """Samples that fit t and the like, evenly spaced; a few numbers need no more."""
-CELLS = 2**17
+BLOCK_CELLS = 2**17
 """Samples times classes that the CPU works on at a time: few enough that its cache holds them."""
 DENSE_CLASSES = 32
 """Of more, each is taken for few others: the CPU multiplies sparse matrices."""
@@ -221,10 +221,10 @@ def find_asymmetric_part(transition: Tensor, sizes: Tensor) -> Tensor | None:
     right = torch.eye(len(transition), dtype=torch.bool, device=transition.device)
     most = COMMON * transition[~right].median()
     usual = torch.maximum(most, BY_CHANCE / sizes.clamp(min=1)).unsqueeze(1)
-    preferred = torch.where(right, transition, (transition - usual).clamp(min=0))
-    if not bool(preferred[~right].any()):
+    asymmetric_part = torch.where(right, transition, (transition - usual).clamp(min=0))
+    if not bool(asymmetric_part[~right].any()):
         return None
-    return preferred / preferred.sum(1, keepdim=True)
+    return asymmetric_part / asymmetric_part.sum(1, keepdim=True)
 
 
 def most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
@@ -254,7 +254,7 @@ def evenly_spaced(n: int, device: torch.device | None = None) -> Tensor:
 
 def pieces(n: int, n_classes: int) -> Iterator[slice]:
     """Slices of `n` samples, so few each that a row of `n_classes` for every one stays in the cache."""
-    step = max(CELLS // n_classes, 1)
+    step = max(BLOCK_CELLS // n_classes, 1)
     return (slice(start, start + step) for start in range(0, n, step))
 
 

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..config.settings import Evidence, Symmetrise
+from ..config.settings import Symmetrize
 from ..errors import check_choice
 from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
 
-TOLERANCE = 1e-6
+SOLVER_TOLERANCE = 1e-6
 """Default bound on the relative error of a propagated column, in the 2-norm."""
 CPU_COLUMNS = 32
 """Columns a product on the CPU: more fall out of its cache, fewer read the graph too often."""
@@ -17,28 +17,28 @@ PROBES = 32
 """Nodes on which the weight of an own label is measured exactly."""
 
 
-def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrise: Symmetrise = "max") -> Tensor:
+def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrize: Symmetrize = "max") -> Tensor:
     """Eq. 1: W = [similarity]₊^γ, made undirected.
 
     `max` takes the larger of the two directions (the paper's undirected graph), `sum` adds them, so that
     mutual edges count twice (the authors' release). Negative similarities weigh nothing.
     """
-    check_choice("symmetrise", symmetrise, Symmetrise)
+    check_choice("symmetrize", symmetrize, Symmetrize)
     graph = in_contract(graph)
     values = graph.values().clamp(min=0) ** gamma
     rows, cols = edge_rows(graph), graph.col_indices().long()
     live = (values > 0) & (rows != cols)
     rows, cols, values = rows[live], cols[live], values[live]
     if values.device.type == "cpu":
-        return _symmetrise_scipy(rows, cols, values, graph.shape[0], symmetrise)
-    return symmetrise_by_sorting(rows, cols, values, graph.shape[0], symmetrise)
+        return _symmetrize_scipy(rows, cols, values, graph.shape[0], symmetrize)
+    return symmetrize_by_sorting(rows, cols, values, graph.shape[0], symmetrize)
 
 
-def symmetrise_by_sorting(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrise) -> Tensor:
+def symmetrize_by_sorting(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrize) -> Tensor:
     """W and its transpose combined, for any device: both directions of all edges in one sort."""
     keys, order = torch.cat([rows * n + cols, cols * n + rows]).sort(stable=True)
     values = torch.cat([values, values])[order]
-    # An edge stands here once, or twice in a row where both directions are neighbours.
+    # An edge stands here once, or twice in a row where both directions are neighbors.
     twice = keys[1:] == keys[:-1]
     first, second = values[:-1][twice], values[1:][twice]
     values[:-1][twice] = first + second if how == "sum" else torch.maximum(first, second)
@@ -48,7 +48,7 @@ def symmetrise_by_sorting(rows: Tensor, cols: Tensor, values: Tensor, n: int, ho
     return from_edges(keys // n, keys % n, values, n)
 
 
-def _symmetrise_scipy(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrise) -> Tensor:
+def _symmetrize_scipy(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrize) -> Tensor:
     """The same ten times faster on the CPU: SciPy transposes by counting instead of sorting."""
     W = to_scipy(from_edges(rows, cols, values, n))
     both = W + W.T if how == "sum" else W.maximum(W.T)
@@ -58,7 +58,7 @@ def _symmetrise_scipy(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: S
     return torch.sparse_csr_tensor(indptr, indices, data, (n, n), check_invariants=False)
 
 
-def normalise_graph(weights: Tensor) -> Tensor:
+def normalize_graph(weights: Tensor) -> Tensor:
     """S = D^-½ W D^-½. A node without edges gets a zero row, never a division by zero."""
     rows, cols = edge_rows(weights), weights.col_indices().long()
     degree = row_sums(weights, weights.values())
@@ -69,8 +69,8 @@ def normalise_graph(weights: Tensor) -> Tensor:
     )
 
 
-def propagate(S: Tensor, Y: Tensor, *, alpha: float = 0.5, tolerance: float = TOLERANCE) -> Tensor:
-    """Eq. 2: the minimiser Ỹ of J, i.e. the solution of (I − αS) Ỹ = (1 − α) Y, all columns at once.
+def propagate(S: Tensor, Y: Tensor, *, alpha: float = 0.5, tolerance: float = SOLVER_TOLERANCE) -> Tensor:
+    """Eq. 2: the minimizer Ỹ of J, i.e. the solution of (I − αS) Ỹ = (1 − α) Y, all columns at once.
 
     Chebyshev semi-iteration: the eigenvalues of αS lie in [−α, α], so the number of steps that brings the
     error of every column under `tolerance` times its norm is known beforehand (12 for α = 0.5 and 1e-6):
@@ -100,14 +100,14 @@ def balance_classes(Y: Tensor) -> Tensor:
     return Y / torch.where(total > 0, total, 1)
 
 
-def own_weight(
-    S: Tensor, *, alpha: float = 0.5, probes: int = PROBES, tolerance: float = TOLERANCE
+def self_influence(
+    S: Tensor, *, alpha: float = 0.5, probes: int = PROBES, tolerance: float = SOLVER_TOLERANCE
 ) -> Tensor:
     """The diagonal of M = (I − αS)⁻¹: what a node's own label weighs in its propagated row.
 
     The returns over two steps give 1 + α² Σ_j S_ij². Longer ones are measured on `probes` evenly spaced
     nodes, and the two-step term of all nodes is scaled to match: left out, they would stay behind in
-    leave-own-out evidence as an echo of the own label, which with many classes is more than 1/K.
+    leave-one-out evidence as a trace of the own label, which with many classes is more than 1/K.
     """
     excess = alpha**2 * row_sums(S, S.values() ** 2)
     if probes > 0 and alpha > 0:
@@ -130,23 +130,22 @@ def gather_evidence(
     *,
     alpha: float = 0.5,
     class_balance: bool = False,
-    evidence: Evidence = "all",
+    leave_one_out: bool = False,
     probes: int = PROBES,
-    tolerance: float = TOLERANCE,
+    tolerance: float = SOLVER_TOLERANCE,
 ) -> Tensor:
     """Soft labels from propagation: clipped at 0, every row summing to 1.
 
-    `all` is the paper's Ỹ. `leave-own-out` takes out what a node's own label contributed, so that a sample
-    is judged by the others alone. A row without evidence is uniform.
+    Without `leave_one_out` it is the paper's Ỹ; with it, what a node's own label contributed is taken out, so
+    that a sample is judged by the others alone. A row without evidence is uniform.
     """
-    check_choice("evidence", evidence, Evidence)
     if class_balance:
         Y = balance_classes(Y)
     live = Y.any(0)
     columns = Y if bool(live.all()) else Y[:, live]
     spread = propagate(S, columns, alpha=alpha, tolerance=tolerance)
-    if evidence == "leave-own-out":
-        own = own_weight(S, alpha=alpha, probes=probes, tolerance=tolerance)
+    if leave_one_out:
+        own = self_influence(S, alpha=alpha, probes=probes, tolerance=tolerance)
         spread = spread / (1 - alpha) - own.unsqueeze(1) * columns
         # What is left of rounding must not pass for evidence.
         spread = torch.where(spread > 10 * tolerance * columns.amax(0), spread, 0)

@@ -18,12 +18,12 @@ class Confident(NamedTuple):
     confident: Tensor
 
 
-def judge_confidence(soft: Tensor, given: Tensor, *, eta: float, accept: Accept = "uniform") -> Confident:
+def confident_labels(soft: Tensor, given: Tensor, *, eta: float, accept: Accept = "uniform") -> Confident:
     """Eq. 3: the given label stands where its share is over 1/K; otherwise the largest share must pass η.
 
     With `accept="argmax"` it stands only where its share is the largest: over 1/K are also many wrong labels
     where neighbors share their mistakes, or where most labels are wrong. A given label below 0 means
-    unlabelled: only the second rule applies. A row that no class leads (no evidence: uniform) is never
+    unlabeled: only the second rule applies. A row that no class leads (no evidence: uniform) is never
     confident.
     """
     check_choice("accept", accept, Accept)

@@ -9,8 +9,8 @@ from ..training.method import Method
 
 BUILT_IN = {
     "ngc": "graphclean.methods.ngc:NGC",
-    "cross_entropy": "graphclean.methods.cross_entropy:CrossEntropy",
-    "sampled_labels": "graphclean.methods.sampled_labels:SampledLabels",
+    "cross-entropy": "graphclean.methods.cross_entropy:CrossEntropy",
+    "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
 }
 METHODS = Plugins("graphclean.methods", BUILT_IN, "method.name={name}: no such method")

@@ -24,14 +24,14 @@ class CrossEntropy(Method):
     """Classify both views of every labeled sample."""
 
     info = MethodInfo(
-        name="cross_entropy",
+        name="cross-entropy",
         title="Cross-entropy on the given labels, with mixup if wanted",
         kind="baseline",
         paper="mixup: Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018",
         cost=2.0,
     )
     Settings = CrossEntropySettings
-    detector = "max_softmax"
+    detector = "msp"
     settings: CrossEntropySettings
 
     def setup(self, run: Run) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import check_choice
 from ..graph import Cleaned, GraphCleaner
-from ..ood import class_prototypes, measure_closeness, ood_by_humps
+from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_similarity
 from ..training.losses import Positives, contrastive_losses
 from ..training.method import Batch, Method, MethodInfo, Run, Selection, join_state, split_state
 from .blocks.classification import MixupClassification
@@ -96,7 +96,7 @@ class NGC(Method):
         if not self._warming_up(run) and self._gate_is_closed(run):
             if self.excluded is None:
                 self.excluded = self._find_far(z, run.n_classes)
-            return self.cleaner.step(z, logits, barred=self.excluded)
+            return self.cleaner.step(z, logits, excluded=self.excluded)
         return self.cleaner.step(z, logits)
 
     def _find_far(self, z: Tensor, n_classes: int) -> Tensor | None:
@@ -105,7 +105,9 @@ class NGC(Method):
         Found again at every epoch it would leak: prototypes follow what the network memorizes.
         """
         prototypes = class_prototypes(z, self.cleaner.labels, self.cleaner.selected, n_classes)
-        far = ood_by_humps(measure_closeness(z, prototypes), self.cleaner.labels.cpu().numpy())
+        far = bimodal_ood_probability(
+            max_prototype_similarity(z, prototypes), self.cleaner.labels.cpu().numpy()
+        )
         return torch.as_tensor(far > 0.5, device=z.device) if far is not None else None
 
     def _gate_is_closed(self, run: Run) -> bool:

@@ -8,7 +8,7 @@ from ..graph import Cleaned
 from ..training.method import MethodInfo, Prior, Run, Selected, Selection, join_state, split_state
 from .ngc import NGC
 
-TOLERANCE = 1e-3
+POSTERIOR_TOLERANCE = 1e-3
 """Posteriors of the same data may differ by so much when they are found again, by the order of sums."""
 
 
@@ -21,7 +21,7 @@ class SampledLabels(NGC):
     """
 
     info = MethodInfo(
-        name="sampled_labels",
+        name="sampled-labels",
         title="Labels sampled from the verdicts on the given features",
         kind="contrastive",
         cost=3.0,
@@ -63,9 +63,11 @@ class SampledLabels(NGC):
         if saved is None or now is None:
             return
         saved = saved.to(now.posterior.device)
-        if saved.shape != now.posterior.shape or not torch.allclose(saved, now.posterior, atol=TOLERANCE):
+        if saved.shape != now.posterior.shape or not torch.allclose(
+            saved, now.posterior, atol=POSTERIOR_TOLERANCE
+        ):
             raise InputError(
-                "the checkpoint was made with other verdicts on the features; resume with the same audit "
+                "the checkpoint was made with other verdicts on the features; resume with the same cleaning "
                 "settings, or start again"
             )
         self.prior = Prior(saved, now.selected)

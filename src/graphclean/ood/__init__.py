@@ -1,17 +1,22 @@
 """Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
 
-from .bimodality import lie_apart, ood_by_humps
-from .prototypes import class_prototypes, judge_by_both, measure_closeness, prototype_similarity
-from .threshold import LEAST, Threshold, find_threshold
+from .bimodality import are_separated, bimodal_ood_probability
+from .prototypes import (
+    class_prototypes,
+    ensemble_with_prototypes,
+    max_prototype_similarity,
+    prototype_similarity,
+)
+from .threshold import MIN_OOD_RATE, Threshold, find_threshold
 
 __all__ = [
-    "LEAST",
+    "MIN_OOD_RATE",
     "Threshold",
+    "are_separated",
+    "bimodal_ood_probability",
     "class_prototypes",
+    "ensemble_with_prototypes",
     "find_threshold",
-    "judge_by_both",
-    "lie_apart",
-    "measure_closeness",
-    "ood_by_humps",
+    "max_prototype_similarity",
     "prototype_similarity",
 ]

@@ -1,4 +1,4 @@
-"""Whether s(x) tells two kinds apart, and P(OOD) by it alone where labels have been learned by heart."""
+"""Whether s(x) is bimodal, and P(OOD) by it alone where labels have been memorized."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,24 +8,25 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SMALLEST = 0.05
-"""Share of the samples that the lower hump must hold: fewer may be odd samples of a known class."""
+"""Share of the samples that the lower mode must hold: fewer may be odd samples of a known class."""
 FEWEST = 20
 """Samples that its peak must hold: fewer may be chance."""
 UNLEARNED = 0.9
-"""Share of a class in the lower hump from which on training has not learned it."""
+"""Share of a class in the lower mode from which on training has not learned it."""
 
 
-def ood_by_humps(similarity: Floats, classes: Ints) -> Floats | None:
-    """Each sample's chance of being OOD, in the lower of two humps of s(x); None where it tells nothing.
+def bimodal_ood_probability(similarity: Floats, classes: Ints) -> Floats | None:
+    """Each sample's probability of being OOD, in the lower of two modes of s(x); None where s(x) is not
+    bimodal.
 
-    The humps are those of two means. Without OOD samples s has one hump, and a tail that the means cut
-    somewhere, but not in a valley: around the border of two humps there must be less than half as many
-    samples as at the lower hump's peak. The chance is that of two normals with one deviation, which falls
+    The modes are those of two means. Without OOD samples s has one mode, and a tail that the means cut
+    somewhere, but not in a valley: around the border of two modes there must be less than half as many
+    samples as at the lower mode's peak. The chance is that of two normals with one deviation, which falls
     evenly with s.
 
     `classes` is what each sample is taken for. Of a class that was learned, some lie close to its prototype,
-    even where many strangers are taken for it too. Where nearly none do, as of cats and dogs when nine of
-    ten labels are wrong, the lower hump is what has not been learned yet, and not what is OOD.
+    even where many OOD samples are taken for it too. Where nearly none do, as of cats and dogs when nine of
+    ten labels are wrong, the lower mode is what has not been learned yet, and not what is OOD.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
     if s[0] == s[-1]:
@@ -57,8 +58,10 @@ def _miss_a_class(far: npt.NDArray[np.bool_], classes: Ints) -> bool:
     return bool((np.bincount(classes[far], minlength=len(sizes)) >= UNLEARNED * sizes)[sizes >= FEWEST].any())
 
 
-def lie_apart(far: Floats, near: Floats) -> bool:
-    """Whether two groups lie at least one of their deviations apart, the first below the second."""
+def are_separated(far: Floats, near: Floats) -> bool:
+    """Whether the means of two groups are at least one of their deviations apart, the first below the
+    second.
+    """
     return bool(near.mean() - far.mean() >= np.sqrt(_variance_within(far, near)))
 
 

@@ -43,7 +43,7 @@ class Prototypes(Detector):
 class MaxSoftmax(Detector):
     """1 − the probability of the most probable class."""
 
-    name = "max_softmax"
+    name = "msp"
     needs = "logits"
     title = "1 − largest softmax probability"
     paper = "Hendrycks and Gimpel, A Baseline for Detecting Misclassified and OOD Examples, ICLR 2017"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..data.progress import Progress
 
-Kind = Literal["clean", "train"]
+RunKind = Literal["clean", "train"]
 
 
 class Judged(NamedTuple):
@@ -71,7 +71,7 @@ class Model(Protocol):
     """What a run leaves to judge new data with."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RunKind:
         """The command whose run it is of."""
 
     @property

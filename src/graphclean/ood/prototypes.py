@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 SHARPNESS = 10.0
-"""Of cosines as logits: of 2, 5, 10 and 20, likeliest by the truth of held-out images of CIFAR-10."""
+"""Of cosines as logits: of 2, 5, 10 and 20, the most likely by the truth of held-out images of CIFAR-10."""
 
 
 def class_prototypes(z: Tensor, labels: Tensor, selected: Tensor, n_classes: int) -> Tensor:
@@ -27,11 +27,11 @@ def prototype_similarity(z: Tensor, prototypes: Tensor) -> Tensor:
     return torch.where(there, cosine, torch.where(there.any(), -1.0, 1.0))
 
 
-def judge_by_both(logits: Tensor, cosines: Tensor) -> Tensor:
+def ensemble_with_prototypes(logits: Tensor, cosines: Tensor) -> Tensor:
     """log P(class) of classifier and prototypes together: the geometric mean of what each says."""
     return ((logits.log_softmax(1) + (SHARPNESS * cosines).log_softmax(1)) / 2).log_softmax(1)
 
 
-def measure_closeness(z: Tensor, prototypes: Tensor) -> npt.NDArray[np.float64]:
+def max_prototype_similarity(z: Tensor, prototypes: Tensor) -> npt.NDArray[np.float64]:
     """s(x) of Eq. 9, as an array on the host."""
     return np.asarray(prototype_similarity(z, prototypes).amax(1).double().cpu().numpy())

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import OodSettings
-from .bimodality import lie_apart
+from .bimodality import are_separated
 
 Floats = npt.NDArray[np.float64]
 
-LEAST = 0.01
+MIN_OOD_RATE = 0.01
 """OOD share under which there is nothing to tell apart; as much is then rejected, the farthest out."""
 
 
@@ -38,7 +38,7 @@ def find_threshold(
     rather known. Training draws all selected samples inwards, so that the place where one kind outweighs
     the other in the training set lies too high for new data; and a fit of two normals, which gives the long
     tail of the known to the OOD, lies too low. Where the two are not even a deviation apart, the samples
-    that are rather OOD are mislabelled ones, and there is nothing to reject but the farthest out. Where the
+    that are rather OOD are mislabeled ones, and there is nothing to reject but the farthest out. Where the
     score is a probability, its threshold is `auto` itself, unless that would reject too few.
     """
     s, p = np.asarray(score, dtype=np.float64), np.asarray(ood, dtype=np.float64)
@@ -47,11 +47,11 @@ def find_threshold(
     if settings.threshold != "auto":
         threshold = float(settings.threshold)
     elif auto is not None:
-        threshold = min(auto, float(np.quantile(s, 1 - LEAST)))
-    elif LEAST <= far.mean() < 1 and lie_apart(s[~far], s[far]):
+        threshold = min(auto, float(np.quantile(s, 1 - MIN_OOD_RATE)))
+    elif MIN_OOD_RATE <= far.mean() < 1 and are_separated(s[~far], s[far]):
         threshold = float(s[far].mean() + s[~far].mean()) / 2
     else:
-        threshold = float(np.quantile(s, 1 - LEAST))
+        threshold = float(np.quantile(s, 1 - MIN_OOD_RATE))
     known = 1 - p if p.min() < 1 else np.ones_like(p)
     rejected = float(np.average(s > threshold, weights=known))
     return Threshold(

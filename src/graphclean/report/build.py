@@ -26,7 +26,7 @@ from ..runs.folder import (
     require_finished,
 )
 from ..runs.schema import SourceRecord
-from ..training.model import Border
+from ..training.model import DetectorRecord
 from .escape import count_bytes, to_json
 from .map import draw_map, read_points
 from .page import render_page
@@ -41,14 +41,14 @@ from .samples import (
     rank,
     read_samples,
 )
-from .text import describe_things, sum_up, train_again
-from .thresholds import try_borders
+from .text import describe_run, describe_things, train_again
+from .thresholds import sweep_thresholds
 from .thumbnails import Pictures, find_pictures
 
-MOST_BYTES = 23_000_000
+MOST_PAGE_BYTES = 23_000_000
 """Of the table and the pictures, so that the whole page stays under 25 MB."""
 MOST_PICTURES = 3000
-SIDE = 144
+THUMBNAIL_SIDE = 144
 """Pixels a side of a picture, at most."""
 
 
@@ -122,7 +122,7 @@ def build_page(
     shown: dict[int, str] = {}
     gone = 0
     if pictures is not None:
-        shown, lost = _encode(pictures, order, place, MOST_BYTES - count_bytes(table), tell)
+        shown, lost = _encode(pictures, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
         gone = int((~unreadable[lost]).sum())
     notes = []
     if not has_file(run / POINTS):
@@ -163,7 +163,7 @@ def build_page(
         "map": plan,
         "pairs": count_pairs(samples),
         "by_class": count_classes(samples),
-        "border": try_borders(samples, float(detector["threshold"])) if detector else None,
+        "border": sweep_thresholds(samples, float(detector["threshold"])) if detector else None,
         "trained": config.get("kind") == "train",
         "again": train_again(run, config),
         "curves": read_metrics(run),
@@ -173,7 +173,7 @@ def build_page(
     page = render_page(
         facts=facts,
         table=table,
-        words=sum_up(run, config, summary, samples, reviewing=token is not None),
+        words=describe_run(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
         scores=read_scores(run),
         summary=summary,
@@ -193,7 +193,7 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
 
 def _read_detector(run: Path) -> dict[str, Any] | None:
     """The threshold of a run of `clean`, next to its prototypes; None where there are none."""
-    return read_tensors(run / PROTOTYPES, Border)[1] if has_file(run / PROTOTYPES) else None
+    return read_tensors(run / PROTOTYPES, DetectorRecord)[1] if has_file(run / PROTOTYPES) else None
 
 
 def _find_pictures(
@@ -209,7 +209,7 @@ def _find_pictures(
 
 
 def picture_order(samples: Samples, mapped: Ints) -> Ints:
-    """Rows by how much a picture of them is needed: suspects with their neighbours, the map, all others."""
+    """Rows by how much a picture of them is needed: suspects with their neighbors, the map, all others."""
 
     def walk() -> Iterator[int]:
         ranked = [rank(samples, name)[:MOST_PICTURES].tolist() for name in FLAGGED]
@@ -233,7 +233,7 @@ def _encode(
     """
     wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
     found: dict[int, bytes] = {}
-    for row, content in pictures.encode_many(wanted, SIDE):
+    for row, content in pictures.encode_many(wanted, THUMBNAIL_SIDE):
         tell("reading pictures", len(found), len(wanted))
         found[row] = content
     tell("reading pictures", len(wanted), len(wanted))

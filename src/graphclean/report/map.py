@@ -13,11 +13,11 @@ from ..errors import InputError
 from ..runs.folder import POINTS
 from .samples import Floats, Ints, Samples
 
-LEAST = 10
+LEAST_MAPPED = 10
 """Samples under which a map shows nothing."""
 ITERATIONS = 500
 """Of t-SNE: enough for a few thousand points, in seconds."""
-SCALE = 10_000
+MAP_SCALE = 10_000
 """Places on the map are whole numbers from 0 to this."""
 
 
@@ -37,11 +37,11 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
 def draw_map(rows: Ints, z: npt.NDArray[np.float32], samples: Samples) -> dict[str, Any] | None:
     """Places of samples that are near each other where their z are; None where there are too few."""
     readable = np.flatnonzero(~samples.where(Verdict.UNREADABLE))
-    if len(rows) < LEAST or rows.max() >= len(readable) or not np.isfinite(z).all():
+    if len(rows) < LEAST_MAPPED or rows.max() >= len(readable) or not np.isfinite(z).all():
         return None
     places, how = _by_umap(z) if importlib.util.find_spec("umap") else _by_tsne(z)
     low, high = places.min(0), places.max(0)
-    scaled = np.rint((places - low) / max(float((high - low).max()), 1e-9) * SCALE).astype(int)
+    scaled = np.rint((places - low) / max(float((high - low).max()), 1e-9) * MAP_SCALE).astype(int)
     return {
         "how": how,
         "row": readable[rows].tolist(),

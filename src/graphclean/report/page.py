@@ -9,7 +9,7 @@ import jinja2
 
 from .escape import to_json
 from .text import Words
-from .theme import BLUE, CLASSES, ON_DARK, VERDICTS
+from .theme import BLUE, CLASSES, ON_DARK, VERDICT_STYLES
 
 SCRIPTS = (
     *("dom", "data", "marks", "detail", "gallery", "table"),
@@ -27,7 +27,10 @@ def render_page(
     style = _palette() + _read("style.css")
     names = [*SCRIPTS[:-1], *(REVIEW_SCRIPTS if review else ()), SCRIPTS[-1]]
     script = "(() => {\n'use strict';\n" + "\n".join(_read(f"{name}.js") for name in names) + "\n})();\n"
-    looks = {"marks": {name: look.marker for name, look in VERDICTS.items()}, "class_colours": len(CLASSES)}
+    looks = {
+        "marks": {name: look.marker for name, look in VERDICT_STYLES.items()},
+        "class_colors": len(CLASSES),
+    }
     facts = {**facts, **looks}
     page = (
         _environment()
@@ -87,13 +90,13 @@ def _hash(text: str) -> str:
 
 
 def _palette() -> str:
-    """The colours of verdicts and classes as variables of the style, for light and dark; paper is light."""
-    light = {f"--{name}": look.colour for name, look in VERDICTS.items()} | {"--accent": BLUE}
-    light |= {f"--class-{place}": colour for place, colour in enumerate(CLASSES)}
-    dark = {name: ON_DARK.get(colour, colour) for name, colour in light.items()}
+    """The colors of verdicts and classes as variables of the style, for light and dark; paper is light."""
+    light = {f"--{name}": look.color for name, look in VERDICT_STYLES.items()} | {"--accent": BLUE}
+    light |= {f"--class-{place}": color for place, color in enumerate(CLASSES)}
+    dark = {name: ON_DARK.get(color, color) for name, color in light.items()}
 
-    def rules(colours: dict[str, str]) -> str:
-        return "".join(f"{name}:{colour};" for name, colour in colours.items())
+    def rules(colors: dict[str, str]) -> str:
+        return "".join(f"{name}:{color};" for name, color in colors.items())
 
     return (
         f":root{{{rules(light)}}}\n@media screen{{:root[data-theme=dark]{{{rules(dark)}}}}}\n"

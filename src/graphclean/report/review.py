@@ -22,9 +22,9 @@ from .thumbnails import Pictures
 HOST = "127.0.0.1"
 HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 """Names under which a browser may reach us; any other was pointed at this machine by someone else."""
-MOST_BYTES = 4096
+MOST_REQUEST_BYTES = 4096
 """Of a request's body."""
-SIDE = 1024
+REVIEW_SIDE = 1024
 """Pixels a side of a picture that is looked at by itself."""
 HEADERS = {
     "Cache-Control": "no-store",
@@ -165,7 +165,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
         content = None
         pictures = self.server.pictures
         if pictures is not None and pictures.direct and row < len(self.server.log.samples.ids):
-            content = pictures.encode(row, SIDE)
+            content = pictures.encode(row, REVIEW_SIDE)
         if content is None:
             raise Refused(404, "no picture")
         return "image/png" if content.startswith(b"\x89PNG") else "image/jpeg", content
@@ -181,7 +181,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
             raise Refused(411, "say how long it is")
-        if int(length) > MOST_BYTES:
+        if int(length) > MOST_REQUEST_BYTES:
             raise Refused(413, "too long")
         try:
             asked = parse_json(self.rfile.read(int(length)))

@@ -12,11 +12,11 @@ from .escape import count_bytes, to_json
 
 FLAGGED = (Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 MOST_ROWS = 100_000
-MOST_BYTES = 13_000_000
+MOST_TABLE_BYTES = 13_000_000
 """Of the table in the page; rows with very long names are fewer."""
 ROW_BYTES = 80
 """Of a row beside its name, about."""
-SCALE = 1000
+SCORE_SCALE = 1000
 """Scores are kept as thousandths."""
 
 Ints = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Samples:
     ood: Floats
     selected: npt.NDArray[np.bool_]
     near: list[list[int]]
-    """Rows of the neighbours that were named."""
+    """Rows of the neighbors that were named."""
     detector_score: Floats | None
     """Larger is more OOD; NaN where a sample has none."""
 
@@ -85,7 +85,7 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
         quality=verdicts["label_quality"].to_numpy(dtype=np.float64, na_value=np.nan),
         ood=verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan),
         selected=verdicts["selected"].to_numpy(dtype=bool),
-        near=_find_rows(ids, verdicts["neighbours"].tolist()),
+        near=_find_rows(ids, verdicts["neighbors"].tolist()),
         detector_score=wide,
     )
 
@@ -113,7 +113,7 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     sure they are, then others at random.
     """
     size = count_bytes(to_json(samples.ids)) / len(samples) + ROW_BYTES
-    most = max(1, min(MOST_ROWS, int(MOST_BYTES / size)))
+    most = max(1, min(MOST_ROWS, int(MOST_TABLE_BYTES / size)))
     if len(samples) <= most:
         return np.arange(len(samples))
     others = np.random.default_rng(0).permutation(len(samples))
@@ -123,7 +123,7 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
 
 
 def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
-    """The rows of the page, column by column; neighbours are places among them, −1 where left out."""
+    """The rows of the page, column by column; neighbors are places among them, −1 where left out."""
     place = np.full(len(samples), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     columns = {
@@ -145,11 +145,11 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
 
 
 def _thousandths(values: Floats) -> list[int | None]:
-    return [None if np.isnan(value) else round(SCALE * value) for value in values.tolist()]
+    return [None if np.isnan(value) else round(SCORE_SCALE * value) for value in values.tolist()]
 
 
 def count_pairs(samples: Samples) -> list[list[int]]:
-    """(given, proposed, samples) of what is kept or relabelled."""
+    """(given, proposed, samples) of what is kept or relabeled."""
     rows = samples.where(Verdict.KEEP, Verdict.RELABEL) & (samples.given >= 0)
     pairs, counts = np.unique(
         np.column_stack([samples.given[rows], samples.proposed[rows]]), axis=0, return_counts=True
@@ -160,6 +160,6 @@ def count_pairs(samples: Samples) -> list[list[int]]:
 def count_classes(samples: Samples) -> list[list[int]]:
     """Of each class by its given label: samples by verdict, in the order of `Verdict`."""
     table = np.zeros((len(samples.classes), len(Verdict)), dtype=np.int64)
-    labelled = samples.given >= 0
-    np.add.at(table, (samples.given[labelled], samples.verdict[labelled]), 1)
+    labeled = samples.given >= 0
+    np.add.at(table, (samples.given[labeled], samples.verdict[labeled]), 1)
     return [[int(count) for count in row] for row in table]

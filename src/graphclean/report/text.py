@@ -42,7 +42,7 @@ def describe_things(kind: str, count: int) -> str:
     return name if count == 1 else f"{name}s"
 
 
-def sum_up(
+def describe_run(
     run: Path, config: ConfigFile, summary: SummaryFile, samples: Samples, *, reviewing: bool = False
 ) -> Words:
     """The summary of a run; on a page where it can be reviewed, that step is done there."""
@@ -87,7 +87,7 @@ def _lead(summary: SummaryFile, kind: str) -> str:
 def _steps(
     run: Path, config: ConfigFile, counts: dict[Verdict, int], kind: str, named: int, *, reviewing: bool
 ) -> list[Step]:
-    """Of the unlabelled, `named` ones get a label when verdicts are carried out."""
+    """Of the unlabeled, `named` ones get a label when verdicts are carried out."""
     place = shlex.quote(str(run))
     check = Step(
         "Check the surest cases below, then go through them one by one: accept, reject, or name "
@@ -104,11 +104,11 @@ def _steps(
     steps = []
     if flagged:
         steps.append(REVIEWING if reviewing else check)
-        relabelled = counts[Verdict.RELABEL] + named
+        relabeled = counts[Verdict.RELABEL] + named
         removed = counts[Verdict.OOD] + counts[Verdict.UNREADABLE] + counts[Verdict.UNLABELED] - named
         steps.append(
             Step(
-                f"Carry it out: {relabelled:,} relabelled, {removed:,} left out, the rest kept, unless a "
+                f"Carry it out: {relabeled:,} relabeled, {removed:,} left out, the rest kept, unless a "
                 "review decides otherwise. Your own files are never touched.",
                 f"graphclean apply {place}",
             )

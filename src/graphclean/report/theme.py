@@ -1,4 +1,4 @@
-"""One look for every figure: a palette for colour-blind readers, sizes for a paper column, files that repeat.
+"""One look for every figure: a palette for color-blind readers, sizes for a paper column, files that repeat.
 
 matplotlib is imported when something is drawn, never before.
 """
@@ -26,10 +26,10 @@ DPI = 200
 TITLE_DENSITY = 18
 """Characters of a title that fit into an inch."""
 
-# Okabe and Ito's palette: told apart with any common colour blindness.
+# Okabe and Ito's palette: told apart with any common color blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, PURPLE, BLACK = "#E69F00", "#CC79A7", "#000000"
-SKY, YELLOW, BROWN, GREY = "#56B4E9", "#F0E442", "#8C6D31", "#4D4D4D"
+SKY, YELLOW, BROWN, GRAY = "#56B4E9", "#F0E442", "#8C6D31", "#4D4D4D"
 
 LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
     "font.family": "DejaVu Sans",
@@ -55,9 +55,9 @@ LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, line and marker of a series: each tells it apart by itself, so that grey print does too."""
+    """Color, line and marker of a series: each tells it apart by itself, so that gray print does too."""
 
-    colour: str
+    color: str
     line: str
     marker: str
 
@@ -69,25 +69,25 @@ STYLES = (
     Style(PURPLE, ":", "D"),
 )
 """For series without a meaning of their own, in order."""
-KINDS = {
+KIND_STYLES = {
     "clean": Style(BLUE, "-", "o"),
     "wrong": Style(ORANGE, "--", "x"),
     "ood": Style(VERMILION, "-.", "^"),
 }
 """Samples whose given label is right, those of a known class under a wrong one, those of no known class."""
-VERDICTS = {
-    Verdict.KEEP: KINDS["clean"],
-    Verdict.RELABEL: KINDS["wrong"],
-    Verdict.OOD: KINDS["ood"],
+VERDICT_STYLES = {
+    Verdict.KEEP: KIND_STYLES["clean"],
+    Verdict.RELABEL: KIND_STYLES["wrong"],
+    Verdict.OOD: KIND_STYLES["ood"],
     Verdict.UNCERTAIN: Style(PURPLE, ":", "D"),
     Verdict.UNLABELED: Style(GREEN, "-", "s"),
-    Verdict.UNREADABLE: Style(GREY, "-", "+"),
+    Verdict.UNREADABLE: Style(GRAY, "-", "+"),
 }
 """Verdicts look like the kind of sample that they find."""
 CLASSES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BROWN, BLACK)
 """For classes, in order; where there are more, the marker changes with every round."""
-ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GREY: "#D0D0D0"}
-"""In place of colours that are hard to see on a dark ground."""
+ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GRAY: "#D0D0D0"}
+"""In place of colors that are hard to see on a dark ground."""
 KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "of no class"}
 
 
@@ -123,10 +123,10 @@ def draw_series(
     """A line with a marker now and then, and a band around it where one is given."""
     every = max(1, len(x) // 8)
     axes.plot(
-        x, y, color=style.colour, linestyle=style.line, marker=style.marker, markevery=every, label=label
+        x, y, color=style.color, linestyle=style.line, marker=style.marker, markevery=every, label=label
     )
     if band is not None:
-        axes.fill_between(x, *band, color=style.colour, alpha=0.2, linewidth=0)
+        axes.fill_between(x, *band, color=style.color, alpha=0.2, linewidth=0)
 
 
 def legend_above(axes: Axes, columns: int = 2) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 from ..data.verdict import Verdict
 from .samples import Floats, Ints, Samples
 
-STEPS = 200
+THRESHOLD_STEPS = 200
 BINS = 60
 
 
-def try_borders(samples: Samples, threshold: float) -> dict[str, Any] | None:
+def sweep_thresholds(samples: Samples, threshold: float) -> dict[str, Any] | None:
     """For each of many thresholds: samples above it, the share of known samples among them, as the detector
     expects it (`find_threshold`), and how many of those judged `ood`.
     """
@@ -22,7 +22,7 @@ def try_borders(samples: Samples, threshold: float) -> dict[str, Any] | None:
     if len(s) == 0:
         return None
     low, high = float(min(s.min(), threshold)), float(max(s.max(), threshold))
-    borders = np.unique(np.append(np.linspace(low, high, STEPS + 1), threshold))
+    borders = np.unique(np.append(np.linspace(low, high, THRESHOLD_STEPS + 1), threshold))
     order = np.argsort(-s)
     above = len(s) - np.searchsorted(np.sort(s), borders, side="right")
     known, strange = 1 - p, samples.where(Verdict.OOD)[there].astype(np.float64)

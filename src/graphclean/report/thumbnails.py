@@ -99,7 +99,7 @@ def find_pictures(run: Path, source: SourceRecord, ids: list[str], data: Path | 
     path = find_data(source, data if data is not None else recorded)
     if source["kind"] == "images":
         return _of_array(_read_array(run, source, path, names))
-    return _of_photos(find_photos(path, names, labelled=False), ids, path)
+    return _of_photos(find_photos(path, names, labeled=False), ids, path)
 
 
 class _AllBut(Container[int]):

@@ -30,7 +30,7 @@ from .inputs import find_data, match_photos, recorded_names, refuse_sources
 from .photos import find_photos
 from .schema import SourceRecord
 
-ACTIONS = ("kept", "relabelled", "removed")
+ACTIONS = ("kept", "relabeled", "removed")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def apply(
             f"{arg('copy')} alone"
         )
     table = decide_actions(read_verdicts(run), read_decided(run), drop_uncertain=drop_uncertain)
-    sources = [data, *(source.get(name) for name in ("data", "labels", "trusted"))]
+    sources = [data, *(source.get(name) for name in ("data", "labels", "validation"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
         refuse_sources(target, sources)
@@ -88,7 +88,7 @@ def apply(
             "`graphclean apply` without that writes a manifest"
         )
     path = find_data(source, data)
-    images = find_photos(path, recorded_names(source), labelled=False)
+    images = find_photos(path, recorded_names(source), labeled=False)
     if isinstance(images, ImageTable):
         return _copy_table(
             run, source, path, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
@@ -157,7 +157,7 @@ def _decide(
     if verdict == Verdict.KEEP:
         return given, "kept", f"the label fits{fit}"
     if verdict == Verdict.RELABEL:
-        return proposed, "relabelled", f"given {given}, looks like {proposed}{fit}"
+        return proposed, "relabeled", f"given {given}, looks like {proposed}{fit}"
     if verdict == Verdict.OOD:
         return None, "removed", f"looks like no known class{far}"
     if verdict == Verdict.UNCERTAIN and drop_uncertain:
@@ -165,7 +165,7 @@ def _decide(
     if verdict == Verdict.UNCERTAIN:
         return given, "kept", f"can't tell whether the label fits, so it stays{both}"
     if verdict == Verdict.UNLABELED and selected:
-        return proposed, "relabelled", f"had no label, looks like {proposed}{far}"
+        return proposed, "relabeled", f"had no label, looks like {proposed}{far}"
     if verdict == Verdict.UNLABELED:
         return None, "removed", f"had no label, and no class is sure enough{far}"
     return None, "removed", "can't be read"
@@ -179,7 +179,7 @@ def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[A
     if not pd.isna(given) and str(given) == decision.label:
         return given, "kept", f"reviewed{by}: the label is right"
     before = "had no label" if pd.isna(given) else f"given {given}"
-    return named[decision.label], "relabelled", f"reviewed{by}: {before}, is {decision.label}"
+    return named[decision.label], "relabeled", f"reviewed{by}: {before}, is {decision.label}"
 
 
 def _scores(values: dict[str, float]) -> str:
@@ -235,7 +235,7 @@ def _copy_table(
             f"{path}: the photos are in a table, and can't be linked; {arg('copy')} writes a cleaned table"
         )
     target = out if out is not None else run / "cleaned.parquet"
-    places = [path, *(source.get(name) for name in ("data", "trusted"))]
+    places = [path, *(source.get(name) for name in ("data", "validation"))]
     refuse_sources(target, places)
     refuse_own(target, run)
     images = find_photos(path, recorded_names(source))

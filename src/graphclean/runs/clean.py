@@ -7,8 +7,8 @@ from typing import cast
 import pandas as pd
 
 from .._files import replaced, write_json
-from ..cleaning import Audit, KnnModel, audit_embeddings, with_unreadable
-from ..cleaning.evidence import Standardiser
+from ..cleaning import CleaningResult, KnnModel, infer_verdicts, with_unreadable
+from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
 from ..cleaning.pipeline import require_search
 from ..config import Config
@@ -45,11 +45,11 @@ def clean(
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> Audit:
-    """Audit embeddings or photos and write the run folder `out`; `device` is where photos are embedded."""
+) -> CleaningResult:
+    """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded."""
     check_target(out, overwrite=overwrite)
     refuse_sources(out, [data, labels])
-    require_search(config.audit)
+    require_search(config.cleaning)
     names = names if names is not None else Names()
     place = choose_device(device)
     cache = EmbeddingCache()
@@ -57,21 +57,21 @@ def clean(
         source = read_source(
             data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
         )
-        audit = audit_embeddings(
-            source.inputs, source.labels, ids=source.ids, settings=config.audit, progress=progress
+        cleaning = infer_verdicts(
+            source.inputs, source.labels, ids=source.ids, settings=config.cleaning, progress=progress
         )
-        audit = complete(audit, source)
+        cleaning = complete(cleaning, source)
         described = describe_request(data, labels, names) | source.describe()
         with new_run(out, overwrite=overwrite) as folder:
-            write_config(folder, "clean", described, {"audit": asdict(config.audit)})
+            write_config(folder, "clean", described, {"cleaning": asdict(config.cleaning)})
             write_env(folder, source.fingerprint())
-            write_json(folder / SUMMARY, audit.summary.to_dict())
-            write_table(audit.verdicts, folder / "verdicts")
+            write_json(folder / SUMMARY, cleaning.summary.to_dict())
+            write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
-            write_points(_gather_points(source, audit.predictor), folder)
-            if audit.predictor is not None:
-                audit.predictor.save(folder)
-    return audit
+            write_points(_gather_points(source, cleaning.predictor), folder)
+            if cleaning.predictor is not None:
+                cleaning.predictor.save(folder)
+    return cleaning
 
 
 def describe_request(data: Path, labels: Path | None, names: Names) -> SourceRecord:
@@ -81,11 +81,11 @@ def describe_request(data: Path, labels: Path | None, names: Names) -> SourceRec
     return described | cast(SourceRecord, named)
 
 
-def complete(audit: Audit, source: Source) -> Audit:
-    """An audit with the notes of its source, and with photos that can't be read in their places."""
-    summary = replace(audit.summary, warnings=[*source.notes, *audit.summary.warnings])
-    audit = replace(audit, summary=summary)
-    return audit if source.photos is None else _add_unreadable(audit, source.photos)
+def complete(cleaning: CleaningResult, source: Source) -> CleaningResult:
+    """A result with the notes of its source, and with photos that can't be read in their places."""
+    summary = replace(cleaning.summary, warnings=[*source.notes, *cleaning.summary.warnings])
+    cleaning = replace(cleaning, summary=summary)
+    return cleaning if source.photos is None else _add_unreadable(cleaning, source.photos)
 
 
 def write_unreadable(source: Source, folder: Path) -> None:
@@ -97,16 +97,16 @@ def write_unreadable(source: Source, folder: Path) -> None:
             safe_csv(pd.DataFrame(rows, columns=["id", "reason"])).to_csv(draft, index=False)
 
 
-def _add_unreadable(audit: Audit, photos: Photos) -> Audit:
-    verdicts = {**audit.summary.verdicts, Verdict.UNREADABLE: len(photos.problems)}
-    summary = replace(audit.summary, samples=len(photos.images.ids), verdicts=verdicts)
-    table = with_unreadable(audit.verdicts, photos.images.ids, photos.rows, photos.images.labels)
-    return replace(audit, verdicts=table, summary=summary)
+def _add_unreadable(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
+    verdicts = {**cleaning.summary.verdicts, Verdict.UNREADABLE: len(photos.problems)}
+    summary = replace(cleaning.summary, samples=len(photos.images.ids), verdicts=verdicts)
+    table = with_unreadable(cleaning.verdicts, photos.images.ids, photos.rows, photos.images.labels)
+    return replace(cleaning, verdicts=table, summary=summary)
 
 
 def _gather_points(source: Source, predictor: KnnModel | None) -> Points:
     array = check_embeddings(source.inputs)
     if predictor is None:
-        return gather_points(Standardiser.fit(array)(array), None)
-    z = predictor.standardiser(array)
+        return gather_points(Standardizer.fit(array)(array), None)
+    z = predictor.standardizer(array)
     return gather_points(z, 1 - prototype_similarity(z, predictor.prototypes).amax(1))

@@ -22,12 +22,12 @@ Form = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
 """What was placed in a folder: by it the folder is known as ours, and files that became stale are found."""
 MANIFEST = "cleaned.csv"
-LONGEST = 200
+LONGEST_NAME = 200
 """Bytes of a folder's name; most file systems allow 255."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class FolderPlan:
     """Where each sample's photo goes."""
 
     names: list[str | None]
@@ -51,7 +51,7 @@ class _Taken:
         return name
 
 
-def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequence[bool]) -> Plan:
+def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequence[bool]) -> FolderPlan:
     """A place for every photo that has a label; where two would have one name, `first` ones keep theirs."""
     texts = [None if pd.isna(label) else str(label) for label in labels]
     folders = name_folders({text for text in texts if text is not None})
@@ -68,7 +68,7 @@ def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequ
     if renamed:
         some = ", ".join(renamed[:3]) + (", …" if len(renamed) > 3 else "")
         notes.append(f"labels that can't name a folder, or not a second one: {some}")
-    return Plan(names, notes)
+    return FolderPlan(names, notes)
 
 
 def name_folders(labels: Iterable[str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ def name_folders(labels: Iterable[str]) -> dict[str, str]:
 def _safe_name(label: str) -> str:
     name = re.sub(r"[\x00-\x1f\x7f/\\]", "_", label)
     name = f"_{name}" if name.startswith(".") or not name.strip() else name
-    return name.encode("utf-8", "backslashreplace")[:LONGEST].decode("utf-8", "ignore")
+    return name.encode("utf-8", "backslashreplace")[:LONGEST_NAME].decode("utf-8", "ignore")
 
 
 def place_files(

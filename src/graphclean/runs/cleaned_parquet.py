@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 
 from .._files import replaced
 from ..cleaning.inputs import encode_labels
-from ..data.parquet import BATCH, ImageTable
+from ..data.parquet import PHOTOS_AT_ONCE, ImageTable
 from ..data.progress import Progress
 from ..data.tables import PARQUET
 from ..errors import InputError, arg, occupied
 
-MARK = b"graphclean"
+OURS = b"graphclean"
 """Key of the metadata that tells what a cleaned table was made from."""
 
 
@@ -50,10 +50,10 @@ def write_cleaned(
     schema = images.table.schema
     values = _as_values(labels, images, schema)
     with replaced(target) as draft:
-        metadata = {**(schema.metadata or {}), MARK: mark}
+        metadata = {**(schema.metadata or {}), OURS: mark}
         with pq.ParquetWriter(draft, schema.with_metadata(metadata)) as writer:
             done = 0
-            for batch in images.table.batches(None, BATCH):
+            for batch in images.table.batches(None, PHOTOS_AT_ONCE):
                 writer.write_table(_clean(batch, values[done : done + len(batch)], images, schema, metadata))
                 done += len(batch)
                 if progress is not None:
@@ -77,7 +77,7 @@ def _labels_as_written(images: ImageTable, table: pd.DataFrame) -> dict[str | No
     given = encode_labels(images.labels)
     names = _texts(given.names(given.codes))
     if images.ids != table["id"].tolist() or names != _texts(table["given_label"]):
-        raise InputError(f"{images.table.name}: has changed since the run; make the run anew")
+        raise InputError(f"{images.table.name}: has changed since the run; make the run again")
     return {name: text for name, text in zip(names, images.labels, strict=True) if name is not None}
 
 
@@ -97,14 +97,14 @@ def _as_values(labels: list[str | None], images: ImageTable, schema: pa.Schema) 
 
 def _mark(images: ImageTable, labels: list[str | None]) -> bytes:
     """Of all that decides what the cleaned table holds."""
-    told = json.dumps([images.stamps(), labels, images.label_column]).encode()
-    return hashlib.sha256(told).hexdigest().encode()
+    described = json.dumps([images.stamps(), labels, images.label_column]).encode()
+    return hashlib.sha256(described).hexdigest().encode()
 
 
 def _read_mark(target: Path) -> bytes | None:
     try:
         with pq.ParquetFile(target) as file:
-            mark: bytes | None = (file.schema_arrow.metadata or {}).get(MARK)
+            mark: bytes | None = (file.schema_arrow.metadata or {}).get(OURS)
             return mark
     except (pa.ArrowException, OSError):
         return None

@@ -16,7 +16,7 @@ from ..data.verdict import Verdict
 from ..errors import InputError, parse_json
 from .folder import DECISIONS, read_config, read_verdicts, require_finished
 
-KINDS = ("accept", "reject", "label", "remove", "undo")
+DECISION_KINDS = ("accept", "reject", "label", "remove", "undo")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Samples:
+class ReviewedSamples:
     """What decisions are checked against: the verdicts of a run, with labels as text."""
 
     ids: list[str]
@@ -63,7 +63,7 @@ class Samples:
         """A decision of now, refused where it makes no sense; `label` is for the kind `label` alone."""
         if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < len(self.ids):
             raise InputError(f"there is no sample {row!r}")
-        if kind not in KINDS:
+        if kind not in DECISION_KINDS:
             raise InputError(f"there is no decision {kind!r}")
         if kind == "label" and label not in self.classes:
             raise InputError(f"there is no class {label!r}")
@@ -110,7 +110,7 @@ class Samples:
                     f"{path}, decision {number}: {decision.id} is not a sample of this run; take the line "
                     "out, or the file, if it belongs to another run"
                 )
-            if decision.kind not in KINDS:
+            if decision.kind not in DECISION_KINDS:
                 raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
                 raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
@@ -159,20 +159,20 @@ def _is_whole(line: bytes) -> bool:
 
 def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
     """The decision that holds for each row, the latest made last; an undo brings back the one before."""
-    told: dict[int, list[Decision]] = {}
+    by_row: dict[int, list[Decision]] = {}
     for decision in decisions:
-        stack = told.pop(decision.row, [])
+        stack = by_row.pop(decision.row, [])
         stack = stack[:-1] if decision.kind == "undo" else [*stack, decision]
         if stack:
-            told[decision.row] = stack
-    return {row: stack[-1] for row, stack in told.items()}
+            by_row[decision.row] = stack
+    return {row: stack[-1] for row, stack in by_row.items()}
 
 
 def read_decided(run: Path) -> dict[int, Decision]:
     """What people decided on the samples of a run, by row."""
     decisions = read_decisions(run / DECISIONS)
     if decisions:
-        Samples.read(run).check(decisions, run / DECISIONS)
+        ReviewedSamples.read(run).check(decisions, run / DECISIONS)
     return settle(decisions)
 
 
@@ -186,7 +186,7 @@ class DecisionLog:
         if self.path.is_symlink():
             raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
         has_file(self.path)  # or it is refused
-        self.samples = Samples.read(run)
+        self.samples = ReviewedSamples.read(run)
         self._alone = ExitStack()
         self._alone.enter_context(
             locked(self.path, f"{self.path}: another review of this run is open; end it first")

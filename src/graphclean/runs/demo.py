@@ -23,9 +23,9 @@ from .folder import DIGITS, SCORES, check_target
 from .inputs import Source
 from .route import Route
 from .schema import SourceRecord
-from .train import SECTIONS, TrainingRun, train_source
+from .train import TRAIN_SECTIONS, TrainingRun, train_source
 
-TRAINING = 1200
+DEMO_TRAINING = 1200
 """Digits to train on; the others are the test set."""
 
 
@@ -62,11 +62,11 @@ def demo(
 def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watcher: Watcher) -> Demo:
     check_target(out, overwrite=overwrite)
     config = complete_settings(
-        apply_settings(load_preset("demo"), [f"learn.seed={seed}", *settings], SECTIONS)
+        apply_settings(load_preset("demo"), [f"training.seed={seed}", *settings], TRAIN_SECTIONS)
     )
     digits = noisy_digits(seed=seed)
     order = np.random.default_rng(seed).permutation(len(digits.labels))
-    train, test = order[:TRAINING], order[TRAINING:]
+    train, test = order[:DEMO_TRAINING], order[DEMO_TRAINING:]
     truth = np.where(digits.is_ood, -1, digits.truth)
     known = ~digits.is_ood[train]
     facts = {
@@ -85,7 +85,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         encode_labels(labels),
         plain_config,
         build_method(plain_config),
-        on_epoch=lambda report, _: watcher.stage("plain cross-entropy", report.epoch, config.learn.epochs),
+        on_epoch=lambda report, _: watcher.stage("plain cross-entropy", report.epoch, config.training.epochs),
     )
     run = train_source(
         source,
@@ -109,7 +109,7 @@ def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watche
         },
         "ngc": {**asdict(open_set), "seconds": run.summary["training"]["seconds"]},
         "verdicts": asdict(
-            score_verdicts(run.result.audit.verdicts, digits.truth[train], digits.is_ood[train])
+            score_verdicts(run.result.cleaning.verdicts, digits.truth[train], digits.is_ood[train])
         ),
     }
     with replaced(out / DIGITS) as draft, draft.open("wb") as file:

@@ -116,7 +116,7 @@ def _input_text(shape: tuple[int, ...], described: SourceRecord, run: Path) -> s
     """What a user has to give, beyond type and shape."""
     sizes = ", ".join(map(str, ("N", *shape)))
     if _of_photos(described):
-        fit = "squashed" if "embedder" in described else "their centre square resized"
+        fit = "squashed" if "embedder" in described else "their center square resized"
         return (
             f"uint8 ({sizes}): photos upright, RGB, on white where transparent, "
             f"{fit} to {shape[-1]} × {shape[-1]} by Pillow's bicubic filter"
@@ -124,10 +124,10 @@ def _input_text(shape: tuple[int, ...], described: SourceRecord, run: Path) -> s
     if len(shape) == 1:
         return f"float32 ({sizes}): features as they were given in training, not scaled"
     pixels = recorded_pixels(described, run)
-    colours = "grey" if shape[0] == 1 else "RGB"
+    colors = "gray" if shape[0] == 1 else "RGB"
     if pixels.kind == "bytes":
-        return f"uint8 ({sizes}): {colours}, 0 to 255"
+        return f"uint8 ({sizes}): {colors}, 0 to 255"
     return (
-        f"uint8 ({sizes}): {colours}, 0 to 255; the training images' {pixels.low:g} to {pixels.high:g}, "
+        f"uint8 ({sizes}): {colors}, 0 to 255; the training images' {pixels.low:g} to {pixels.high:g}, "
         "scaled to that and rounded"
     )

@@ -38,7 +38,7 @@ from ..errors import ELSEWHERE, InputError, arg, occupied
 from .schema import ConfigFile, Epoch, ScoresFile, SourceRecord, SummaryFile
 
 SUMMARY, METRICS = "summary.json", "metrics.jsonl"
-VERDICTS = "verdicts.parquet"
+VERDICTS_FILE = "verdicts.parquet"
 POINTS = "points.safetensors"
 DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
@@ -50,7 +50,16 @@ REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
 CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
 OWN_FILES = frozenset(
     (
-        *("config.json", "env.json", "verdicts.csv", "unreadable.csv", VERDICTS, SUMMARY, SCORES, METRICS),
+        *(
+            "config.json",
+            "env.json",
+            "verdicts.csv",
+            "unreadable.csv",
+            VERDICTS_FILE,
+            SUMMARY,
+            SCORES,
+            METRICS,
+        ),
         *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS),
     )
 )
@@ -62,9 +71,9 @@ ROUNDING = 1e-6
 """By which a score, which is a probability, may leave 0 to 1."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
-    *(*SCORE_COLUMNS, "selected", "neighbours"),
+    *(*SCORE_COLUMNS, "selected", "neighbors"),
 }
-FORMAT = 3
+RUN_FORMAT = 3
 """Rises when an older version could no longer read what this one writes."""
 
 
@@ -210,7 +219,7 @@ def write_config(
     folder: Path, kind: str, source: SourceRecord, settings: dict[str, Any], preset: str | None = None
 ) -> None:
     """What was asked for, and by which version."""
-    head: dict[str, Any] = {"graphclean": __version__, "format": FORMAT, "kind": kind}
+    head: dict[str, Any] = {"graphclean": __version__, "format": RUN_FORMAT, "kind": kind}
     if preset is not None:
         head["preset"] = preset
     write_json(folder / "config.json", {**head, "source": source, "settings": settings})
@@ -267,7 +276,9 @@ def read_config(run: Path) -> ConfigFile:
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
     config = read_json(run / "config.json")
     made_with, number = config.get("graphclean"), config.get("format")
-    if isinstance(number, int) and number > FORMAT:  # before all else: a newer version may write otherwise
+    if (
+        isinstance(number, int) and number > RUN_FORMAT
+    ):  # before all else: a newer version may write otherwise
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
         )
@@ -303,7 +314,7 @@ def read_scores(run: Path) -> ScoresFile | None:
 
 def read_verdicts(run: Path) -> pd.DataFrame:
     """The verdicts of a run, one row a sample, in the order of its data."""
-    path = run / VERDICTS
+    path = run / VERDICTS_FILE
     _require(path)
     table = read_table(path)
     kinds = {field.name: field.type for field in table.columns.schema}
@@ -320,8 +331,8 @@ def read_verdicts(run: Path) -> pd.DataFrame:
         outside = values[(values - 0.5).abs() > 0.5 + ROUNDING]
         if len(outside):
             raise InputError(f"{path}: damaged: {name} holds {outside.iloc[0]:g}, which is not from 0 to 1")
-    near = [[] if row is None else row for row in table.columns["neighbours"].to_pylist()]
-    return verdicts.assign(neighbours=near, **scores)
+    near = [[] if row is None else row for row in table.columns["neighbors"].to_pylist()]
+    return verdicts.assign(neighbors=near, **scores)
 
 
 def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
@@ -339,9 +350,9 @@ def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
         return f"{odd} is no column of numbers"
     if not text["id"] and not whole["id"]:
         return "id is no column of names"
-    near = kinds["neighbours"]
+    near = kinds["neighbors"]
     inner = near.value_type if pa.types.is_list(near) or pa.types.is_large_list(near) else None
     kept = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
     if inner is None or not any(kind(inner) for kind in kept):
-        return "neighbours is no column of lists of names"
+        return "neighbors is no column of lists of names"
     return None

@@ -33,7 +33,7 @@ from .photos import (
 )
 from .schema import Scale, SourceRecord
 
-Kind = Literal["features", "images", "photos"]
+InputKind = Literal["features", "images", "photos"]
 IN_PYTHON = "arrays in Python"
 """In config.json, in place of a path."""
 
@@ -55,7 +55,7 @@ class Source:
     """Where the inputs are those of photos."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> InputKind:
         """Photos are features, or images, with photos behind them."""
         if self.photos is not None:
             return "photos"
@@ -91,7 +91,7 @@ def read_source(
     cache: EmbeddingCache | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """Read labelled data: embeddings or photos, and arrays of images where `images` are of use.
+    """Read labeled data: embeddings or photos, and arrays of images where `images` are of use.
 
     Photos are embedded, by `embedder` where one is named and on `device`, unless `choose` says by their
     number how they are to be read.
@@ -123,27 +123,27 @@ def read_like(
     *,
     run: Path,
     device: torch.device,
-    labelled: bool = False,
+    labeled: bool = False,
     progress: Progress | None = None,
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused."""
     kind = _kind(described, run)
     if _are_photos(data, names, kind):
         reading = recorded_reading(described, run, device)
-        found_photos = find_photos(data, names, labelled=labelled, least=1)
+        found_photos = find_photos(data, names, labeled=labeled, least=1)
         photos = read_photos(found_photos, reading, data, progress=progress)
-        return Source(photos.inputs, photos.labels if labelled else None, photos.ids, photos=photos)
+        return Source(photos.inputs, photos.labels if labeled else None, photos.ids, photos=photos)
     if holds_images(data, names) and (kind == "images" or names.features_key is None):
         if kind != "images":
             raise InputError(f"{data}: it holds images, but {run} was made from {NAMED[kind]}")
         pixels = recorded_pixels(described, run)
-        arrays = read_images(data, names=names, labelled=labelled, pixels=pixels)
+        arrays = read_images(data, names=names, labeled=labeled, pixels=pixels)
         return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=pixels)
     if kind == "images":
         check_file(data)
         raise InputError(f"{data}: {run} was made from images, so an array of images (.npz, .npy) is needed")
     columns = described.get("columns") if data.suffix.lower() in TABLES else None
-    found = read_embeddings(data, names=names, labelled=labelled, columns=columns)
+    found = read_embeddings(data, names=names, labeled=labeled, columns=columns)
     return Source(found.features, found.labels, found.ids, found.notes, found.columns)
 
 
@@ -176,20 +176,18 @@ def stream_like(
     *,
     run: Path,
     device: torch.device,
-    labelled: bool = False,
+    labeled: bool = False,
     progress: Progress | None = None,
 ) -> Pieces:
     """As `read_like`; photos in pieces, so that memory does not grow with their number."""
     if not _are_photos(data, names, _kind(described, run)):
-        source = read_like(
-            described, data, names, run=run, device=device, labelled=labelled, progress=progress
-        )
+        source = read_like(described, data, names, run=run, device=device, labeled=labeled, progress=progress)
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
-        labels = source.labels if labelled else None
+        labels = source.labels if labeled else None
         return Pieces(ids, labels, iter([Piece(source.inputs, rows)]), False)
     reading = recorded_reading(described, run, device)
-    images = find_photos(data, names, labelled=labelled, least=1)
+    images = find_photos(data, names, labeled=labeled, least=1)
     batches = stream_photos(images, reading, data, progress=progress)
     parts = (Piece(batch.inputs, batch.rows) for batch in batches)
     return Pieces(images.ids, images.labels, parts, True)
@@ -220,7 +218,7 @@ def recorded_names(described: SourceRecord) -> Names:
 
 def recorded_options(described: SourceRecord) -> dict[str, str]:
     """What a run was told of its data besides where it lies, by option, as its config.json has it."""
-    names = ("labels", *(name.name for name in fields(Names)), "embedder", "trusted")
+    names = ("labels", *(name.name for name in fields(Names)), "embedder", "validation")
     told = dict(described)
     return {name: str(told[name]) for name in names if told.get(name) is not None}
 
@@ -276,17 +274,17 @@ def source_name(data: Path) -> str:
     return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
 
 
-def _are_photos(data: Path, names: Names, kind: Kind) -> bool:
+def _are_photos(data: Path, names: Names, kind: InputKind) -> bool:
     """Whether new data is photos; to a run from embeddings a table is of those, even with paths in it."""
     table = kind == "features" and data.suffix.lower() in TABLES and names.path_column is None
     return are_photos(data, names, "none" if table else None)
 
 
-def _kind(described: SourceRecord, run: Path) -> Kind:
+def _kind(described: SourceRecord, run: Path) -> InputKind:
     kind = described.get("kind", "photos" if "embedder" in described else "features")
     if kind not in NAMED:
         raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")
-    return cast(Kind, kind)
+    return cast(InputKind, kind)
 
 
 def recorded_pixels(described: SourceRecord, run: Path) -> Pixels:

@@ -58,7 +58,7 @@ def has_checkpoint(folder: Path) -> bool:
 @contextmanager
 def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Iterator[None]:
     """What can go wrong in training, as one line with what to do about it; `again`: how to restart."""
-    learn = config.learn
+    training = config.training
     try:
         yield
     except RunStopped:
@@ -68,13 +68,15 @@ def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Ite
             "the last good checkpoint is kept" if has_checkpoint(checkpoint) else "there is no checkpoint yet"
         )
         raise RunStopped(
-            f"{error}; {kept}; starting again with a learning rate lower than learn.lr={learn.lr:g} "
+            f"{error}; {kept}; starting again with a learning rate lower than training.lr={training.lr:g} "
             "usually helps",
             1,
         ) from error
     except torch.OutOfMemoryError as error:
         # What the graph needs grows with its edges, all else with the batch.
-        name, value = ("graph.k", config.graph.k) if _in_graph(error) else ("learn.batch", learn.batch)
+        name, value = (
+            ("graph.k", config.graph.k) if _in_graph(error) else ("training.batch_size", training.batch_size)
+        )
         raise RunStopped(
             f"the GPU's memory is too small: lower {name}, which is {value}, "
             f"as with {name}={max(value // 2, 2)}{again}",
@@ -84,7 +86,9 @@ def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Ite
         if "DefaultCPUAllocator" not in str(error):
             raise
         raise RunStopped(
-            f"this machine's memory is too small; a learn.batch lower than {learn.batch} needs less", 1
+            f"this machine's memory is too small; a training.batch_size lower than {training.batch_size} "
+            f"needs less",
+            1,
         ) from error
 
 
@@ -108,7 +112,7 @@ def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None
         with suppress(InterruptedRun):
             yield
         if stop.number is not None:
-            done = f"{prepared.trainer.epoch} of {prepared.config.learn.epochs} epochs are done"
+            done = f"{prepared.trainer.epoch} of {prepared.config.training.epochs} epochs are done"
             raise RunStopped(f"stopped; {done}; {again}", 128 + stop.number)
 
 

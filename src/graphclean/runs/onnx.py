@@ -26,7 +26,7 @@ Arrays = list[npt.NDArray[Any]]
 
 OUTPUTS = ("probabilities", "ood_score", "rejected")
 OPSET = 18
-TOLERANCE = 1e-4
+EXPORT_TOLERANCE = 1e-4
 """The most by which a number may differ from PyTorch's."""
 BATCHES = (1, 2, 30)
 """Sizes of the batches that are compared."""
@@ -114,8 +114,8 @@ def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
 def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], pd.DataFrame]) -> Agreement:
     """Compare a model under onnxruntime with PyTorch and with `predict`, which judges what `embed` gives.
 
-    An `InputError` where a number is off by more than `TOLERANCE`. Inputs that are not `steady` don't count:
-    of two training samples equally near, either may be the one that is heard.
+    An `InputError` where a number is off by more than `EXPORT_TOLERANCE`. Inputs that are not `steady` don't
+    count: of two training samples equally near, either may be the one that votes.
     """
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
@@ -142,12 +142,12 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
         (found[1], table["ood_score"].to_numpy()),
     ]
     largest = max(float(np.abs(ours - theirs)[steady].max()) for ours, theirs in pairs)
-    unclear = np.abs(found[1] - served.judge.threshold) <= TOLERANCE
+    unclear = np.abs(found[1] - served.judge.threshold) <= EXPORT_TOLERANCE
     verdicts = found[2] == (table["verdict"] == Verdict.OOD).to_numpy()
-    if not largest <= TOLERANCE or not (verdicts | unclear | ~steady).all():
+    if not largest <= EXPORT_TOLERANCE or not (verdicts | unclear | ~steady).all():
         raise InputError(
-            f"the exported model disagrees with PyTorch (by up to {largest:.1g}, {TOLERANCE:g} is allowed), "
-            "so it was not written; please report it"
+            f"the exported model disagrees with PyTorch (by up to {largest:.1g}, {EXPORT_TOLERANCE:g} is "
+            "allowed), so it was not written; please report it"
         )
     return Agreement(int(steady.sum()), largest)
 
@@ -164,7 +164,7 @@ def _quiet_exporter() -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        # Older versions of onnxscript print what they optimise.
+        # Older versions of onnxscript print what they optimize.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
             yield

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 
 from ..data.arrays import Pixels
-from ..data.hub import PREFIX, is_saved, load_hub, load_saved, names_hub
+from ..data.hub import HUB_PREFIX, is_saved, load_hub, load_saved, names_hub
 from ..data.image_folder import (
     ImageSet,
-    check_classes,
     names_photo,
     read_image_file,
     read_image_folder,
+    require_classes,
 )
 from ..data.images import Encoded, UnreadableImage, open_image
 from ..data.manifests import looks_like_manifest, read_manifest
@@ -32,10 +32,10 @@ from ..data.progress import Progress
 from ..data.resize import to_array
 from ..data.tables import TABLES, Names
 from ..embed import (
-    Batch,
     Embedder,
     EmbeddingCache,
     Key,
+    PhotoBatch,
     embed_batches,
     embedder_version,
     load_embedder,
@@ -58,7 +58,7 @@ class Reading(Protocol):
     def describe(self) -> dict[str, Any]:
         """What new photos need to be read alike, for config.json."""
 
-    def batches(self, items: Items) -> Iterator[Batch]:
+    def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """The inputs of numbered photos."""
 
 
@@ -75,7 +75,7 @@ class Embedding:
         """The embedder's name."""
         return {"embedder": getattr(self.embedder, "name", self.embedder)}
 
-    def batches(self, items: Items) -> Iterator[Batch]:
+    def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """Features (n, d)."""
         embedder = load_embedder(self.embedder, self.device)
         return embed_batches(items, open_image, embedder, refusal=UnreadableImage)
@@ -83,7 +83,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Cropping:
-    """As the pictures themselves: the centre square, `size` pixels a side."""
+    """As the pictures themselves: the center square, `size` pixels a side."""
 
     size: int
     stage = "reading photos"
@@ -92,7 +92,7 @@ class Cropping:
         """The size; and that pixels are bytes, as for arrays of images."""
         return {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
 
-    def batches(self, items: Items) -> Iterator[Batch]:
+    def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """uint8 pictures (n, 3, size, size)."""
         return read_batches(
             items, lambda item: to_array(open_image(item), self.size), refusal=UnreadableImage
@@ -145,33 +145,33 @@ def locate(data: Path) -> tuple[Path, str | None]:
     return data, None
 
 
-def find_photos(data: Path, names: Names, *, labelled: bool = True, least: int = 2) -> ImageSet:
+def find_photos(data: Path, names: Names, *, labeled: bool = True, least: int = 2) -> ImageSet:
     """Which photos there are, with ids and labels, of `least` classes or more; none is opened yet."""
-    images = _list_photos(data, names, labelled)
+    images = _list_photos(data, names, labeled)
     where = Path(images.table.name) if isinstance(images, ImageTable) else locate(data)[0]
-    check_classes(images, where, least)
+    require_classes(images, where, least)
     return images
 
 
-def _list_photos(data: Path, names: Names, labelled: bool) -> ImageSet:
+def _list_photos(data: Path, names: Names, labeled: bool) -> ImageSet:
     if names_hub(data):
-        name, _, split = str(data).removeprefix(PREFIX).partition(":")
-        return read_photo_table(load_hub(name, split or None), names, labelled=labelled)
+        name, _, split = str(data).removeprefix(HUB_PREFIX).partition(":")
+        return read_photo_table(load_hub(name, split or None), names, labeled=labeled)
     place, split_name = locate(data)
     if is_saved(place):
-        return read_photo_table(load_saved(place, split_name), names, labelled=labelled)
+        return read_photo_table(load_saved(place, split_name), names, labeled=labeled)
     if find_parts(place, names.path_column):
-        return read_parquet_photos(place, split_name, names, labelled=labelled)
+        return read_parquet_photos(place, split_name, names, labeled=labeled)
     if place.is_dir():
         if split_name is not None:
             raise InputError(f"{data}: {place} holds no table with photos, so there are no splits in it")
-        return read_image_folder(place, labelled=labelled)
+        return read_image_folder(place, labeled=labeled)
     if names_photo(place):
-        return read_image_file(place, labelled=labelled)
+        return read_image_file(place, labeled=labeled)
     if place.is_file() and place.suffix.lower() not in TABLES:
         raise InputError(f"{data}: no photos; they are a folder, a file, or a table of photos or paths")
-    columns = {"path_column": names.path_column, "label_column": names.label_column if labelled else None}
-    return read_manifest(place, **columns, id_column=names.id_column, labelled=labelled)
+    columns = {"path_column": names.path_column, "label_column": names.label_column if labeled else None}
+    return read_manifest(place, **columns, id_column=names.id_column, labeled=labeled)
 
 
 def read_photos(
@@ -189,7 +189,7 @@ def read_photos(
     inputs: npt.NDArray[Any] | None = None
     readable = np.zeros(len(images.ids), dtype=bool)
     problems = dict(images.problems)
-    old = [Batch(list(found), np.stack(list(found.values())), {})] if found else []
+    old = [PhotoBatch(list(found), np.stack(list(found.values())), {})] if found else []
     new = _new_batches(images, reading, found, progress)
     if cache is not None and key is not None:
         new = cache.keep(new, key, stamps)
@@ -217,9 +217,9 @@ def _key(reading: Embedding, source: Path) -> Key | None:
 
 def stream_photos(
     images: ImageSet, reading: Reading, source: Path, *, progress: Progress | None = None
-) -> Iterator[Batch]:
+) -> Iterator[PhotoBatch]:
     """The same in pieces of about `PIECE` photos: memory does not grow with their number."""
-    waiting: list[Batch] = []
+    waiting: list[PhotoBatch] = []
     readable, problems = 0, dict(images.problems)
     for batch in _new_batches(images, reading, {}, progress):
         problems.update(batch.problems)
@@ -235,14 +235,14 @@ def stream_photos(
         raise _nothing(images, problems, source)
 
 
-def _join(parts: list[Batch]) -> Batch:
+def _join(parts: list[PhotoBatch]) -> PhotoBatch:
     rows = [row for part in parts for row in part.rows]
-    return Batch(rows, np.concatenate([part.inputs for part in parts]), {})
+    return PhotoBatch(rows, np.concatenate([part.inputs for part in parts]), {})
 
 
 def _new_batches(
     images: ImageSet, reading: Reading, known: dict[int, Any], progress: Progress | None
-) -> Iterator[Batch]:
+) -> Iterator[PhotoBatch]:
     """What is not known yet; a network is loaded only if there is any."""
     total = len(images.ids) - len(known.keys() | images.problems.keys())
     done = 0

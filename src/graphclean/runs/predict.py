@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._files import has_file, read_tensors, replaced
 from ..cleaning import KnnModel, with_unreadable
-from ..cleaning.evidence import Standardiser
+from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import Labels, encode_labels
 from ..cleaning.knn_model import MODEL, PROTOTYPES, Calibration
 from ..data.progress import Progress
@@ -40,15 +40,15 @@ def predict(
     out: Path | None = None,
     names: Names | None = None,
     detector: str | None = None,
-    score: bool = False,
+    evaluate: bool = False,
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
     """Class or OOD for new data, as .csv or .parquet; returns the table and where it is.
 
-    `.attrs["warnings"]` of the table holds what a user should know of the model. With `score` the labels of
-    the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
+    `.attrs["warnings"]` of the table holds what a user should know of the model. With `evaluate` the labels
+    of the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
     """
     names = names if names is not None else Names()
     model = load_model(run, device)
@@ -62,27 +62,27 @@ def predict(
     if target.suffix.lower() not in (".csv", *PARQUET):
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     refuse_own(target, run)
-    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "trusted"))])
+    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
     if target.exists() and not overwrite:
         raise occupied(target, "the file exists")
 
-    def told(stage: str, done: int, total: int) -> None:
+    def report(stage: str, done: int, total: int) -> None:
         if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
     try:
         pieces = stream_like(
-            described, data, names, run=run, device=choose_device(device), labelled=score, progress=progress
+            described, data, names, run=run, device=choose_device(device), labeled=evaluate, progress=progress
         )
     except MissingLabels as error:
-        raise InputError(f"{error.missing}; {arg('score')} needs labels in the data itself") from error
-    given = encode_labels(pieces.labels, len(pieces.ids)) if score else None
+        raise InputError(f"{error.missing}; {arg('evaluate')} needs labels in the data itself") from error
+    given = encode_labels(pieces.labels, len(pieces.ids)) if evaluate else None
     if given is not None and (given.codes < 0).all():
-        raise InputError(f"{data}: not one label in it; {arg('score')} needs them")
+        raise InputError(f"{data}: not one label in it; {arg('evaluate')} needs them")
     columns = _Columns(len(pieces.ids), model.classes)
     for piece in pieces.parts:
         ids = [pieces.ids[row] for row in piece.rows]
-        columns.add(piece.rows, predict_table(model, piece.inputs, ids, told))
+        columns.add(piece.rows, predict_table(model, piece.inputs, ids, report))
     table = columns.to_table(pieces.ids)
     scores = None
     if given is not None:
@@ -114,7 +114,7 @@ def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[s
 
 
 def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[str]:
-    """Labels that are written otherwise than in the run would pass for strangers in silence."""
+    """Labels that are written otherwise than in the run would silently pass for OOD."""
     if scores is None or scores["known"] > 0 or scores["ood"] == 0:
         return []
     there = listed([str(name) for name in classes])
@@ -172,7 +172,7 @@ def load_model(run: Path, device: str = "cpu") -> Model:
         )
         return KnnModel(
             classes=metadata["classes"],
-            standardiser=Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy()),
+            standardizer=Standardizer(tensors["mean"].numpy(), tensors["scale"].numpy()),
             nodes=tensors["nodes"],
             posterior=tensors["posterior"],
             calibration=Calibration(*metadata["calibration"]),

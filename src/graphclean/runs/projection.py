@@ -11,7 +11,7 @@ from .folder import POINTS
 
 MAPPED = 5000
 """Samples on the map; more would hide each other, and make t-SNE slow."""
-DIMENSIONS = 50
+PROJECTED_DIMENSIONS = 50
 """Of z that are kept: the directions in which the samples differ most, as is usual before t-SNE."""
 
 Points = dict[str, Tensor]
@@ -39,7 +39,7 @@ def _principal(z: Tensor) -> Tensor:
     from sklearn import config_context
     from sklearn.decomposition import PCA
 
-    wanted = min(DIMENSIONS, *z.shape)
+    wanted = min(PROJECTED_DIMENSIONS, *z.shape)
     # Where all samples are alike, PCA divides by how they differ; and a user may have asked for DataFrames.
     with np.errstate(invalid="ignore"), config_context(transform_output="default"):
         return torch.as_tensor(PCA(wanted, random_state=0).fit_transform(z.numpy()), dtype=torch.float32)

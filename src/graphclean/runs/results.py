@@ -24,9 +24,9 @@ def sum_up(
     epochs: Sequence[Metrics],
     route: Route,
     notes: Sequence[str] = (),
-    trusted_accuracy: float | None = None,
+    validation_accuracy: float | None = None,
 ) -> dict[str, Any]:
-    """What summary.json holds: the audit's summary, `detector` and `training`; `notes` come first."""
+    """What summary.json holds: the summary of cleaning, `detector` and `training`; `notes` come first."""
     config, notes = prepared.config, [*notes, *result.model.notes, *result.trained.notes]
     chosen = result.trained.selection
     found = set(chosen.labels[chosen.selected].tolist())
@@ -35,23 +35,23 @@ def sum_up(
         some = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
         notes.append(f"classes without a selected sample, and so without a prototype: {some}")
     last = epochs[-1] if epochs else {}
-    summary = result.audit.summary.to_dict()
-    del summary["rejects"]  # of neighbours, where new data is judged by the detector below
+    summary = result.cleaning.summary.to_dict()
+    del summary["rejects"]  # of neighbors, where new data is judged by the detector below
     summary["warnings"] = [*notes, *summary["warnings"]]
     # A panel judges new data in place of the detector.
-    name = result.model.detector.name if result.model.panel is None else "k-NN + class means"
+    name = result.model.detector.name if result.model.class_means is None else "k-NN + class means"
     summary["detector"] = {"name": name, **asdict(result.model.found)}
     summary["training"] = {
         "preset": route.preset,
         "route": route.why,
-        "network": config.learn.network,
+        "network": config.training.network,
         "input_shape": list(result.model.input_shape),
         "device": prepared.trainer.device.type,
-        "epochs": config.learn.epochs,
+        "epochs": config.training.epochs,
         "seconds": sum(epoch["seconds"] for epoch in epochs) + result.seconds,
         "loss": last.get("loss"),
         "estimated_noise": last.get("estimated_noise"),
-        "trusted_accuracy": trusted_accuracy,
+        "validation_accuracy": validation_accuracy,
     }
     return summary
 

@@ -6,7 +6,7 @@ import torch
 
 from ..config.presets import ENOUGH
 from ..training.networks import takes_features
-from .inputs import Kind
+from .inputs import InputKind
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Route:
     why: str | None = None
 
 
-def choose_route(kind: Kind, count: int, device: torch.device, network: str | None = None) -> Route:
+def choose_route(kind: InputKind, count: int, device: torch.device, network: str | None = None) -> Route:
     """The preset for `count` samples of a kind; a `network` that was named decides what is read of photos."""
     if kind == "features" or (network is not None and takes_features(network)):
         return Route("embeddings")

@@ -3,7 +3,7 @@
 from typing import Required, TypedDict
 
 from .._shapes import Table
-from ..training.model import Border
+from ..training.model import DetectorRecord
 
 
 class Scale(TypedDict, total=False):
@@ -30,7 +30,7 @@ class SourceRecord(TypedDict, total=False):
     label_column: str | None
     id_column: str | None
     path_column: str | None
-    trusted: str | None
+    validation: str | None
     class_type: str
     route: str
     seed: int
@@ -58,7 +58,7 @@ class SummaryFile(TypedDict, total=False):
     expected_right: dict[str, float]
     selected: int
     warnings: list[str]
-    detector: Border
+    detector: DetectorRecord
     training: Table
 
 
@@ -78,7 +78,7 @@ class DemoClassifier(TypedDict):
 class DemoVerdicts(TypedDict):
     """How good its verdicts are."""
 
-    labels_right: float | None
+    label_accuracy: float | None
     ood_auroc: float | None
 
 
@@ -102,5 +102,5 @@ class Epoch(TypedDict, total=False):
     samples: int
     loss: float | None
     estimated_noise: float | None
-    trusted_accuracy: float | None
+    validation_accuracy: float | None
     empty_steps: int

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._files import check_unlocked, write_lines
-from ..cleaning import Audit
+from ..cleaning import CleaningResult
 from ..cleaning.inputs import encode_classes
 from ..cleaning.pipeline import require_search
 from ..config import Config, apply_settings, load_preset, recorded_settings
@@ -39,7 +39,7 @@ from .folder import (
     write_env,
 )
 from .inputs import (
-    Kind,
+    InputKind,
     Source,
     embedding,
     is_there,
@@ -60,9 +60,9 @@ from .projection import gather_points
 from .results import sum_up, write_results
 from .route import Route, choose_route
 from .schema import ConfigFile, SourceRecord
-from .validation import Trusted, read_trusted, trusted_accuracy
+from .validation import ValidationSet, read_validation, validation_accuracy
 
-SECTIONS = ("audit", "graph", "learn", "method", "ood")
+TRAIN_SECTIONS = ("cleaning", "graph", "training", "method", "ood")
 LARGE_NETWORK = "preact-resnet18"
 
 
@@ -72,10 +72,10 @@ class TrainingRun:
 
     out: Path
     result: TrainingResult
-    audit: Audit
+    cleaning: CleaningResult
     """The verdicts, with unreadable photos and all notes."""
     summary: dict[str, Any]
-    """As in summary.json: an audit's summary, `detector` and `training`."""
+    """As in summary.json: the summary of cleaning, `detector` and `training`."""
 
 
 def train(
@@ -87,7 +87,7 @@ def train(
     labels: Path | None = None,
     names: Names | None = None,
     embedder: str | Embedder | None = None,
-    trusted: Path | None = None,
+    validation: Path | None = None,
     device: str = "auto",
     resume: bool = False,
     overwrite: bool = False,
@@ -97,15 +97,18 @@ def train(
 
     With `resume` an unfinished run in `out` goes on from its checkpoint, with its own settings unless others
     are given (which the checkpoint then refuses), and with what it was told of its data. Where there is no
-    checkpoint yet, it starts anew.
+    checkpoint yet, it starts over.
     """
     watcher = watcher if watcher is not None else Watcher()
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
     earlier = recorded.get("source", SourceRecord()) if recorded is not None else SourceRecord()
-    told = recorded_options(earlier)
+    before = recorded_options(earlier)
     names = _complete_names(names, earlier)
-    labels, trusted = _path_or(labels, told.get("labels")), _path_or(trusted, told.get("trusted"))
-    refuse_sources(out, [data, labels, trusted])
+    labels, validation = (
+        _path_or(labels, before.get("labels")),
+        _path_or(validation, before.get("validation")),
+    )
+    refuse_sources(out, [data, labels, validation])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
     if recorded is not None and not goes_on and not is_unfinished(out):
         raise InputError(
@@ -116,17 +119,17 @@ def train(
         base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
     else:
         base = load_preset(preset) if preset is not None else Config()
-    # What is misspelt is said before anything is read.
-    if trusted is not None and not is_there(trusted):
-        raise InputError(f"{trusted}: no such file or folder")
-    asked = complete_settings(apply_settings(base, settings, SECTIONS))
-    require_network(asked.learn.network)
+    # What is misspelled is said before anything is read.
+    if validation is not None and not is_there(validation):
+        raise InputError(f"{validation}: no such file or folder")
+    asked = complete_settings(apply_settings(base, settings, TRAIN_SECTIONS))
+    require_network(asked.training.network)
     choose_detector(asked, build_method(asked))
     if goes_on:
         device = _same_device(out, device)
     place = choose_device(device)
     route = Route(preset, earlier.get("route")) if preset is not None else None
-    usual = "none" if earlier.get("kind") == "features" else told.get("embedder")
+    usual = "none" if earlier.get("kind") == "features" else before.get("embedder")
     way = _Way(settings, embedder, usual, place, base, route)
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
@@ -143,9 +146,9 @@ def train(
         route = way.settle(source.kind, len(source.inputs))
         described = describe_request(data, labels, names) | source.describe()
         extra = None
-        if trusted is not None:
-            extra = read_trusted(trusted, source, described, names, labels_of=data, device=place)
-            described["trusted"] = str(trusted)
+        if validation is not None:
+            extra = read_validation(validation, source, described, names, labels_of=data, device=place)
+            described["validation"] = str(validation)
         if route.why is not None:
             described["route"] = route.why
         return train_source(
@@ -154,7 +157,7 @@ def train(
             way.config,
             route=route,
             described=described,
-            trusted=extra,
+            validation=extra,
             device=device,
             resume=goes_on,
             overwrite=overwrite or resume,
@@ -171,7 +174,7 @@ def train_source(
     route: Route,
     described: SourceRecord,
     again: str,
-    trusted: Trusted | None = None,
+    validation: ValidationSet | None = None,
     device: str = "auto",
     resume: bool = False,
     overwrite: bool = False,
@@ -179,7 +182,7 @@ def train_source(
 ) -> TrainingRun:
     """Train on what was read; `again` tells a user whose run stops how it can go on."""
     preset = route.preset
-    require_search(config.audit)
+    require_search(config.cleaning)
     labels = encode_classes(source.labels, len(source.inputs))
     place = choose_device(device)
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
@@ -206,11 +209,11 @@ def train_source(
                 write_unreadable(source, folder)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
-            f"preset {preset}, epochs: {config.learn.epochs}, device: {place.type}"
+            f"preset {preset}, epochs: {config.training.epochs}, device: {place.type}"
         )
         if route.why is not None:
             watcher.say(route.why)
-        if place.type == "cpu" and config.learn.network == LARGE_NETWORK:
+        if place.type == "cpu" and config.training.network == LARGE_NETWORK:
             watcher.say(
                 f"{LARGE_NETWORK} takes very long without a GPU; preset small-images has a small network, "
                 "and `graphclean clean` on embeddings of the images needs none"
@@ -219,18 +222,18 @@ def train_source(
 
         def watch(report: EpochReport, _: Selection) -> None:
             metrics = epoch_metrics(report, prepared)
-            if trusted is not None:
-                metrics["trusted_accuracy"] = trusted_accuracy(prepared, trusted)
+            if validation is not None:
+                metrics["validation_accuracy"] = validation_accuracy(prepared, validation)
             # What an interrupted run logged beyond its last checkpoint is trained again.
             epochs[:] = [*(earlier for earlier in epochs if earlier["epoch"] < report.epoch), metrics]
             write_lines(out / METRICS, epochs)
-            watcher.epoch(metrics, config.learn.epochs)
+            watcher.epoch(metrics, config.training.epochs)
 
         with stoppable(prepared, again, watcher):
             trained = prepared.trainer.train(resume=resume, on_epoch=watch)
         with interruptible(again):
             result = finish(prepared, trained, progress=watcher.stage)
-            return _write_results(result, prepared, source, out, epochs, route, described, trusted)
+            return _write_results(result, prepared, source, out, epochs, route, described, validation)
 
 
 @dataclass
@@ -248,40 +251,40 @@ class _Way:
     @property
     def config(self) -> Config:
         """All settings, those of the user last."""
-        return complete_settings(apply_settings(self.base, self.settings, SECTIONS))
+        return complete_settings(apply_settings(self.base, self.settings, TRAIN_SECTIONS))
 
-    def settle(self, kind: Kind, count: int) -> Route:
+    def settle(self, kind: InputKind, count: int) -> Route:
         """The route that was named, or the one for so many samples of a kind."""
         if self.route is None:
             named = "embedding-head" if self.embedder is not None else None
             parts = (setting.partition("=") for setting in self.settings)
-            asked = [value.strip() for name, _, value in parts if name.strip() == "learn.network"]
+            asked = [value.strip() for name, _, value in parts if name.strip() == "training.network"]
             self.route = choose_route(kind, count, self.device, asked[-1] if asked else named)
             self.base = load_preset(self.route.preset)
         return self.route
 
     def read_photos(self, count: int) -> Reading:
         """Photos as the network takes them; which one that is may depend on their number."""
-        route, learn = self.settle("photos", count), self.config.learn
-        if takes_features(learn.network):
+        route, training = self.settle("photos", count), self.config.training
+        if takes_features(training.network):
             return embedding(self.embedder if self.embedder is not None else self.usual, self.device)
         if self.embedder is not None:
             name = getattr(self.embedder, "name", self.embedder)
             raise InputError(
-                f"{arg('embedder')} {name} makes features of photos, but {learn.network} "
+                f"{arg('embedder')} {name} makes features of photos, but {training.network} "
                 f"(preset {route.preset}) takes the photos themselves; leave one of them out"
             )
-        return Cropping(learn.size)
+        return Cropping(training.image_size)
 
 
-def _complete_names(given: Names | None, told: SourceRecord) -> Names:
+def _complete_names(given: Names | None, before: SourceRecord) -> Names:
     """Names as given, and for what was not, those of the run that goes on."""
     named = asdict(given if given is not None else Names()).items()
-    return replace(recorded_names(told), **{name: value for name, value in named if value is not None})
+    return replace(recorded_names(before), **{name: value for name, value in named if value is not None})
 
 
-def _path_or(given: Path | None, told: str | None) -> Path | None:
-    return Path(told) if given is None and told is not None else given
+def _path_or(given: Path | None, before: str | None) -> Path | None:
+    return Path(before) if given is None and before is not None else given
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
@@ -322,17 +325,17 @@ def _write_results(
     epochs: list[Metrics],
     route: Route,
     described: SourceRecord,
-    trusted: Trusted | None,
+    validation: ValidationSet | None,
 ) -> TrainingRun:
-    audit = complete(result.audit, source)
-    notes = trusted.notes if trusted is not None else []
-    # Of the model that was made: prototypes or a panel may judge in it beside the network.
-    right = trusted.accuracy(result.model) if trusted is not None else None
-    summary = sum_up(replace(result, audit=audit), prepared, epochs, route, notes, right)
+    cleaning = complete(result.cleaning, source)
+    notes = validation.notes if validation is not None else []
+    # Of the model that was made: prototypes or class means may be combined with the network.
+    right = validation.accuracy(result.model) if validation is not None else None
+    summary = sum_up(replace(result, cleaning=cleaning), prepared, epochs, route, notes, right)
     points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
-    model, verdicts = result.model, audit.verdicts
+    model, verdicts = result.model, cleaning.verdicts
     write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
-    return TrainingRun(out, result, audit, summary)
+    return TrainingRun(out, result, cleaning, summary)
 
 
 def _describe(source: Source) -> str:

@@ -17,13 +17,13 @@ from ..training.model import NetworkModel
 from .inputs import Source, read_like
 from .schema import SourceRecord
 
-ARRAYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
+ARRAY_KEYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
 COLUMNS = ("label_column", "id_column", "path_column")
 """Which of the names that DATA goes by have a meaning for samples in such a file, or in a table."""
 
 
 @dataclass(frozen=True)
-class Trusted:
+class ValidationSet:
     """Samples whose labels are known to be right, to watch training by; never trained on."""
 
     inputs: npt.NDArray[Any]
@@ -35,7 +35,7 @@ class Trusted:
         return float((model.score(self.inputs).classes == self.codes).mean())
 
 
-def read_trusted(
+def read_validation(
     path: Path,
     source: Source,
     described: SourceRecord,
@@ -43,15 +43,15 @@ def read_trusted(
     *,
     labels_of: Path,
     device: torch.device,
-) -> Trusted:
-    """Trusted samples of the classes of the data; others are left out, and counted."""
+) -> ValidationSet:
+    """Validation samples of the classes of the data; others are left out, and counted."""
     suffix = path.suffix.lower()
-    names = Names(**{name: getattr(names, name) for name in ARRAYS.get(suffix, COLUMNS)})
+    names = Names(**{name: getattr(names, name) for name in ARRAY_KEYS.get(suffix, COLUMNS)})
     try:
-        found = read_like(described, path, names, run=labels_of, labelled=True, device=device)
+        found = read_like(described, path, names, run=labels_of, labeled=True, device=device)
     except MissingLabels as error:
-        where = "the same file, a .npz" if suffix in ARRAYS else "a column called label"
-        raise InputError(f"{error.missing}; trusted samples need theirs in {where}") from error
+        where = "the same file, a .npz" if suffix in ARRAY_KEYS else "a column called label"
+        raise InputError(f"{error.missing}; validation samples need theirs in {where}") from error
     if found.inputs.shape[1:] != source.inputs.shape[1:]:
         raise InputError(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
@@ -66,16 +66,18 @@ def read_trusted(
     codes = known[theirs.codes]
     use = codes >= 0
     if not use.any():
-        raise InputError(f"{path}: not one trusted label is a class of {labels_of}")
+        raise InputError(f"{path}: not one validation label is a class of {labels_of}")
     left_out = int((~use).sum())
-    notes = [f"{left_out} trusted samples are of no class of the data, and are left out"] if left_out else []
-    return Trusted(inputs[use], codes[use], notes)
+    notes = (
+        [f"{left_out} validation samples are of no class of the data, and are left out"] if left_out else []
+    )
+    return ValidationSet(inputs[use], codes[use], notes)
 
 
-def trusted_accuracy(prepared: Prepared, trusted: Trusted) -> float:
-    """Share of the trusted samples that the network alone gets right now; training does not notice."""
-    inputs = torch.as_tensor(trusted.inputs)
-    if prepared.standardiser is not None:
-        inputs = prepared.standardiser.rescale(trusted.inputs)
+def validation_accuracy(prepared: Prepared, validation: ValidationSet) -> float:
+    """Share of the validation samples that the network alone gets right now; training does not notice."""
+    inputs = torch.as_tensor(validation.inputs)
+    if prepared.standardizer is not None:
+        inputs = prepared.standardizer.rescale(validation.inputs)
     logits = embed_new(prepared.trainer.method.predictor(), inputs).logits
-    return float((logits.argmax(1).numpy() == trusted.codes).mean())
+    return float((logits.argmax(1).numpy() == validation.codes).mean())

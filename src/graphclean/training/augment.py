@@ -32,8 +32,8 @@ OPERATIONS = (
 )
 """The operations of AugMix by their published names; each is drawn as its place in this list."""
 
-GREY = (19595 / 65536, 38470 / 65536, 7471 / 65536)
-"""Shares of red, green and blue in Pillow's grey; sums of them are exact in single precision."""
+GRAY = (19595 / 65536, 38470 / 65536, 7471 / 65536)
+"""Shares of red, green and blue in Pillow's gray; sums of them are exact in single precision."""
 
 
 def draw_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
@@ -158,9 +158,9 @@ class _Plan(NamedTuple):
     """
 
     table: Tensor
-    """(…, 1, 256) posterise and solarise; otherwise each value itself."""
+    """(…, 1, 256) posterize and solarize; otherwise each value itself."""
     contrast: Tensor
-    """(…, 1) the tone factor works around the mean grey, not 0."""
+    """(…, 1) the tone factor works around the mean gray, not 0."""
     tone_factor: Tensor
     """(…, 1, 1) of contrast and brightness; otherwise 1."""
     autocontrast: Tensor
@@ -170,9 +170,9 @@ class _Plan(NamedTuple):
     inside: Tensor
     """(…, 1, H, W) that place is in the image."""
     color: Tensor
-    """(…, 1, 1, 1) the factor blends with the grey image, not the smooth one."""
+    """(…, 1, 1, 1) the factor blends with the gray image, not the smooth one."""
     factor: Tensor
-    """(…, 1, 1, 1) of colour and sharpness; otherwise 1."""
+    """(…, 1, 1, 1) of color and sharpness; otherwise 1."""
 
 
 def _plan(operations: Tensor, levels: Tensor, signs: Tensor, height: int, width: int) -> _Plan:
@@ -198,7 +198,7 @@ def _plan(operations: Tensor, levels: Tensor, signs: Tensor, height: int, width:
     shear_y = levels * (0.03 * width / height) * signed["shear_y"]
     across = (levels * (width / 30)).trunc() * signed["translate_x"] * (2 / width)
     down = (levels * (height / 30)).trunc() * signed["translate_y"] * (2 / height)
-    # Places run from −1 to 1 over the image; Pillow shears from the corner and rotates around the centre.
+    # Places run from −1 to 1 over the image; Pillow shears from the corner and rotates around the center.
     cos, sin = angle.cos(), angle.sin()
     x_from = (cos, torch.add(shear_x, sin, alpha=height / width), shear_x + across)
     y_from = (torch.add(shear_y, sin, alpha=-width / height), cos, shear_y + down)
@@ -225,27 +225,27 @@ def _plan(operations: Tensor, levels: Tensor, signs: Tensor, height: int, width:
 
 def _apply(images: Tensor, plan: _Plan) -> Tensor:
     """All samples through tone, warp and blend, and the only clamp at the end."""
-    grey = _grey(images)
+    gray = _gray(images)
     index = images.flatten(2).long()
     # Pillow cuts what it interpolates down to a whole level; the slack is for the rounding of the places.
-    table = _tone_table(images, index, grey, plan) + max(images.shape[2:]) * 2**-14
+    table = _tone_table(images, index, gray, plan) + max(images.shape[2:]) * 2**-14
     toned = table.gather(2, index).view(images.shape)
     sampled = grid_sample(toned, plan.grid, mode="bilinear", padding_mode="border", align_corners=False)
     warped = sampled.mul_(plan.inside).floor_()
-    other = torch.where(plan.color, grey, _smooth(images))
+    other = torch.where(plan.color, gray, _smooth(images))
     return (warped - other).mul_(plan.factor).add_(other).clamp_(0, 255).to(torch.uint8)
 
 
-def _grey(images: Tensor) -> Tensor:
-    """Pillow's grey image, (B, 1, H, W), whole levels as float32."""
+def _gray(images: Tensor) -> Tensor:
+    """Pillow's gray image, (B, 1, H, W), whole levels as float32."""
     if images.shape[1] == 1:
         return images.float()
-    grey = (images[:, :1] * GREY[0]).add_(images[:, 1:2], alpha=GREY[1]).add_(images[:, 2:], alpha=GREY[2])
-    return grey.add_(0.5).floor_()
+    gray = (images[:, :1] * GRAY[0]).add_(images[:, 1:2], alpha=GRAY[1]).add_(images[:, 2:], alpha=GRAY[2])
+    return gray.add_(0.5).floor_()
 
 
 def _smooth(images: Tensor) -> Tensor:
-    """Pillow's SMOOTH filter: the pixel five times, its neighbours once, over 13; the border stays."""
+    """Pillow's SMOOTH filter: the pixel five times, its neighbors once, over 13; the border stays."""
     short = images.short()
     three = (short[..., :-2, :] + short[..., 1:-1, :]).add_(short[..., 2:, :])
     nine = (three[..., :-2] + three[..., 1:-1]).add_(three[..., 2:])
@@ -254,12 +254,12 @@ def _smooth(images: Tensor) -> Tensor:
     return smooth
 
 
-def _tone_table(images: Tensor, index: Tensor, grey: Tensor, plan: _Plan) -> Tensor:
+def _tone_table(images: Tensor, index: Tensor, gray: Tensor, plan: _Plan) -> Tensor:
     """The tone operations as one table a sample and channel, (B, C, 256): whole levels, not yet clamped."""
     pixels = index.shape[2]
-    mean = (grey.flatten(1).sum(1, keepdim=True, dtype=torch.float64) / pixels).add_(0.5).floor_()
-    centre = (mean * plan.contrast).float().unsqueeze(2)
-    tone = (plan.table - centre) * plan.tone_factor + centre
+    mean = (gray.flatten(1).sum(1, keepdim=True, dtype=torch.float64) / pixels).add_(0.5).floor_()
+    center = (mean * plan.contrast).float().unsqueeze(2)
+    tone = (plan.table - center) * plan.tone_factor + center
 
     # A stretch of 0 to 255 leaves the levels alone. In double precision and in this order, as Pillow has it:
     # levels are cut, not rounded, and a number over a tensor would be its reciprocal times the number. The
@@ -271,7 +271,7 @@ def _tone_table(images: Tensor, index: Tensor, grey: Tensor, plan: _Plan) -> Ten
     offset = scale * torch.where(alone, 0, low.double())
     tone = (tone * scale - offset).int()
     if pixels <= 255:
-        return tone  # Pillow's step between levels is 0 then, and an equalised image stays as it is
+        return tone  # Pillow's step between levels is 0 then, and an equalized image stays as it is
 
     ones = torch.ones((), dtype=torch.int32, device=images.device).expand(index.shape)
     counts = torch.zeros_like(tone).scatter_add_(2, index, ones)

@@ -91,7 +91,7 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         config = dict(facts["config"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start anew") from error
+        raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start over") from error
     wanted = json.loads(json.dumps(expected))
     differing = [
         f"{key} was {config.get(key)!r}, is {wanted.get(key)!r}"
@@ -100,7 +100,7 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
     ]
     if differing:
         how = "; ".join(differing[:3])
-        raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start anew")
+        raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start over")
     return Checkpoint(tensors, facts)
 
 

@@ -5,20 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import LearnSettings
+from ..config import TrainingSettings
 from ..data.progress import Progress
 from .networks import Network, Output, build_network
 from .trainer import network_options
 from .views import scale
 
-BATCH = 1024
+INFERENCE_BATCH = 1024
 """Inputs at a time: memory is bounded by this, however many there are."""
 
 
-def describe_network(settings: LearnSettings) -> dict[str, Any]:
+def describe_network(settings: TrainingSettings) -> dict[str, Any]:
     """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
     options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
-    return {"name": settings.network, "options": options, "mirrored": settings.mirrored}
+    return {"name": settings.network, "options": options, "flip_tta": settings.flip_tta}
 
 
 def rebuild_network(
@@ -27,7 +27,7 @@ def rebuild_network(
     """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
     network = build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
     network.load_state_dict(weights)
-    network.mirrored = description.get("mirrored", False)
+    network.flip_tta = description.get("flip_tta", False)
     return network.eval()
 
 
@@ -41,13 +41,13 @@ def embed_new(network: nn.Module, inputs: Tensor, progress: Progress | None = No
     training = network.training
     network.eval()
     z, logits = [], []
-    for start in range(0, len(inputs), BATCH):
-        batch = inputs[start : start + BATCH].to(device)
+    for start in range(0, len(inputs), INFERENCE_BATCH):
+        batch = inputs[start : start + INFERENCE_BATCH].to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             out = network(scale(batch))
         z.append(out.z.float().cpu())
         logits.append(out.logits.float().cpu())
         if progress is not None:
-            progress("predicting", min(start + BATCH, len(inputs)), len(inputs))
+            progress("predicting", min(start + INFERENCE_BATCH, len(inputs)), len(inputs))
     network.train(training)
     return Output(logits=torch.cat(logits), z=torch.cat(z))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..config import GraphSettings, LearnSettings
+from ..config import GraphSettings, TrainingSettings
 from .networks import Network, Output
 
-Kind = Literal["baseline", "loss", "selection", "relabel", "semi-supervised", "contrastive", "ood"]
+MethodKind = Literal["baseline", "loss", "selection", "relabel", "semi-supervised", "contrastive", "ood"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class MethodInfo:
 
     name: str
     title: str
-    kind: Kind
+    kind: MethodKind
     paper: str = ""
     networks: int = 1
     cost: float = 1.0
@@ -89,7 +89,7 @@ class Run(Protocol):
     @property
     def device(self) -> torch.device: ...
     @property
-    def settings(self) -> LearnSettings: ...
+    def settings(self) -> TrainingSettings: ...
     @property
     def generator(self) -> torch.Generator: ...
     @property

@@ -12,68 +12,68 @@ from torch.nn.functional import interpolate, normalize
 
 from .._files import read_tensors, write_tensors
 from .._shapes import Table
-from ..cleaning import Panel
-from ..cleaning.evidence import Standardiser
+from ..cleaning import KnnClassMeans
+from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
 from ..cleaning.knn_model import MODEL, PROTOTYPES, NearestPosterior, Standardize
 from ..data.progress import Progress
 from ..errors import InputError
-from ..ood import Threshold, judge_by_both, prototype_similarity
+from ..ood import Threshold, ensemble_with_prototypes, prototype_similarity
 from ..ood.detector import Detector
 from ..ood.detectors import load_detector
-from ..ood.model import Judge, Judged, Kind, Predictions, predict_table
+from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
 from .inference import embed_new, rebuild_network
 from .networks import Output
 from .state import seeded
 from .views import scale
 
-BATCH = 4096
+OUTPUTS_AT_ONCE = 4096
 """Outputs that are judged at once."""
 
 
-class Border(TypedDict):
+class DetectorRecord(TypedDict):
     """The detector: in summary.json, and next to the prototypes."""
 
     threshold: float
 
 
-class Network(TypedDict, total=False):
+class NetworkRecord(TypedDict, total=False):
     """What a network is built from; whether the options fit is found out there."""
 
     name: str
     options: Table
-    mirrored: bool
+    flip_tta: bool
 
 
-class Trained(TypedDict, total=False):
+class TrainedRecord(TypedDict, total=False):
     """Beside the weights of a training run."""
 
-    network: Network
+    network: NetworkRecord
     input_shape: list[int]
     classes: list[int | str]
-    by_both: bool
-    panel: list[float]
+    prototype_ensemble: bool
+    class_means: list[float]
     detector: str
 
 
 class NetworkJudge(Judge):
     """A trained network with its detector, from raw inputs to what is said of them.
 
-    With a panel, a class is as likely as the geometric mean of what network and panel say, and the panel
-    alone says what is OOD.
+    With class means, a class is as likely as the geometric mean of what network and class means say, and the
+    latter alone says what is OOD.
     """
 
     prototypes: Tensor
 
     def __init__(self, model: "NetworkModel") -> None:
         super().__init__()
-        self.standardize = Standardize(model.standardiser) if model.standardiser is not None else None
-        self.network, self.detector, self.panel = model.network, model.detector, model.panel
+        self.standardize = Standardize(model.standardizer) if model.standardizer is not None else None
+        self.network, self.detector, self.class_means = model.network, model.detector, model.class_means
         self.register_buffer("prototypes", model.prototypes)
         self.near = None
-        if model.panel is not None:
-            self.near = NearestPosterior(model.panel.nodes, model.panel.posterior)
-        self.input_shape, self.by_both = model.input_shape, model.by_both
+        if model.class_means is not None:
+            self.near = NearestPosterior(model.class_means.nodes, model.class_means.posterior)
+        self.input_shape, self.prototype_ensemble = model.input_shape, model.prototype_ensemble
         self.threshold = model.threshold
 
     def forward(self, inputs: Tensor) -> Judged:
@@ -83,18 +83,18 @@ class NetworkJudge(Judge):
 
     def judge(self, prepared: Tensor, out: Output) -> Judged:
         """The same for outputs of the network, and the inputs that led to them."""
-        if self.panel is not None and self.near is not None:
+        if self.class_means is not None and self.near is not None:
             unit = normalize(prepared, dim=1)
-            known, ood = self.panel.weigh(unit, self.near(unit))
+            known, ood = self.class_means.combine(unit, self.near(unit))
             return Judged(((out.logits.log_softmax(1) + known) / 2).softmax(1), ood, ood > self.threshold)
         logits = out.logits
-        if self.by_both:
-            logits = judge_by_both(logits, prototype_similarity(out.z, self.prototypes))
+        if self.prototype_ensemble:
+            logits = ensemble_with_prototypes(logits, prototype_similarity(out.z, self.prototypes))
         score = self.detector(out.z, out.logits)
         return Judged(logits.softmax(1), score, score > self.threshold)
 
     def steady(self, inputs: Tensor) -> Tensor:
-        """Which inputs rounding can't change: all, as a network is continuous, but for the panel's ties."""
+        """Which inputs rounding can't change: all, as a network is continuous, but for ties of neighbors."""
         if self.near is None or self.standardize is None:
             return super().steady(inputs)
         return self.near.steady(normalize(self.standardize(inputs), dim=1))
@@ -105,7 +105,7 @@ class NetworkJudge(Judge):
             return random_pictures(count, self.input_shape)
         generator = torch.Generator().manual_seed(0)
         standard = torch.randn(count, *self.input_shape, generator=generator)
-        return self.standardize.undo(standard if self.near is None else self.near.approach(standard))
+        return self.standardize.invert(standard if self.near is None else self.near.approach(standard))
 
 
 @dataclass(frozen=True)
@@ -117,18 +117,18 @@ class NetworkModel:
     """Name and options of the network."""
     input_shape: tuple[int, ...]
     classes: list[int] | list[str]
-    standardiser: Standardiser | None
+    standardizer: Standardizer | None
     """For features, with the training set's mean and deviation; None for images."""
     prototypes: Tensor
     """Of z."""
     detector: Detector
     found: Threshold
     """The threshold, and what it does to the training set."""
-    by_both: bool = False
-    """Classes are judged by classifier and prototypes (`learn.predict_by`); not with a panel."""
-    panel: Panel | None = None
+    prototype_ensemble: bool = False
+    """Average classifier and prototypes (`training.prototype_ensemble`); not with class means."""
+    class_means: KnnClassMeans | None = None
     """For features that were judged before training."""
-    kind: ClassVar[Kind] = "train"
+    kind: ClassVar[RunKind] = "train"
 
     @property
     def threshold(self) -> float:
@@ -138,11 +138,11 @@ class NetworkModel:
     @property
     def notes(self) -> list[str]:
         """What a user should know of it."""
-        return self.detector.notes() if self.panel is None else []
+        return self.detector.notes() if self.class_means is None else []
 
     def describe_score(self) -> str:
         """What the OOD score is, in words."""
-        return self.detector.title if self.panel is None else "probability of being OOD"
+        return self.detector.title if self.class_means is None else "probability of being OOD"
 
     def module(self) -> NetworkJudge:
         """All of it as one graph."""
@@ -164,7 +164,9 @@ class NetworkModel:
     def judge(self, prepared: Tensor, out: Output) -> Predictions:
         """The same for outputs of the network that are there already."""
         judge = self.module()
-        parts = zip(*(torch.split(part, BATCH) for part in (prepared, out.logits, out.z)), strict=True)
+        parts = zip(
+            *(torch.split(part, OUTPUTS_AT_ONCE) for part in (prepared, out.logits, out.z)), strict=True
+        )
         return Predictions.gather(
             [judge.judge(inputs.cpu(), Output(logits.double().cpu(), z.cpu())) for inputs, logits, z in parts]
         )
@@ -176,7 +178,7 @@ class NetworkModel:
         return predict_table(self, inputs, ids, progress)
 
     def _prepare(self, inputs: npt.NDArray[Any]) -> Tensor:
-        if self.standardiser is None:
+        if self.standardizer is None:
             if inputs.shape[1:] != self.input_shape:
                 theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
                 raise InputError(f"these images are {theirs} (channels first), the run was trained on {ours}")
@@ -186,35 +188,39 @@ class NetworkModel:
             raise InputError(
                 f"these embeddings have {array.shape[1]} columns, the run was made with {self.input_shape[0]}"
             )
-        return self.standardiser.rescale(array)
+        return self.standardizer.rescale(array)
 
     def save(self, folder: Path) -> None:
         """Write the model files of a run folder."""
         tensors = {f"network.{name}": value.cpu() for name, value in self.network.state_dict().items()}
-        if self.standardiser is not None:
-            tensors["mean"] = torch.as_tensor(self.standardiser.mean)
-            tensors["scale"] = torch.as_tensor(self.standardiser.scale)
+        if self.standardizer is not None:
+            tensors["mean"] = torch.as_tensor(self.standardizer.mean)
+            tensors["scale"] = torch.as_tensor(self.standardizer.scale)
         facts: dict[str, Any] = {"network": self.description, "input_shape": list(self.input_shape)}
-        facts |= {"classes": self.classes, "by_both": self.by_both, "detector": self.detector.name}
+        facts |= {
+            "classes": self.classes,
+            "prototype_ensemble": self.prototype_ensemble,
+            "detector": self.detector.name,
+        }
         tensors |= {f"detector.{name}": value.cpu() for name, value in self.detector.state_dict().items()}
-        if self.panel is not None:
-            tensors |= {f"panel.{name}": value for name, value in self.panel.tensors().items()}
-            facts["panel"] = list(self.panel.weights)
+        if self.class_means is not None:
+            tensors |= {f"class_means.{name}": value for name, value in self.class_means.tensors().items()}
+            facts["class_means"] = list(self.class_means.weights)
         write_tensors(folder / MODEL, tensors, facts)
         write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.found))
 
 
 def load_trained(run: Path, device: torch.device) -> NetworkModel:
     """The model of a finished training run."""
-    tensors, facts = read_tensors(run / MODEL, Trained)
-    prototypes, border = read_tensors(run / PROTOTYPES, Border)
+    tensors, facts = read_tensors(run / MODEL, TrainedRecord)
+    prototypes, border = read_tensors(run / PROTOTYPES, DetectorRecord)
     try:
         check_classes(facts["classes"])
-        weights, of_panel = _named(tensors, "network."), _named(tensors, "panel.")
+        weights, of_class_means = _named(tensors, "network."), _named(tensors, "class_means.")
         classes, shape = facts["classes"], tuple(facts["input_shape"])
-        standardiser = None
+        standardizer = None
         if len(shape) == 1:
-            standardiser = Standardiser(tensors["mean"].numpy(), tensors["scale"].numpy())
+            standardizer = Standardizer(tensors["mean"].numpy(), tensors["scale"].numpy())
         with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
             network = rebuild_network(facts["network"], weights, len(classes), shape)
         of_classes = prototypes["prototypes"]
@@ -225,12 +231,14 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
             description=facts["network"],
             input_shape=shape,
             classes=classes,
-            standardiser=standardiser,
+            standardizer=standardizer,
             prototypes=of_classes,
             detector=detector,
             found=Threshold(**border),
-            by_both=facts.get("by_both", False),
-            panel=Panel.restore(of_panel, facts["panel"]) if "panel" in facts else None,
+            prototype_ensemble=facts.get("prototype_ensemble", False),
+            class_means=KnnClassMeans.restore(of_class_means, facts["class_means"])
+            if "class_means" in facts
+            else None,
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -11,13 +11,13 @@ from torch import Tensor, cat, nn
 from torch.nn.functional import conv2d, normalize, pad, relu
 
 from ..config.settings import Trunk
-from ..embed.backbones import PREFIX, Backbone, require_timm
+from ..embed.backbones import TIMM_PREFIX, Backbone, require_timm
 from ..errors import InputError, check_choice, suggest
 
 EMBEDDING_DIM = 64
 """Length of z, as in the paper."""
-PIXEL_CENTRE, PIXEL_SCALE = 127.5, 64.0
-"""Pixels enter every network as (pixel − centre) / scale."""
+PIXEL_CENTER, PIXEL_SCALE = 127.5, 64.0
+"""Pixels enter every network as (pixel − center) / scale."""
 
 
 class Output(NamedTuple):
@@ -39,8 +39,8 @@ class Network(nn.Module):
         self.embedding_dim = embedding_dim
         self.classifier = nn.Linear(feature_dim, n_classes)
         self.projector = nn.Linear(feature_dim, embedding_dim)
-        self.mirrored = False
-        """In evaluation mode, judge an image by itself and its mirror image (`learn.mirrored`)."""
+        self.flip_tta = False
+        """In evaluation mode, average over an image and its mirror image (`training.flip_tta`)."""
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The trunk: a batch of inputs to features (B, feature_dim)."""
@@ -53,7 +53,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
-        if self.training or not self.mirrored:
+        if self.training or not self.flip_tta:
             return self.forward_head(self.forward_features(x))
         out = self.forward_head(self.forward_features(cat([x, x.flip(-1)])))
         logits, z = (both.float().reshape(2, -1, both.shape[1]).mean(0) for both in out)
@@ -97,7 +97,7 @@ class PreActResNet18(Network):
     `trunk` is `he`, the identity shortcuts of He et al. with a BN-ReLU after the last block, or `release`,
     that of the authors' release (and of DivideMix, RRL and SSR): a BN-ReLU after the stem, shortcuts that
     start from the BN-ReLU of their block's input, and none at the end. Each block of `release` normalizes
-    the residual stream anew, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
+    the residual stream again, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
     input itself it diverges, unless the last sum is normalized and the rate ramps up.
     """
 
@@ -185,7 +185,7 @@ class EmbeddingHead(Network):
     """One hidden layer on embeddings made elsewhere, where images are out of reach or already well embedded.
 
     LayerNorm first, so that the length of an embedding does not matter. Of few features it would leave too
-    little, of two a single bit, so there they enter as they are: standardised.
+    little, of two a single bit, so there they enter as they are: standardized.
     """
 
     def __init__(
@@ -225,14 +225,14 @@ class TimmNetwork(Network):
         channels = _channels(input_shape)
         height, width = input_shape[1:]
         if height != width:
-            raise InputError(f"{PREFIX}{name} takes square images, not {height} × {width} pixels")
+            raise InputError(f"{TIMM_PREFIX}{name} takes square images, not {height} × {width} pixels")
         trunk = Backbone(name, pretrained=pretrained, channels=channels, size=height)
         super().__init__(n_classes, trunk.dim, embedding_dim)
         self.trunk = trunk
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W), as `views.scale` leaves them, to features (B, feature_dim)."""
-        features: Tensor = self.trunk(x * PIXEL_SCALE + PIXEL_CENTRE)
+        features: Tensor = self.trunk(x * PIXEL_SCALE + PIXEL_CENTER)
         return features
 
 
@@ -255,16 +255,16 @@ def takes_features(name: str) -> bool:
 
 def require_network(name: str) -> None:
     """Refuse a name that is no network's, or one of an extra that is not installed."""
-    if name.startswith(PREFIX):
-        require_timm(name.removeprefix(PREFIX))
+    if name.startswith(TIMM_PREFIX):
+        require_timm(name.removeprefix(TIMM_PREFIX))
     elif name not in NETWORKS:
         raise InputError(f"{name}: no such network (one of timm is timm:NAME); {suggest(name, NETWORKS)}")
 
 
 def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
     """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
-    if name.startswith(PREFIX):
-        return TimmNetwork(n_classes, name.removeprefix(PREFIX), input_shape=input_shape, **options)
+    if name.startswith(TIMM_PREFIX):
+        return TimmNetwork(n_classes, name.removeprefix(TIMM_PREFIX), input_shape=input_shape, **options)
     require_network(name)
     return NETWORKS[name](n_classes, input_shape=input_shape, **options)
 

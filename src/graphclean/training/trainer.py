@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import LearnSettings
-from ..embed.backbones import PREFIX
+from ..config import TrainingSettings
+from ..embed.backbones import TIMM_PREFIX
 from ..errors import InputError
 from ..ood import class_prototypes
 from .batches import Inputs, ordered_batches, shuffled_batches
@@ -64,7 +64,7 @@ class EpochReport:
     """Their weighted sum."""
     lr: float
     selected: int
-    relabelled: int
+    relabeled: int
     """Selected under another label than the given one."""
     empty_classes: int
     """Classes of which nothing was selected."""
@@ -109,7 +109,7 @@ class Trainer:
         inputs: Inputs,
         labels: Tensor,
         n_classes: int,
-        settings: LearnSettings,
+        settings: TrainingSettings,
         method: Method,
         *,
         prior: Prior | None = None,
@@ -122,7 +122,7 @@ class Trainer:
         self.given = labels.to(self.device).long()
         self.checkpoint = checkpoint
         on_gpu = self.device.type == "cuda"
-        self.batch_size = min(settings.batch, len(inputs))
+        self.batch_size = min(settings.batch_size, len(inputs))
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         work = settings.epochs * len(inputs)
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
@@ -231,11 +231,11 @@ class Trainer:
 
     def _prepare_prediction(self) -> None:
         """With flip TTA, networks as they are: to compile them again would take longer than the passes."""
-        if not self.settings.mirrored:
+        if not self.settings.flip_tta:
             self._compile()
             return
         for name, network in self.method.networks.items():
-            network.mirrored, self._forwards[name] = True, network  # type: ignore[assignment]
+            network.flip_tta, self._forwards[name] = True, network  # type: ignore[assignment]
 
     def embed(self, network: str | None = None, *, inputs: Inputs | None = None) -> Output:
         """z and logits of every input (of the training set unless others are given), in evaluation mode.
@@ -360,7 +360,7 @@ class Trainer:
             loss=sum(weights[name] * value for name, value in losses.items()),
             lr=self._sgd.param_groups[0]["lr"],
             selected=int(chosen.selected.sum()),
-            relabelled=int((chosen.selected & (chosen.labels != self.given)).sum()),
+            relabeled=int((chosen.selected & (chosen.labels != self.given)).sum()),
             empty_classes=int((sizes == 0).sum()),
             seconds=state.seconds,
             clean_seconds=state.clean_seconds,
@@ -374,9 +374,9 @@ class Trainer:
     def _set_lr(self, epoch: float) -> None:
         """Cosine over the epochs, with a linear ramp at the start."""
         s = self.settings
-        lr = s.lr_end + (s.lr - s.lr_end) * (1 + math.cos(math.pi * epoch / s.epochs)) / 2
-        if epoch < s.ramp:
-            lr *= max(epoch / s.ramp, 1e-3)
+        lr = s.min_lr + (s.lr - s.min_lr) * (1 + math.cos(math.pi * epoch / s.epochs)) / 2
+        if epoch < s.lr_warmup_epochs:
+            lr *= max(epoch / s.lr_warmup_epochs, 1e-3)
         for group in self._sgd.param_groups:
             group["lr"] = lr
 
@@ -385,8 +385,8 @@ class Trainer:
         # A generator of one kind of device can't take up another's state.
         size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
         size["verdicts on features"] = self.prior is not None
-        learn = {f"learn.{key}": value for key, value in asdict(self.settings).items()}
-        return {**learn, **self.method.describe(), **size}
+        training = {f"training.{key}": value for key, value in asdict(self.settings).items()}
+        return {**training, **self.method.describe(), **size}
 
     def _make_checkpoint(self) -> Checkpoint:
         parts = {
@@ -431,21 +431,25 @@ def total_loss(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Te
     return functools.reduce(torch.add, terms)
 
 
-def _check_views(shape: tuple[int, ...], settings: LearnSettings) -> None:
+def _check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
     """Refuse images too small for the views that are asked for, and mirror images of what has none."""
-    if settings.mirrored and (len(shape) != 3 or not settings.flip):
-        raise InputError("learn.mirrored is for images that are mirrored in training too (learn.flip)")
+    if settings.flip_tta and (len(shape) != 3 or not settings.horizontal_flip):
+        raise InputError(
+            "training.flip_tta is for images that are mirrored in training too (training.horizontal_flip)"
+        )
     if len(shape) != 3:
         return
     size = "×".join(map(str, shape[1:]))
-    if settings.crop >= min(shape[1:]):
-        raise InputError(f"learn.crop = {settings.crop}: a crop could miss an image of {size} pixels")
+    if settings.crop_padding >= min(shape[1:]):
+        raise InputError(
+            f"training.crop_padding = {settings.crop_padding}: a crop could miss an image of {size} pixels"
+        )
     if settings.augmix != "off" and min(shape[1:]) < 3:
-        raise InputError(f"learn.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
+        raise InputError(f"training.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
 
 
-def network_options(settings: LearnSettings) -> dict[str, Any]:
+def network_options(settings: TrainingSettings) -> dict[str, Any]:
     """What the settings say about the network besides its name."""
-    if settings.network.startswith(PREFIX):
+    if settings.network.startswith(TIMM_PREFIX):
         return {"pretrained": settings.pretrained}
     return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}

@@ -3,17 +3,17 @@
 import torch
 from torch import Generator, Tensor
 
-from ..config import LearnSettings
+from ..config import TrainingSettings
 from ..config.settings import AugMixVariant
 from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
 from .compile import Compiled
-from .networks import PIXEL_CENTRE, PIXEL_SCALE
+from .networks import PIXEL_CENTER, PIXEL_SCALE
 
 
 class Views:
     """Weak views of a batch, then strong ones, as one tensor of twice the length, scaled for the network."""
 
-    def __init__(self, settings: LearnSettings, generator: Generator, *, compiled: bool = False) -> None:
+    def __init__(self, settings: TrainingSettings, generator: Generator, *, compiled: bool = False) -> None:
         self.settings = settings
         self.generator = generator
         self._make = Compiled(make_views) if compiled else make_views
@@ -24,11 +24,11 @@ class Views:
         if batch.is_floating_point():
             return self._add_noise(batch.repeat(2, 1))
         crops = chains = None
-        if s.crop > 0 or s.flip:
-            crops = draw_crops(2 * len(batch), self.generator, flip=s.flip)
+        if s.crop_padding > 0 or s.horizontal_flip:
+            crops = draw_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
         if s.augmix != "off":
             chains = draw_augmix(len(batch), self.generator)
-        views: Tensor = self._make(batch, crops, chains, s.crop, s.augmix)
+        views: Tensor = self._make(batch, crops, chains, s.crop_padding, s.augmix)
         return views
 
     def weak(self, batch: Tensor) -> Tensor:
@@ -36,13 +36,15 @@ class Views:
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch)
-        if s.crop > 0 or s.flip:
-            crops = draw_crops(len(batch), self.generator, flip=s.flip)
-            batch = apply_crops(batch, crops, pad=s.crop)
+        if s.crop_padding > 0 or s.horizontal_flip:
+            crops = draw_crops(len(batch), self.generator, flip=s.horizontal_flip)
+            batch = apply_crops(batch, crops, pad=s.crop_padding)
         return scale(batch)
 
     def _add_noise(self, features: Tensor) -> Tensor:
-        return features + self.settings.noise * torch.empty_like(features).normal_(generator=self.generator)
+        return features + self.settings.feature_noise_std * torch.empty_like(features).normal_(
+            generator=self.generator
+        )
 
 
 def make_views(
@@ -62,5 +64,5 @@ def scale(inputs: Tensor) -> Tensor:
     """Images from 0..255 to about −2..2, in the layout that suits the device; features as they are."""
     if inputs.ndim == 2:
         return inputs
-    scaled = (inputs.float() - PIXEL_CENTRE) / PIXEL_SCALE
+    scaled = (inputs.float() - PIXEL_CENTER) / PIXEL_SCALE
     return scaled.contiguous(memory_format=torch.channels_last) if scaled.is_cuda else scaled

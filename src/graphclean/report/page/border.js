@@ -8,7 +8,7 @@ function startBorder(root) {
   const x = (value) => ((value - low) / Math.max(high - low, 1e-9)) * width;
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height + 34}`, "aria-hidden": "true" });
   const bars = [];
-  // Two rows, each as tall as its own tallest bar: there may be few strangers beside many of known classes.
+  // Two rows, each as tall as its own tallest bar: there may be few OOD samples next to many of known classes.
   for (const [place, [kind, title]] of [["known", "probably of a known class"], ["ood", "probably of no class"]].entries()) {
     const heights = border.bins[kind];
     const [foot, most, wide] = [band + place * (band + gap), Math.max(1, ...heights), width / heights.length];

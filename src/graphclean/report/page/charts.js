@@ -12,7 +12,7 @@ function niceTicks(low, high) {
 
 /**
  * @param {string} title
- * @param {{name: string, colour: string, dash: string, values: (number|null)[]}[]} series
+ * @param {{name: string, color: string, dash: string, values: (number|null)[]}[]} series
  * @param {(value: number) => string} show
  */
 function lineChart(title, series, show) {
@@ -32,7 +32,7 @@ function lineChart(title, series, show) {
   picture.append(draw("text", { x: LEFT, y: HEIGHT - 4 }, `epoch ${epochs[0]}`), draw("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, String(epochs.at(-1))));
   for (const one of series) {
     const line = one.values.map((value, place) => (value === null || value === undefined ? "" : `${place ? "L" : "M"}${x(place).toFixed(1)} ${y(value).toFixed(1)}`)).join("");
-    picture.append(draw("path", { d: line.replace(/^L/, "M"), "stroke-dasharray": one.dash, vars: { "--c": `var(${one.colour})` } }));
+    picture.append(draw("path", { d: line.replace(/^L/, "M"), "stroke-dasharray": one.dash, vars: { "--c": `var(${one.color})` } }));
   }
   const cursor = draw("line", { class: "cursor", y1: 8, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   picture.append(cursor);
@@ -50,21 +50,21 @@ function lineChart(title, series, show) {
   picture.addEventListener("pointerleave", rest);
   rest();
   const keys = series.length < 2 ? null : make("div", { class: "keys" }, ...series.map((one) =>
-    make("span", { vars: { "--c": `var(${one.colour})` } }, draw("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, draw("path", { d: "M0 4H22", "stroke-dasharray": one.dash })), one.name)));
+    make("span", { vars: { "--c": `var(${one.color})` } }, draw("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, draw("path", { d: "M0 4H22", "stroke-dasharray": one.dash })), one.name)));
   return make("div", { class: "chart" }, make("h3", {}, title), said, picture, keys);
 }
 
 function startCharts(root) {
   const curve = (pick) => facts.curves.map((line) => pick(line) ?? null);
   const losses = [
-    ["classification", "ce", "--keep", ""], ["instance", "inst", "--ood", "6 3"], ["subgraph", "subgraph", "--unlabelled", "2 3"],
-  ].map(([name, key, colour, dash]) => ({ name, colour, dash, values: curve((line) => (line.warmup && key !== "ce" ? null : line.losses?.[key])) }))
+    ["classification", "ce", "--keep", ""], ["instance", "inst", "--ood", "6 3"], ["subgraph", "subgraph", "--unlabeled", "2 3"],
+  ].map(([name, key, color, dash]) => ({ name, color, dash, values: curve((line) => (line.warmup && key !== "ce" ? null : line.losses?.[key])) }))
     .filter((one) => one.values.some((value) => value));
   if (losses.length) root.append(lineChart("Losses", losses, (value) => value.toFixed(2)));
   const share = (value) => percent(value, 0);
-  root.append(lineChart(`Clean set, of all ${facts.things}`, [{ name: "selected", colour: "--keep", dash: "", values: curve((line) => line.selected / line.samples) }], share));
-  root.append(lineChart("Labels changed or left out", [{ name: "noise", colour: "--relabel", dash: "", values: curve((line) => line.estimated_noise) }], share));
-  if (facts.curves.some((line) => typeof line.trusted_accuracy === "number")) {
-    root.append(lineChart("Right on trusted labels", [{ name: "accuracy", colour: "--unlabelled", dash: "", values: curve((line) => line.trusted_accuracy) }], share));
+  root.append(lineChart(`Clean set, of all ${facts.things}`, [{ name: "selected", color: "--keep", dash: "", values: curve((line) => line.selected / line.samples) }], share));
+  root.append(lineChart("Labels changed or left out", [{ name: "noise", color: "--relabel", dash: "", values: curve((line) => line.estimated_noise) }], share));
+  if (facts.curves.some((line) => typeof line.validation_accuracy === "number")) {
+    root.append(lineChart("Accuracy on the validation set", [{ name: "accuracy", color: "--unlabeled", dash: "", values: curve((line) => line.validation_accuracy) }], share));
   }
 }

@@ -32,7 +32,7 @@ function startClasses(root, galleries) {
   const matrix = make("table", { class: chosen.length <= 10 && !tall ? "matrix roomy" : "matrix", "aria-labelledby": "matrix-about" },
     make("thead", { class: tall ? "tall" : "" }, head), make("tbody", {}, ...body));
   root.append(make("div", {},
-    make("p", { class: "said", id: "matrix-about" }, `Rows: the label given. Columns: what it looks like, of all ${facts.things} kept or relabelled.${few}`),
+    make("p", { class: "said", id: "matrix-about" }, `Rows: the label given. Columns: what it looks like, of all ${facts.things} kept or relabeled.${few}`),
     make("div", { class: "scroll" }, matrix)));
 
   const total = (place) => facts.by_class[place].reduce((sum, number) => sum + number, 0);

@@ -49,7 +49,7 @@ function describe(row) {
     relabel: `given ${label}, looks like ${proposed(row)}`,
     ood: `given ${label}, looks like no class; nearest is ${proposed(row)}`,
     uncertain: `given ${label}, can’t tell`,
-    unlabelled: `no label, looks like ${proposed(row)}`,
+    unlabeled: `no label, looks like ${proposed(row)}`,
     unreadable: "no image",
   }[verdict(row)];
 }

@@ -5,27 +5,27 @@ const detail = (() => {
   dialog.tabIndex = -1;
   let shown = { list: [], place: 0, back: null };
 
-  /** The neighbours as pictures, with a label under each unless one line will say it for all; or in words. */
-  function neighbourList(row, { captions = true, ids = false } = {}) {
+  /** The neighbors as pictures, with a label under each unless one line will say it for all; or in words. */
+  function neighborList(row, { captions = true, ids = false } = {}) {
     const near = rows.near[row].filter((other) => other >= 0);
-    if (near.every((other) => pictureOf(other) === null)) return near.length ? neighbourWords(row, near, ids) : null;
+    if (near.every((other) => pictureOf(other) === null)) return near.length ? neighborWords(row, near, ids) : null;
     return make("ul", { class: "near" }, ...near.map((other) => {
       const says = `${rows.id[other]}: ${describe(other)}`;
       return make("li", { class: looks(other) === looks(row) ? "agrees" : "", title: says },
-        picture(other, "") ?? make("span", { class: "blank" }), captions ? label(verdict(other) === "ood" ? "none" : proposed(other)) : null, make("span", { class: "off-screen" }, `, neighbour ${says}`));
+        picture(other, "") ?? make("span", { class: "blank" }), captions ? label(verdict(other) === "ood" ? "none" : proposed(other)) : null, make("span", { class: "off-screen" }, `, neighbor ${says}`));
     }));
   }
 
   /** What they look like, each kind once, and which they are. */
-  function neighbourWords(row, near, ids) {
+  function neighborWords(row, near, ids) {
     const kinds = new Map();
     for (const other of near) kinds.set(looks(other), [...(kinds.get(looks(other)) ?? []), rows.id[other]]);
     return make("ul", { class: "near words" }, ...[...kinds].map(([name, names]) =>
-      make("li", { class: name === looks(row) ? "agrees" : "", title: `neighbours ${names.join(", ")}` },
+      make("li", { class: name === looks(row) ? "agrees" : "", title: `neighbors ${names.join(", ")}` },
         `${names.length} × `, label(name), ids ? make("span", { class: "id" }, names.join(", ")) : null)));
   }
 
-  /** How many neighbours say what the verdict says. */
+  /** How many neighbors say what the verdict says. */
   function support(row) {
     const near = rows.near[row].filter((other) => other >= 0);
     const agree = near.filter((other) => looks(other) === looks(row)).length;
@@ -44,7 +44,7 @@ const detail = (() => {
     if (rows.ood[row] !== null) say("OOD score", score(rows.ood[row], 3));
     if (rows.detector_score && rows.detector_score[row] !== null) say("Detector's score", score(rows.detector_score[row], 3));
     say("In the clean set", rows.selected[row] ? "yes" : "no");
-    say("Nearest neighbours", support(row));
+    say("Nearest neighbors", support(row));
     const step = (by, text, key) =>
       make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
     const focused = document.activeElement?.dataset.focus;
@@ -63,7 +63,7 @@ const detail = (() => {
             make("button", { type: "button", class: "button", "aria-label": "Close", on: { click: () => dialog.close() } }, "✕")),
           reviewing ? review.actions(row) : null,
           facing,
-          neighbourList(row, { ids: true }),
+          neighborList(row, { ids: true }),
           make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),
             make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
     );
@@ -91,7 +91,7 @@ const detail = (() => {
   dialog.addEventListener("close", () => shown.back?.focus());
 
   return {
-    neighbourList,
+    neighborList,
     support,
     render,
     move,

@@ -19,7 +19,7 @@ function varied(list) {
 function makeCard(row, open) {
   const image = picture(row, "");
   const captions = shortNames && verdict(row) !== "ood";
-  const near = detail.neighbourList(row, { captions });
+  const near = detail.neighborList(row, { captions });
   const words = [`${rows.id[row]}: ${describe(row)}`, sure(row)].filter(Boolean).join(", ");
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));

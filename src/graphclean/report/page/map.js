@@ -9,7 +9,7 @@ function startMap(root) {
   const pen = canvas.getContext("2d");
   const tip = find("tip");
   const state = { by: "verdict", only: null, zoom: 1, x: 0, y: 0, at: -1 };
-  let colours = new Map();
+  let colors = new Map();
 
   const lookOf = (row) => (state.by === "verdict" ? verdictLook(verdict(row)) : classLook(rows[state.by][row]));
   const keyOf = (row) => (state.by === "verdict" ? rows.verdict[row] : rows[state.by][row]);
@@ -52,10 +52,10 @@ function startMap(root) {
       pen.globalAlpha = isFaint(number) ? 0.1 : 0.82;
       pen.translate(x, y);
       if (SHAPES[look.shape].filled) {
-        pen.fillStyle = colours.get(look.colour);
+        pen.fillStyle = colors.get(look.color);
         pen.fill(paths.get(look.shape));
       } else {
-        pen.strokeStyle = colours.get(look.colour);
+        pen.strokeStyle = colors.get(look.color);
         pen.stroke(paths.get(look.shape));
       }
       pen.translate(-x, -y);
@@ -63,19 +63,19 @@ function startMap(root) {
     pen.globalAlpha = 1;
     if (state.at >= 0) {
       const [x, y] = place(state.at);
-      pen.strokeStyle = colours.get("--ink");
+      pen.strokeStyle = colors.get("--ink");
       pen.lineWidth = 2;
       pen.beginPath();
       pen.arc(x, y, r + 5, 0, 2 * Math.PI);
       pen.stroke();
     }
   }
-  const drawOrder = (number) => ({ keep: 0, unlabelled: 1, ood: 2, uncertain: 3, relabel: 4 })[verdict(points.row[number])] ?? 0;
+  const drawOrder = (number) => ({ keep: 0, unlabeled: 1, ood: 2, uncertain: 3, relabel: 4 })[verdict(points.row[number])] ?? 0;
 
-  function readColours() {
+  function readColors() {
     const style = getComputedStyle(document.documentElement);
-    const names = ["--ink", "--soft", ...facts.verdicts.map((name) => `--${name}`), ...[...Array(CLASS_COLOURS).keys()].map((number) => `--class-${number}`)];
-    colours = new Map(names.map((name) => [name, style.getPropertyValue(name).trim()]));
+    const names = ["--ink", "--soft", ...facts.verdicts.map((name) => `--${name}`), ...[...Array(CLASS_COLORS).keys()].map((number) => `--class-${number}`)];
+    colors = new Map(names.map((name) => [name, style.getPropertyValue(name).trim()]));
     paint();
   }
 
@@ -196,7 +196,7 @@ function startMap(root) {
       mark(look), label(name), make("span", { class: "n" }, count(totals.get(key)))));
     }));
   }
-  const by = choice("Colour by", [["verdict", "verdict"], ["given", "given label"], ["proposed", "what it looks like"]], (value) => {
+  const by = choice("Color by", [["verdict", "verdict"], ["given", "given label"], ["proposed", "what it looks like"]], (value) => {
     Object.assign(state, { by: value, only: null });
     listLegend();
     point(-1);
@@ -206,8 +206,8 @@ function startMap(root) {
     make("div", { class: "board" }, canvas, make("div", { class: "zoom" }, button("−", "Zoom out", () => zoom(1 / 1.5)), button("+", "Zoom in", () => zoom(1.5)))),
     make("div", {}, make("div", { class: "controls" }, by.label), make("p", { class: "said" }, `Choose a name to single it out.${facts.classes.length > CLASS_LOOKS ? ` Marks of classes repeat after ${CLASS_LOOKS}.` : ""}`), legend));
   listLegend();
-  readColours();
-  themeChanged.push(readColours);
+  readColors();
+  themeChanged.push(readColors);
   new ResizeObserver(paint).observe(canvas);
   addEventListener("scroll", () => { if (state.at >= 0) point(-1); }, { passive: true });
 }

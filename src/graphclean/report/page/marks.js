@@ -1,4 +1,4 @@
-// Every verdict and class has a shape as well as a colour.
+// Every verdict and class has a shape as well as a color.
 
 /** The outline of a marker around (0, 0), about `r` from its middle: closed, or strokes alone. */
 const SHAPES = {
@@ -10,16 +10,16 @@ const SHAPES = {
   "+": { path: (r) => `M0 ${-r}V${r}M${-r} 0H${r}`, filled: false },
 };
 const CLASS_SHAPES = ["o", "^", "s", "D"];
-const CLASS_COLOURS = facts.class_colours;
-const CLASS_LOOKS = CLASS_SHAPES.length * CLASS_COLOURS;
+const CLASS_COLORS = facts.class_colors;
+const CLASS_LOOKS = CLASS_SHAPES.length * CLASS_COLORS;
 
-const verdictLook = (name) => ({ shape: facts.marks[name], colour: `--${name}` });
+const verdictLook = (name) => ({ shape: facts.marks[name], color: `--${name}` });
 const classLook = (place) =>
   place < 0
-    ? { shape: "+", colour: "--soft" }
+    ? { shape: "+", color: "--soft" }
     : {
-        shape: CLASS_SHAPES[Math.floor(place / CLASS_COLOURS) % CLASS_SHAPES.length],
-        colour: `--class-${place % CLASS_COLOURS}`,
+        shape: CLASS_SHAPES[Math.floor(place / CLASS_COLORS) % CLASS_SHAPES.length],
+        color: `--class-${place % CLASS_COLORS}`,
       };
 
 function mark(look) {
@@ -27,7 +27,7 @@ function mark(look) {
   const path = draw("path", { d: shape.path(4.6), fill: shape.filled ? "currentColor" : "none" });
   if (!shape.filled) fill(path, { stroke: "currentColor", "stroke-width": 2.6, "stroke-linecap": "round" }, []);
   const picture = draw("svg", { viewBox: "-6 -6 12 12", "aria-hidden": "true" }, path);
-  return make("span", { class: "mark", vars: { "--c": `var(${look.colour})` } }, picture);
+  return make("span", { class: "mark", vars: { "--c": `var(${look.color})` } }, picture);
 }
 
 const verdictMark = (name) =>

@@ -68,7 +68,7 @@ const review = (() => {
     ood: ["Accept", "Reject"],
     uncertain: ["Keep label", null],
     keep: ["Keep label", null],
-    unlabelled: ["Accept", null],
+    unlabeled: ["Accept", null],
     unreadable: [null, null],
   };
 
@@ -84,7 +84,7 @@ const review = (() => {
     const [yes, no] = words[verdict(row)];
     const button = (kind, text, key, title) => make("button", { type: "button", class: "button", "data-kind": kind, "aria-keyshortcuts": key, title, on: { click: () => send(row, kind) } }, text);
     if (yes) box.append(button("accept", yes, "A", `it is ${verdict(row) === "uncertain" || verdict(row) === "keep" ? given(row) : looks(row)} (A)`));
-    if (no) box.append(button("reject", no, "R", `it is ${given(row)}, as labelled (R)`));
+    if (no) box.append(button("reject", no, "R", `it is ${given(row)}, as labeled (R)`));
     // The classes come when they are asked for: a thousand of them on every card would be slow.
     const fill = () => {
       if (other.length === 2) other.append(...facts.classes.map((name, place) => make("option", { value: place }, name)));

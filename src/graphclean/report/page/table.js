@@ -107,8 +107,8 @@ function startTable(root) {
       if (done || verdict(row) === "relabel") box.classList.add("moved");
       box.append(done ? "✓ " : "", label(done ? review.outcome(row) : looks(row)));
     } else if (column.kind === "bar-cell" && value !== null) {
-      const colour = column.name === "ood" ? "--ood" : "--keep";
-      box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${colour})`, "--w": `${value / 10}%` } }, make("i")));
+      const color = column.name === "ood" ? "--ood" : "--keep";
+      box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${color})`, "--w": `${value / 10}%` } }, make("i")));
     } else box.append(score(value));
     return box;
   }
