@@ -25,7 +25,6 @@ from typing import NamedTuple
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from .csr import from_edges
 
@@ -173,7 +172,7 @@ def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: boo
             spread=spread if spread > 1e-9 else 1.0,
         )
     some = slice(None) if n <= FIT_SAMPLES else evenly_spaced(n, evidence.device)
-    log_p = torch.empty_like(top)
+    log_mix, log_p = torch.empty_like(evidence), torch.empty_like(top)
     for _ in range(ROUNDS):
         transition = shrink(counts).T.contiguous().T
         asymmetric = find_asymmetric_part(transition, counts.sum(1)) if correct else None
@@ -183,7 +182,8 @@ def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: boo
             asymmetric=asymmetric,
             corrected=model.corrected or asymmetric is not None,
         )
-        log_mix = _log(correct_evidence(evidence, asymmetric))
+        for part in _parts(evidence):
+            log_mix[part] = _log(correct_evidence(evidence[part], asymmetric))
         fit = _fit_by_gradient if ood else _choose_temperature
         model = fit(model, log_mix[some], margin[some], labels[some])
         for part in _parts(log_mix):
@@ -203,14 +203,11 @@ def correct_evidence(evidence: Tensor, asymmetric: Tensor | None) -> Tensor:
     if asymmetric is None:
         return evidence
     to_classes, to_labels = _for_products(asymmetric), _for_products(asymmetric.T)
-    mixes = torch.empty_like(evidence)
-    for part in _parts(evidence):
-        wanted = evidence[part].T.contiguous()
-        mix = wanted
-        for _ in range(STEPS):
-            mix = mix * (to_classes @ (wanted / (to_labels @ mix).clamp_(min=FLOOR**2)))
-        mixes[part] = mix.T
-    return mixes
+    wanted = evidence.T.contiguous()
+    mix = wanted
+    for _ in range(STEPS):
+        mix = mix * (to_classes @ (wanted / (to_labels @ mix).clamp_(min=FLOOR**2)))
+    return mix.T.contiguous()
 
 
 def find_asymmetric_part(transition: Tensor, sizes: Tensor) -> Tensor | None:
@@ -309,7 +306,7 @@ def _count(classes: Tensor, labels: Tensor) -> Tensor:
     n_classes = classes.shape[1]
     if _is_sparse(classes):
         return classes.new_zeros(n_classes, n_classes).index_add_(0, labels, classes).T
-    return classes.T @ one_hot(labels, n_classes).to(classes.dtype)
+    return classes.T @ torch.zeros_like(classes).scatter_(1, labels.unsqueeze(1), 1)
 
 
 def _for_products(matrix: Tensor) -> Tensor:
