@@ -19,7 +19,7 @@ from graphclean.config.overrides import field_reasons
 from graphclean.config.presets import preset_purposes, read_preset
 from graphclean.methods import load_method
 
-REQUEST = re.compile(r"^<!-- made: (\w+)((?: \w+)*) -->$", re.MULTILINE)
+REQUEST = re.compile(r"^<!-- made: (\w+)((?: [\w-]+)*) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "CONTRIBUTING.md").exists(), reason=
 STEP = re.compile(r"^( *)- `([\w.]+)`", re.MULTILINE)
 AGAIN = {
     # Looked for neighbors first, then for components of what was selected.
-    "clean": {"graph": 2},
+    "clean": {"graph": 3},
     # Signals stop training between `prepare` and `finish`, so that the job calls all three; the trainer
     # calls its method at every seam, and the settings of a method are checked before data is read.
     "train": {"methods": 5, "ood": 3, "training": 3},

@@ -304,7 +304,7 @@ def test_a_run_folder_holds_all_and_the_cli_reads_it(
 ) -> None:
     X = blobs[0]
     fitted.save(tmp_path / "run")
-    again = "holds another run; use overwrite=True to replace it, or another folder$"
+    again = "holds another run; use overwrite to replace it, or another out$"
     with pytest.raises(InputError, match=again):
         fitted.save(tmp_path / "run")
     fitted.save(tmp_path / "run", overwrite=True)
@@ -408,19 +408,19 @@ def test_messages_name_arguments(
     (tmp_path / "file").touch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").touch()
-    with pytest.raises(InputError, match=r"there is a file of that name; choose another folder$"):
+    with pytest.raises(InputError, match=r"there is a file of that name; choose another out$"):
         fitted.save(tmp_path / "file")
-    with pytest.raises(InputError, match=r"holds files that are not a run; choose another$"):
+    with pytest.raises(InputError, match=r"holds files that are not a run; choose another out$"):
         fitted.save(tmp_path / "mine", overwrite=True)
     fitted.save(tmp_path / "run")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = '^device="cuda": this machine has no CUDA device that torch can use; try device="cpu"$'
+    message = "^device cuda: this machine has no CUDA device that torch can use; try cpu$"
     with pytest.raises(InputError, match=message):
         NoisyGraphClassifier(device="cuda").fit(*blobs)
     with pytest.raises(InputError, match=message):
         NoisyGraphClassifier.load(tmp_path / "run", device="cuda")
     NoisyGraphClassifier(device=torch.device("cpu"), epochs=1).fit(*blobs)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r'^device="gpu": no such device; there are auto, cpu, cuda$'):
+    with pytest.raises(InputError, match=r"^device gpu: no such device; there are auto, cpu, cuda$"):
         NoisyGraphClassifier(device="gpu").fit(*blobs)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from graphclean._files import read_tensors, write_tensors
-from graphclean.embed import Batch, EmbeddingCache, Key
+from graphclean.embed import EmbeddingCache, Key, PhotoBatch
 from graphclean.embed.cache import cache_folder, clear, list_entries, size_limit
 from graphclean.errors import InputError
 from tests.builders import Cli
@@ -33,11 +33,11 @@ def features(count: int, start: int = 0) -> np.ndarray:
     return np.repeat(numbers[:, None], WIDTH, axis=1)
 
 
-def batches(count: int, each: int = 4, start: int = 0) -> Iterator[Batch]:
+def batches(count: int, each: int = 4, start: int = 0) -> Iterator[PhotoBatch]:
     whole = features(count, start)
     for first in range(0, count, each):
         rows = list(range(first, min(first + each, count)))
-        yield Batch(rows, whole[rows], {})
+        yield PhotoBatch(rows, whole[rows], {})
 
 
 def fill(count: int = 8, key: Key = KEY, start: int = 0) -> EmbeddingCache:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from graphclean.embed import EMBEDDERS, Batch, Embedder, efficientnet, embed_batches, load_embedder
+from graphclean.embed import EMBEDDERS, Embedder, PhotoBatch, efficientnet, embed_batches, load_embedder
 from graphclean.embed.photos import EMBED_BATCH
 from graphclean.errors import InputError
 
@@ -55,7 +55,9 @@ def random_photos(n: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
 
 
-def embed(items: Iterable[tuple[int, Any]], embedder: Any, load: Callable[[Any], Image.Image]) -> list[Batch]:
+def embed(
+    items: Iterable[tuple[int, Any]], embedder: Any, load: Callable[[Any], Image.Image]
+) -> list[PhotoBatch]:
     return list(embed_batches(items, load, embedder, refusal=RefusedError))
 
 

@@ -97,7 +97,7 @@ def test_a_signal_saves_and_stops(cli: Cli, tmp_path: Path, number: int, code: i
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("graphclean: stopped; ")
-    assert last.endswith("of 3 epochs are done; the same command with --resume goes on")
+    assert last.endswith("of 3 epochs are done; continue with --resume")
     out = tmp_path / "runs" / "digits-train"
     assert len(list((out / "checkpoint").iterdir())) == 1
     assert cli("train", "digits.npz", *TINY, "--resume", "--quiet").code == 0
@@ -125,7 +125,7 @@ def test_a_second_signal_stops_at_once(
     before = signal.getsignal(signal.SIGINT)
     done = cli("train", "digits.npz", *TINY, "--quiet")
     assert done.code == code
-    assert done.err == "graphclean: stopped at once; the same command with --resume goes on\n"
+    assert done.err == "graphclean: stopped at once; continue with --resume\n"
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -162,7 +162,7 @@ def test_a_folder_in_which_a_run_trains_is_left_to_it(
 
     monkeypatch.setattr("graphclean.runs.train.write_lines", meanwhile)
     assert cli("train", "digits.npz", *TINY, "--quiet").code == 0
-    why = f"{out}: another process is training in it; wait until it ends, or choose another --out"
+    why = f"{out}: another process is training in it; wait until it ends, or choose another out"
     assert set(told) == {why}
     assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # nobody is there any more
 

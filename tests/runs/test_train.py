@@ -148,7 +148,7 @@ def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) ->
     )
     assert done.code == 0
     assert (
-        "preact-resnet18 takes very long without a GPU; --preset small-images has a small network" in done.err
+        "preact-resnet18 takes very long without a GPU; preset small-images has a small network" in done.err
     )
 
 
@@ -440,15 +440,15 @@ def test_too_small_a_gpu_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     for place, advice in (
         (
             "graphclean.training.trainer.Trainer._step",
-            "training.batch_size, which is 64, as with --set training.batch_size=32",
+            "training.batch_size, which is 64, as with training.batch_size=32",
         ),
-        ("graphclean.graph.cleaner.nearest_neighbors", "graph.k, which is 8, as with --set graph.k=4"),
+        ("graphclean.graph.cleaner.nearest_neighbors", "graph.k, which is 8, as with graph.k=4"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             done = cli("train", "digits.npz", *TINY, "--overwrite", "--quiet")
         assert done.code == 1
-        assert f"lower {advice} --overwrite" in done.err
+        assert f"lower {advice} and --overwrite" in done.err
         assert done.err.count("\n") == 1
 
 

@@ -71,7 +71,7 @@ def save_unlabeled(folder: Path) -> None:
             "z.csv",
             "features",
             {},
-            "it holds a, b, c, d, kind; validation samples need theirs in a column called",
+            "(there are: a, b, c, d, kind); validation samples need theirs in a column called",
         ),
         (
             "photos.csv",

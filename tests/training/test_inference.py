@@ -70,6 +70,6 @@ def test_progress_counts_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphclean.training.inference.INFERENCE_BATCH", 40)
     pixels, labels, _ = digits(100)
     trainer = Trainer(ResidentInputs(pixels), labels, 8, TrainingSettings(network="small-conv"), ngc())
-    told: list[tuple[int, int]] = []
+    told: list[tuple[str, int, int]] = []
     embed_new(trainer.method.predictor(), pixels, lambda *step: told.append(step))
-    assert told == [(40, 100), (80, 100), (100, 100)]
+    assert told == [("predicting", done, 100) for done in (40, 80, 100)]

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from graphclean._files import LOCK, NEW
 from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import InputError
@@ -141,8 +142,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: i
     with pytest.raises(KeyboardInterrupt):
         trainer(checkpoint=tmp_path).train(on_epoch=stop)
     # What a crash in the middle of a write leaves behind.
-    (tmp_path / ".epoch-00009.abc").mkdir()
-    (tmp_path / ".epoch-00009.abc" / "state.safetensors").write_bytes(b"half")
+    draft = tmp_path / ".epoch-00009.0123abcd"
+    (draft / NEW).mkdir(parents=True)
+    (draft / LOCK).touch()
+    (draft / NEW / "state.safetensors").write_bytes(b"half")
     resumed = trainer(checkpoint=tmp_path)
     result = resumed.train(resume=True)
     assert_same(result, trainer().train())
@@ -238,7 +241,7 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         trainer(method=ngc(tau_inst=0.5), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match=r"made otherwise: graph\.k was 8, is 9"):
         trainer(method=ngc(dataclasses.replace(GRAPH, k=9)), checkpoint=tmp_path).train(resume=True)
-    with pytest.raises(InputError, match=r"method\.name was 'ngc', is 'cross_entropy'"):
+    with pytest.raises(InputError, match=r"method\.name was 'ngc', is 'cross-entropy'"):
         trainer(method=CrossEntropy(graph=GRAPH), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match="samples was 200, is 150"):
         trainer(n=150, checkpoint=tmp_path).train(resume=True)
@@ -362,9 +365,9 @@ def test_the_optimizer_of_a_gpu_gets_past_warm_up() -> None:
     ("settings", "method"),
     [
         ({}, functools.partial(ngc, GraphSettings(k=1, eta=0.999999))),  # next to nothing is selected
-        ({"batch": 199}, ngc),  # one sample more than a batch
-        ({"batch": 512}, ngc),  # less than a batch
-        ({"augmix": "off", "crop": 0}, functools.partial(ngc, mixup_alpha=0.0)),
+        ({"batch_size": 199}, ngc),  # one sample more than a batch
+        ({"batch_size": 512}, ngc),  # less than a batch
+        ({"augmix": "off", "crop_padding": 0}, functools.partial(ngc, mixup_alpha=0.0)),
         ({}, CrossEntropy),
         (
             {},

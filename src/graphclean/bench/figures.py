@@ -100,7 +100,7 @@ def _title(records: list[Record], setting: str | None = None) -> str:
     first, seeds = records[0], sorted(Counter(record.method for record in records).values())
     split = ", development split" if first.split == "dev" else ""
     fewest = f"{seeds[0]} to " if seeds[0] < seeds[-1] else ""
-    counted = f"{fewest}{seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}"
+    counted = f"{fewest}{seeds[-1]}\N{NO-BREAK SPACE}seed{'' if seeds[-1] == 1 else 's'}"
     return f"{first.cell}{split}\n{_without(first.method, setting)}, {counted}"
 
 

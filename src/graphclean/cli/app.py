@@ -435,15 +435,8 @@ def demo(
         done = job.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
         page = write_report(out, progress=progress).out
     if as_json:
-        _print_json(
-            {
-                "run": str(out),
-                "report": str(page),
-                "facts": done.facts,
-                "scores": done.scores,
-                **done.run.summary,
-            }
-        )
+        found = {"run": str(out), "report": str(page), "facts": done.facts, "scores": done.scores}
+        _print_json({**found, **done.run.summary})
     elif not quiet:
         screen.show_demo(done.run.cleaning.summary, done.run.summary, done.scores, done.facts, out, page)
 
