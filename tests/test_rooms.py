@@ -113,3 +113,20 @@ for command in commands:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "places365" in done.stdout
+
+
+def test_no_constant_or_type_of_one_name_has_two_meanings() -> None:
+    """Type variables and short names of array types are the same wherever they stand."""
+    same = {"T", "Floats", "Ints"}
+    places: dict[str, set[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets += [node.target] if isinstance(node, ast.AnnAssign) else []
+            names = {
+                target.id for target in targets if isinstance(target, ast.Name) and target.id[0].isupper()
+            }
+            names |= {node.name} if isinstance(node, ast.ClassDef) and node.name[0] != "_" else set()
+            for name in names - same:
+                places.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
-from ._shapes import Table, check_shape
+from ._shapes import JsonObject, check_shape
 from .errors import InputError, InUseError, parse_json
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def read_lines(path: Path, shape: Any = Table) -> list[dict[str, Any]]:
+def read_lines(path: Path, shape: Any = JsonObject) -> list[dict[str, Any]]:
     """What `write_lines` wrote; nothing where there is no file."""
     if not has_file(path):
         return []
@@ -300,7 +300,7 @@ def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, 
 
 
 def read_tensors(
-    path: Path, shape: Any = Table, *, values: bool = True
+    path: Path, shape: Any = JsonObject, *, values: bool = True
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """What `write_tensors` wrote; without `values`, only what stands beside the tensors."""
     _require(path)
@@ -318,7 +318,7 @@ def _require(path: Path) -> None:
         raise InputError(f"{path.parent}: no {path.name} in it: files are missing")
 
 
-def read_json(path: Path, shape: Any = Table) -> dict[str, Any]:
+def read_json(path: Path, shape: Any = JsonObject) -> dict[str, Any]:
     """A JSON object from a file of a run folder."""
     _require(path)
     try:

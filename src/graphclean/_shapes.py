@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from .errors import InputError
 
-Table = dict[str, Any]
+JsonObject = dict[str, Any]
 """Whatever has names."""
 WORDS = {
     str: "text",

@@ -8,7 +8,7 @@ import pytest
 
 from graphclean.bench.results import read_record
 from graphclean.bench.tables import (
-    ABLATIONS,
+    ABLATION_NAMES,
     ensemble_accuracy,
     mean_and_deviation,
     paper,
@@ -71,7 +71,7 @@ def test_the_papers_tables_are_whole() -> None:
     for name, table in paper().items():
         if name != "noise-correction":
             assert {len(values) for values in table["rows"].values()} == {len(table["columns"])}
-    assert set(ABLATIONS) == set(paper()["ablation-accuracy"]["rows"])
+    assert set(ABLATION_NAMES) == set(paper()["ablation-accuracy"]["rows"])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from graphclean.config import Config, TrainingSettings, apply_settings, change_s
 from graphclean.config.overrides import field_reasons
 from graphclean.errors import InputError
 from graphclean.graph import GraphCleaner
-from graphclean.methods import BUILT_IN, build_method, complete_settings, load_method, method_names
+from graphclean.methods import OWN_METHODS, build_method, complete_settings, load_method, method_names
 from graphclean.ood.detectors import detector_names
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
@@ -182,7 +182,7 @@ def test_cross_entropy_asks_for_no_pass_and_builds_no_graph(monkeypatch: pytest.
 def test_no_module_of_training_names_a_method() -> None:
     names = {
         *(name.replace("-", "_") for name in method_names()),
-        *(path.partition(":")[2] for path in BUILT_IN.values()),
+        *(path.partition(":")[2] for path in OWN_METHODS.values()),
     }
     known = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
     sources = sorted(Path(graphclean.training.__path__[0]).rglob("*.py"))

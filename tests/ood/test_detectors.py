@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from graphclean.errors import InputError
 from graphclean.ood.detector import Detector
 from graphclean.ood.detectors import (
-    BUILT_IN,
     NO_DETECTOR,
+    OWN_DETECTORS,
     MaxSoftmax,
     Prototypes,
     detector_names,
@@ -61,7 +61,7 @@ def test_largest_softmax_by_hand() -> None:
     torch.testing.assert_close(shifted, torch.tensor([2 / 3, 0.2]), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_a_detector_reads_what_it_needs_and_says_what_it_is(name: str) -> None:
     detector, features, logits = fitted(name)
     assert detector.name == name
@@ -80,7 +80,7 @@ def test_a_detector_reads_what_it_needs_and_says_what_it_is(name: str) -> None:
         unread(features)
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_what_was_learned_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
     detector, features, logits = fitted(name)
     save_file(detector.state_dict(), tmp_path / "detector.safetensors")
@@ -91,7 +91,7 @@ def test_what_was_learned_is_saved_and_loaded(name: str, tmp_path: Path) -> None
     assert not list(detector.parameters()), "it learns nothing by gradients"
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_a_detector_exports(name: str) -> None:
     detector, features, logits = fitted(name)
     program = torch.export.export(detector.eval(), (features[:7], logits[:7]))
@@ -99,7 +99,7 @@ def test_a_detector_exports(name: str) -> None:
 
 
 def test_an_unknown_detector_is_refused_with_the_nearest_name() -> None:
-    assert detector_names()[: len(BUILT_IN)] == list(BUILT_IN)
+    assert detector_names()[: len(OWN_DETECTORS)] == list(OWN_DETECTORS)
     with pytest.raises(InputError, match=r"ood\.detector=prototype: .*; did you mean prototypes\?"):
         load_detector("prototype")
     with pytest.raises(InputError, match=f"there are {', '.join(detector_names())}"):

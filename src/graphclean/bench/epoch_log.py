@@ -16,8 +16,8 @@ from ..config.settings import LccEdges
 from ..errors import InputError, parse_json
 from ..graph import Cleaned, confident_edges, select_components
 from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
-from .noise import Draw, Labels
-from .schema import Cleaning, Epoch, Strategy
+from .noise import Draw, LabelArray
+from .schema import Cleaning, EpochRecord, Strategy
 
 SAMPLE_KINDS = ("clean", "wrong", "ood")
 """A training sample's label is right, or wrong, or it has no true class."""
@@ -32,11 +32,11 @@ class EpochLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records: dict[int, Epoch] = {}
+        self.records: dict[int, EpochRecord] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                self._merge(check_shape(parse_json(line), Epoch, path))
+                self._merge(check_shape(parse_json(line), EpochRecord, path))
             except (ValueError, InputError) as error:
                 if number < len(lines):
                     raise InputError(
@@ -46,7 +46,7 @@ class EpochLog:
         with replaced(path) as draft:
             draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
 
-    def add(self, epoch: int, **values: Any) -> Epoch:
+    def add(self, epoch: int, **values: Any) -> EpochRecord:
         """Write values of an epoch down, over earlier ones of the same name; returns all there are of it."""
         entry = plain({"epoch": epoch, **values})
         self._merge(entry)
@@ -56,10 +56,10 @@ class EpochLog:
             os.fsync(file.fileno())
         return self.records[epoch]
 
-    def _merge(self, entry: Epoch) -> None:
+    def _merge(self, entry: EpochRecord) -> None:
         self.records.setdefault(entry["epoch"], entry).update(entry)
 
-    def first(self, count: int) -> list[Epoch]:
+    def first(self, count: int) -> list[EpochRecord]:
         """The records of epochs 1 to `count`, all of which must have ended."""
         missing = [e for e in range(1, count + 1) if "seconds" not in self.records.get(e, {})]
         if missing:
@@ -69,7 +69,7 @@ class EpochLog:
         return [self.records[epoch] for epoch in range(1, count + 1)]
 
 
-def sample_kinds(draw: Draw) -> Labels:
+def sample_kinds(draw: Draw) -> LabelArray:
     """Which of `SAMPLE_KINDS` every training sample is."""
     return np.where(draw.truth < 0, 2, np.where(draw.labels == draw.truth, 0, 1))
 
@@ -88,7 +88,7 @@ def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
     )
 
 
-def mean_degrees(cleaned: Cleaned, kinds: Labels) -> dict[str, float | None]:
+def mean_degrees(cleaned: Cleaned, kinds: LabelArray) -> dict[str, float | None]:
     """Mean degree of the confident nodes of each kind; None where there are none."""
     degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
     chosen = {name: degrees[confident & (kinds == kind)] for kind, name in enumerate(SAMPLE_KINDS)}
@@ -96,7 +96,7 @@ def mean_degrees(cleaned: Cleaned, kinds: Labels) -> dict[str, float | None]:
 
 
 def compare_strategies(
-    cleaned: Cleaned, truth: Labels, n_classes: int, edges: LccEdges
+    cleaned: Cleaned, truth: LabelArray, n_classes: int, edges: LccEdges
 ) -> dict[str, Strategy]:
     """What confidence alone and geometry alone select of a step's own labels and graph, next to the step.
 
@@ -118,7 +118,7 @@ def compare_strategies(
 
 
 def describe_scores(
-    predicted: Labels, score: npt.NDArray[np.float64], truth: Labels, threshold: float | None
+    predicted: LabelArray, score: npt.NDArray[np.float64], truth: LabelArray, threshold: float | None
 ) -> dict[str, float | None]:
     """The scores of a result; without a threshold (a cell without OOD) accuracy alone."""
     names = ("auroc", "fpr95", "f_auto", "f_best", "zeta_best", *(f"f_{fixed}" for fixed in FIXED_ZETAS))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.decode import LabeledImages, Pixels
+from ..data.decode import ByteImages, LabeledImages
 from ..data.progress import Progress
 from ..errors import InputError
 from .cells import Cell
@@ -80,7 +80,7 @@ class Material:
         """In the order of the draw's scored truth: known ones, then OOD."""
         return self._images(self._scored_base, self.draw.eval_ind, self.draw.eval_ood)
 
-    def known_scored(self, part: slice = slice(None)) -> Pixels:
+    def known_scored(self, part: slice = slice(None)) -> ByteImages:
         """The known ones among the scored, or some of them."""
         return np.asarray(self._scored_base.images[self.draw.eval_ind[part]])
 

@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-MAPPED = 5_000
-"""Training samples on a map."""
+from ..runs.projection import MAPPED
 
 
 def choose_mapped(count: int) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ from .._files import replaced
 from ..data.tables import READING
 from ..errors import InputError, parse_json
 
-Labels: TypeAlias = npt.NDArray[np.int64]
+LabelArray: TypeAlias = npt.NDArray[np.int64]
 NoiseKind: TypeAlias = Literal["sym", "asym"]
 Split: TypeAlias = Literal["test", "dev"]
 
@@ -73,19 +73,19 @@ class Draw:
     protocol: Protocol
     sizes: tuple[int, int, int]
     """Of the base training set, the base test set (0 in a development draw) and the OOD pool."""
-    train_ind: Labels
+    train_ind: LabelArray
     """Indices into the base training set."""
-    train_ood: Labels
+    train_ood: LabelArray
     """Indices into the pool."""
-    labels: Labels
+    labels: LabelArray
     """The labels to train on."""
-    truth: Labels
+    truth: LabelArray
     """Their true classes, -1 for OOD."""
-    eval_ind: Labels
+    eval_ind: LabelArray
     """Indices into the base test set; into the base training set in a development draw."""
-    eval_ood: Labels
+    eval_ood: LabelArray
     """Indices into the pool."""
-    eval_truth: Labels
+    eval_truth: LabelArray
     """True classes of the scored samples, -1 for OOD."""
 
     def digest(self) -> str:
@@ -99,7 +99,7 @@ class Draw:
 DRAW_ARRAYS = tuple(field.name for field in fields(Draw) if field.name not in ("protocol", "sizes"))
 
 
-def symmetric(labels: Labels, rate: float, n_classes: int, rng: np.random.Generator) -> Labels:
+def symmetric(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Generator) -> LabelArray:
     """A random `rate` of the labels, resampled from all classes, the true one among them."""
     noisy = labels.copy()
     chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
@@ -107,7 +107,7 @@ def symmetric(labels: Labels, rate: float, n_classes: int, rng: np.random.Genera
     return noisy
 
 
-def asymmetric(labels: Labels, rate: float, rng: np.random.Generator) -> Labels:
+def asymmetric(labels: LabelArray, rate: float, rng: np.random.Generator) -> LabelArray:
     """A random `rate` of CIFAR-10's labels put through `ASYM`, by which five classes keep theirs."""
     table = np.arange(len(CIFAR10_CLASSES))
     for true, taken in ASYM.items():
@@ -175,13 +175,13 @@ def make_draw(
 _TEST_LABELS = {"test": " the test set's labels", "dev": "out the test set's labels"}
 
 
-def _spoil(truth: Labels, protocol: Protocol, rng: np.random.Generator) -> Labels:
+def _spoil(truth: LabelArray, protocol: Protocol, rng: np.random.Generator) -> LabelArray:
     if protocol.noise == "asym":
         return asymmetric(truth, protocol.rate, rng)
     return symmetric(truth, protocol.rate, protocol.n_classes, rng)
 
 
-def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> Labels:
+def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> LabelArray:
     """Whole numbers from 0 to K - 1, one a sample."""
     labels = np.asarray(given)
     if labels.ndim != 1 or labels.dtype.kind not in "ui" or len(labels) == 0:

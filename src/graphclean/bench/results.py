@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .._files import has_file, plain, replaced
-from .._shapes import Table, check_shape
+from .._shapes import JsonObject, check_shape
 from ..data.tables import READING
 from ..errors import InputError, parse_json
 from .noise import Split
-from .schema import Epoch, Result
+from .schema import EpochRecord, Result
 
 RESULT_FORMAT = 1
 """Of a result; rises when older readers would misread it."""
@@ -26,7 +26,7 @@ DIMENSIONS = {"logits": 2, "predicted": 1, "similarity": 1, "truth": 1, "map": 2
 Of the scored set `truth` (-1 is OOD), with OOD `predicted` and `similarity` (1 − OOD score), and on a test
 set `logits` (log-probabilities, of the known alone); of some training samples `map` and `kind` (of `KINDS`).
 """
-SMALLEST = (np.int8, np.int16, np.int32, np.int64)
+INTEGER_TYPES = (np.int8, np.int16, np.int32, np.int64)
 NAME = re.compile(r"\d+\.json")
 """Of a result."""
 LARGEST = 1e15
@@ -62,7 +62,7 @@ class Record:
         return self.data["seed"]
 
     @property
-    def epochs(self) -> list[Epoch]:
+    def epochs(self) -> list[EpochRecord]:
         """One entry an epoch, oldest first."""
         return self.data["epochs"]
 
@@ -120,7 +120,7 @@ def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, P
     return {int(path.stem): path for path in folder.glob("*.json") if NAME.fullmatch(path.name)}
 
 
-def write_result(path: Path, result: Table, arrays: Arrays) -> Result:
+def write_result(path: Path, result: JsonObject, arrays: Arrays) -> Result:
     """Write a result and its arrays; the JSON comes last, so that where it is all is."""
     made: Result = check_shape({"format": RESULT_FORMAT, **plain(result)}, Result, path)
     small = {name: shrink(array) for name, array in arrays.items()}
@@ -136,11 +136,11 @@ def shrink(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind == "f":
         return array.astype(np.float16)
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
-    kind = next(kind for kind in SMALLEST if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    kind = next(kind for kind in INTEGER_TYPES if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     return array.astype(kind)
 
 
-def _lay_out(result: Table) -> str:
+def _lay_out(result: JsonObject) -> str:
     """JSON with one line a field and one an epoch: short enough to read, and to compare by lines."""
     lines = []
     for name, value in result.items():

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .._files import plain
-from .._shapes import Table
+from .._shapes import JsonObject
 from ..cleaning.inputs import Labels
 from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
@@ -46,7 +46,7 @@ from .machine import machine
 from .map import choose_mapped, make_map
 from .noise import Split
 from .results import Arrays, find_seeds, list_results, read_record, read_result, write_result
-from .schema import Epoch, Result
+from .schema import EpochRecord, Result
 
 STRATEGIES_EVERY = 10
 """Epochs between two comparisons of the selection strategies."""
@@ -55,7 +55,7 @@ DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
 
 GO_ON = "the same command goes on from there"
 
-Watch = Callable[[Epoch], None]
+Watch = Callable[[EpochRecord], None]
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Job:
         return replace(self.method.config, training=replace(self.method.config.training, seed=self.seed))
 
     @property
-    def sections(self) -> dict[str, Table]:
+    def sections(self) -> dict[str, JsonObject]:
         """Its settings as the result records them."""
         return dict(plain(self.config.to_dict()))
 
     @property
-    def about(self) -> Table:
+    def about(self) -> JsonObject:
         """All that it takes to make it again."""
         return {
             "cell": self.cell.name,
@@ -135,7 +135,7 @@ def find_same_settings(job: Job, results: Path) -> str | None:
     return None
 
 
-def _differences(job: Job, recorded: dict[str, Table]) -> list[tuple[str, Any, Any]]:
+def _differences(job: Job, recorded: dict[str, JsonObject]) -> list[tuple[str, Any, Any]]:
     """Settings that count and differ: name, value that was recorded, value of the job."""
     found = []
     for section, settings in job.sections.items():
@@ -148,7 +148,7 @@ def _differences(job: Job, recorded: dict[str, Table]) -> list[tuple[str, Any, A
     return found
 
 
-def _defaults(config: Config, section: str) -> Table:
+def _defaults(config: Config, section: str) -> JsonObject:
     """The settings of a section, of the same method, where nothing is chosen."""
     chosen = replace(config, method=MethodChoice(config.method.name))
     default = replace(Config(), method=complete_settings(chosen).method)
@@ -247,7 +247,7 @@ def train_job(
 
     def after_epoch(report: EpochReport, chosen: Selection) -> None:
         log.first(report.epoch - 1)
-        earlier = log.records.get(report.epoch, Epoch(epoch=report.epoch))
+        earlier = log.records.get(report.epoch, EpochRecord(epoch=report.epoch))
         accuracy = None
         if known is not None:
             predicted = trainer.embed(inputs=known).logits.argmax(1).cpu().numpy()
@@ -265,7 +265,7 @@ def train_job(
     return trainer.train(resume=True, on_epoch=after_epoch, on_selection=after_selection)
 
 
-def _score(job: Job, material: Material, result: TrainingResult) -> tuple[Table, Predictions]:
+def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonObject, Predictions]:
     """The one scoring, after the last epoch."""
     draw, chosen, model = material.draw, result.trained.selection, result.model
     found = model.score(material.scored_images().numpy())
@@ -308,7 +308,7 @@ def _gather_arrays(job: Job, material: Material, result: TrainingResult, found: 
     return arrays
 
 
-def _describe_threshold(found: Threshold) -> Table:
+def _describe_threshold(found: Threshold) -> JsonObject:
     """With the paper's ζ, on 1 − score."""
     return {"zeta": 1 - found.threshold, **asdict(found)}
 

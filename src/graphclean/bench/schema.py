@@ -2,7 +2,7 @@
 
 from typing import Required, TypedDict
 
-from .._shapes import Table
+from .._shapes import JsonObject
 
 
 class Machine(TypedDict, total=False):
@@ -36,7 +36,7 @@ class Strategy(TypedDict):
     noise_rate: float | None
 
 
-class Epoch(TypedDict, total=False):
+class EpochRecord(TypedDict, total=False):
     """One epoch, as far as it is written down yet."""
 
     epoch: Required[int]
@@ -64,16 +64,16 @@ class Result(TypedDict, total=False):
     seed: Required[int]
     preset: Required[str]
     changes: Required[list[str]]
-    config: Required[dict[str, Table]]
+    config: Required[dict[str, JsonObject]]
     draw: Required[str]
     sizes: dict[str, int]
     machine: Required[Machine]
-    threshold: Required[Table | None]
+    threshold: Required[JsonObject | None]
     scores: Required[dict[str, float | None]]
     cleaning: Required[Cleaning]
-    verdicts: Table
+    verdicts: JsonObject
     notes: list[str]
     seconds: Required[float]
     epoch_seconds: float | None
     peak_gib: float | None
-    epochs: Required[list[Epoch]]
+    epochs: Required[list[EpochRecord]]

@@ -20,14 +20,14 @@ from .markdown import markdown_table
 from .registry import SETS
 from .results import Record, read_records
 
-Form: TypeAlias = Literal["markdown", "latex"]
+TableFormat: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]
 """Text for a cell and a method, by the column's name."""
 
 NOT_RUN = "–"
 OWN = "ours"
 """The method of a cell's own preset, whichever that is."""
-ABLATIONS = {
+ABLATION_NAMES = {
     "w/o noise correction": "without-noise-correction",
     "w/o confidence selection": "without-confidence",
     "w/o geometry selection": "without-geometry",
@@ -39,7 +39,7 @@ ABLATIONS = {
 }
 """The paper's rows, and what the name of a method says of them."""
 F_SCORES = {"best ζ": "f_best", "ζ = 0.5": "f_0.5", "ζ = 0.7": "f_0.7", "auto ζ": "f_auto"}
-OURS = "Ours: mean ± standard deviation over seeds, their number in brackets; last epoch, test set."
+OURS_NOTE = "Ours: mean ± standard deviation over seeds, their number in brackets; last epoch, test set."
 TWO_NETWORKS = "Two networks: the mean softmax of the first two recorded seeds."
 TWO_DRAWS = (
     "They were trained on two draws of the noise: a label that is wrong for one may be right for the other."
@@ -47,7 +47,7 @@ TWO_DRAWS = (
 
 
 @dataclass
-class Table:
+class MarkdownTable:
     """Text in rows, with notes under it."""
 
     header: list[str]
@@ -57,14 +57,14 @@ class Table:
 
 def table_names() -> list[str]:
     """The tables there are."""
-    return list(TABLES)
+    return list(PAPER_TABLES)
 
 
-def render_table(name: str, results: Path, form: Form) -> str:
+def render_table(name: str, results: Path, form: TableFormat) -> str:
     """A table as Markdown or LaTeX, from the runs recorded under `results`."""
-    if name not in TABLES:
-        raise InputError(f"no table is called {name}; {suggest(name, TABLES)}")
-    table = TABLES[name](read_records(results))
+    if name not in PAPER_TABLES:
+        raise InputError(f"no table is called {name}; {suggest(name, PAPER_TABLES)}")
+    table = PAPER_TABLES[name](read_records(results))
     return _markdown(table) if form == "markdown" else _latex(table)
 
 
@@ -205,33 +205,33 @@ def _whole_methods(runs: _Runs, cells: Iterable[str]) -> list[str]:
     return [method for method in runs.methods(cells) if _parts(method)[1] is None]
 
 
-def _lond_accuracy(records: list[Record]) -> Table:
+def _lond_accuracy(records: list[Record]) -> MarkdownTable:
     runs = _Runs(records)
     columns: _Columns = {
         "ours": lambda cell, method: runs.score(cell, method, "accuracy"),
         "ours, two networks": runs.two_networks,
     }
     two = runs.two_networks_note(paper()["lond-accuracy"]["rows"])
-    return _beside("lond-accuracy", runs, columns, f"Accuracy in percent. {OURS} {two}")
+    return _beside("lond-accuracy", runs, columns, f"Accuracy in percent. {OURS_NOTE} {two}")
 
 
-def _lond_auroc(records: list[Record]) -> Table:
+def _lond_auroc(records: list[Record]) -> MarkdownTable:
     runs = _Runs(records)
     columns: _Columns = {"ours": lambda cell, method: runs.score(cell, method, "auroc")}
-    note = f"AUROC in percent; MSP, ODIN and MD sit on DivideMix. {OURS}"
+    note = f"AUROC in percent; MSP, ODIN and MD sit on DivideMix. {OURS_NOTE}"
     return _beside("lond-auroc", runs, columns, note)
 
 
-def _lond_fmeasure(records: list[Record]) -> Table:
+def _lond_fmeasure(records: list[Record]) -> MarkdownTable:
     runs = _Runs(records)
     columns: _Columns = {
         f"ours, {name}": partial(runs.score, key=key, decimals=3) for name, key in F_SCORES.items()
     }
-    note = f"Open-set F; the best ζ is chosen on the test set, auto ζ on the training set alone. {OURS}"
+    note = f"Open-set F; the best ζ is chosen on the test set, auto ζ on the training set alone. {OURS_NOTE}"
     return _beside("lond-fmeasure", runs, columns, note)
 
 
-def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> Table:
+def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> MarkdownTable:
     """The paper's columns, then ours; under a cell, a row for each other method that was run on it."""
     theirs = paper()[name]
     rows, controls = [], []
@@ -241,10 +241,10 @@ def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> Table:
             rows.append([*head, *(column(cell, method) for column in columns.values())])
             controls += runs.control_notes(cell, method)
     notes = [note, *controls, *runs.partial_notes(theirs["rows"])]
-    return Table(["cell", *theirs["columns"], *columns], rows, notes)
+    return MarkdownTable(["cell", *theirs["columns"], *columns], rows, notes)
 
 
-def _lcnl_accuracy(records: list[Record]) -> Table:
+def _lcnl_accuracy(records: list[Record]) -> MarkdownTable:
     runs, theirs = _Runs(records), paper()["lcnl-accuracy"]
     cells = theirs["columns"]
     rows = [[name, *(value or NOT_RUN for value in values)] for name, values in theirs["rows"].items()]
@@ -254,16 +254,16 @@ def _lcnl_accuracy(records: list[Record]) -> Table:
         if method == OWN or set(pairs) != {NOT_RUN}:
             rows.append([f"{_our_name(method)}, two networks", *pairs])
     notes = [
-        f"Accuracy in percent. {OURS} {runs.two_networks_note(cells)}",
+        f"Accuracy in percent. {OURS_NOTE} {runs.two_networks_note(cells)}",
         "Best since: mostly figures of the best epoch; ProMix trains two networks for 600 epochs.",
         *runs.partial_notes(cells),
     ]
-    return Table(["method", *cells], rows, notes)
+    return MarkdownTable(["method", *cells], rows, notes)
 
 
-def _ablation_accuracy(records: list[Record]) -> Table:
+def _ablation_accuracy(records: list[Record]) -> MarkdownTable:
     runs, theirs = _Runs(records), paper()["ablation-accuracy"]
-    ablations = set(ABLATIONS.values()) - {None}
+    ablations = set(ABLATION_NAMES.values()) - {None}
     ours = {cell for cell, method in runs.found if _parts(method)[1] in ablations}
     others = sorted(ours - set(theirs["columns"]))
     cells = [*theirs["columns"], *others]
@@ -273,22 +273,22 @@ def _ablation_accuracy(records: list[Record]) -> Table:
     for name, values in theirs["rows"].items():
         rows.append([name, "paper", *values, *[""] * len(others)])
         for base in [OWN, *sorted(ablated)]:
-            method = recorded.get((base, ABLATIONS[name]))
+            method = recorded.get((base, ABLATION_NAMES[name]))
             if method or base == OWN:
                 scores = [runs.score(cell, method, "accuracy") if method else NOT_RUN for cell in cells]
                 rows.append(["", _our_name(base), *scores])
-    notes = [f"Accuracy in percent. {OURS}", *runs.partial_notes(cells)]
-    return Table(["", "", *cells], rows, notes)
+    notes = [f"Accuracy in percent. {OURS_NOTE}", *runs.partial_notes(cells)]
+    return MarkdownTable(["", "", *cells], rows, notes)
 
 
-def _webvision50(_: list[Record]) -> Table:
+def _webvision50(_: list[Record]) -> MarkdownTable:
     theirs = paper()["webvision50"]
     rows = [[name, *values] for name, values in theirs["rows"].items()]
     rows.append(["ours", *[NOT_RUN] * len(theirs["columns"])])
-    return Table(["method", *theirs["columns"]], rows, ["Accuracy in percent. Ours: not run."])
+    return MarkdownTable(["method", *theirs["columns"]], rows, ["Accuracy in percent. Ours: not run."])
 
 
-def _runs_table(records: list[Record]) -> Table:
+def _runs_table(records: list[Record]) -> MarkdownTable:
     header = ["cell", "split", "method", "seed", "epochs", "accuracy", "AUROC", "F, auto ζ", "F, best ζ"]
     rows = [
         [
@@ -301,10 +301,10 @@ def _runs_table(records: list[Record]) -> Table:
     ]  # fmt: skip
     notes = [_count(rows, "run", "recorded"), "Accuracy, AUROC and the noise of the selected set in percent."]
     notes += _partial_notes(records)
-    return Table([*header, "noise of selected", "minutes", "commit"], rows, notes)
+    return MarkdownTable([*header, "noise of selected", "minutes", "commit"], rows, notes)
 
 
-def _scorings(records: list[Record]) -> Table:
+def _scorings(records: list[Record]) -> MarkdownTable:
     scored = sorted((record for record in records if record.split == "test"), key=_time)
     header = ["time", "cell", "method", "seed", "accuracy", "AUROC", "F, auto ζ", "control", "draw", "commit"]
     rows = [
@@ -317,7 +317,7 @@ def _scorings(records: list[Record]) -> Table:
         for record in scored
     ]  # fmt: skip
     notes = [_count(rows, "scoring", "of a test set"), "Accuracy and AUROC in percent."]
-    return Table(header, rows, [*notes, *_partial_notes(scored)])
+    return MarkdownTable(header, rows, [*notes, *_partial_notes(scored)])
 
 
 def _text(record: Record, decimals: int, *keys: str) -> str:
@@ -343,7 +343,7 @@ def _count(rows: list[list[str]], noun: str, rest: str) -> str:
     return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'} {rest}."
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: MarkdownTable) -> str:
     notes = "\n".join(f"{note}  " for note in table.notes)
     return f"{markdown_table(table.header, table.rows)}\n\n{notes}".rstrip() + "\n"
 
@@ -360,7 +360,7 @@ def _escape(text: str) -> str:
     return LATEX["--"].join("".join(LATEX.get(char, char) for char in piece) for piece in pieces)
 
 
-def _latex(table: Table) -> str:
+def _latex(table: MarkdownTable) -> str:
     columns = "l" + "r" * (len(table.header) - 1)
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", _latex_row(table.header), r"\hline"]
     lines += [_latex_row(row) for row in table.rows]
@@ -372,7 +372,7 @@ def _latex_row(cells: list[str]) -> str:
     return " & ".join(map(_escape, cells)) + r" \\"
 
 
-TABLES: dict[str, Callable[[list[Record]], Table]] = {
+PAPER_TABLES: dict[str, Callable[[list[Record]], MarkdownTable]] = {
     "lond-accuracy": _lond_accuracy,
     "lond-auroc": _lond_auroc,
     "lond-fmeasure": _lond_fmeasure,

@@ -23,7 +23,7 @@ from ..ood.prototypes import SHARPNESS
 from .evidence import Standardizer
 from .inputs import Array, check_embeddings
 
-DETECTORS = ("knn", "prototypes")
+KNN_DETECTORS = ("knn", "prototypes")
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 
 NEIGHBORS = 10
@@ -210,7 +210,7 @@ class KnnModel:
     prototypes: Tensor
     prototype_threshold: float
     """1 − s(x) above which prototypes reject: as many training samples lie above it as are probably OOD."""
-    detector: str = DETECTORS[0]
+    detector: str = KNN_DETECTORS[0]
     kind: ClassVar[RunKind] = "clean"
 
     @property
@@ -233,8 +233,8 @@ class KnnModel:
 
     def with_detector(self, name: str) -> "KnnModel":
         """The nearest samples (`knn`) or the class prototypes (`prototypes`) tell what is OOD."""
-        if name not in DETECTORS:
-            raise InputError(f"no detector {name}; {suggest(name, DETECTORS)}")
+        if name not in KNN_DETECTORS:
+            raise InputError(f"no detector {name}; {suggest(name, KNN_DETECTORS)}")
         return replace(self, detector=name)
 
     @torch.no_grad()

@@ -320,10 +320,10 @@ def apply(
     """
     with loading():
         from ..runs import apply as job
-        from ..runs.cleaned_folder import Form
+        from ..runs.cleaned_folder import Placing
 
     asked = {"link": link, "hardlink": hardlink, "copy": copy}
-    forms: list[Form] = [form for form in get_args(Form) if asked[form]]
+    forms: list[Placing] = [form for form in get_args(Placing) if asked[form]]
     if len(forms) > 1:
         raise InputError("--link, --hardlink and --copy are different folders; give one of them")
     with StageProgress(quiet=quiet or as_json) as progress:

@@ -17,7 +17,7 @@ from .progress import StageProgress
 
 if TYPE_CHECKING:
     from ..bench.runner import Job, Watch
-    from ..bench.schema import Epoch, Result
+    from ..bench.schema import EpochRecord, Result
 
 app = typer.Typer(
     cls=Commands, help="The paper's benchmarks: cells, ablations, tables and figures.", no_args_is_help=True
@@ -250,7 +250,7 @@ def _follow(job: "Job") -> "Watch":
     """A line now and then."""
     last = job.config.training.epochs
 
-    def show(record: "Epoch") -> None:
+    def show(record: "EpochRecord") -> None:
         epoch = record["epoch"]
         if epoch > 2 and epoch % SHOWN_EVERY and epoch != last:
             return

@@ -23,7 +23,7 @@ from .images import FORMATS
 from .progress import Progress
 from .resize import DECODED_SIDE, to_array
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]
+ByteImages: TypeAlias = npt.NDArray[np.uint8]
 
 DECODED_AT_ONCE = 250
 """Images a thread takes at a time."""
@@ -35,19 +35,21 @@ VERSION = 1
 class LabeledImages:
     """Images (N, 3, 32, 32), their labels (-1 where there is none) and the names of the classes."""
 
-    images: Pixels
+    images: ByteImages
     labels: npt.NDArray[np.int64]
     classes: tuple[str, ...]
 
 
-def decode_images(items: Iterable[tuple[str, bytes]], count: int, progress: Progress | None = None) -> Pixels:
+def decode_images(
+    items: Iterable[tuple[str, bytes]], count: int, progress: Progress | None = None
+) -> ByteImages:
     """`count` encoded images, each with its name for an error, as one array.
 
     Threads are enough: Pillow decodes and resizes without the interpreter's lock.
     """
     out = np.empty((count, 3, DECODED_SIDE, DECODED_SIDE), dtype=np.uint8)
     workers = os.cpu_count() or 1
-    waiting: deque[Future[list[Pixels]]] = deque()
+    waiting: deque[Future[list[ByteImages]]] = deque()
     done = 0
     with ThreadPoolExecutor(workers) as pool:
 
@@ -77,11 +79,11 @@ def _chunks(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, byte
         yield chunk
 
 
-def _decode_chunk(chunk: list[tuple[str, bytes]]) -> list[Pixels]:
+def _decode_chunk(chunk: list[tuple[str, bytes]]) -> list[ByteImages]:
     return [_decode(name, content) for name, content in chunk]
 
 
-def _decode(name: str, content: bytes) -> Pixels:
+def _decode(name: str, content: bytes) -> ByteImages:
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):

@@ -30,8 +30,8 @@ __all__ = [
     "read_batches",
 ]
 
-OWN = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
-EMBEDDERS = Plugins("graphclean.embedders", OWN, 'there is no embedder "{name}"')
+OWN_EMBEDDERS = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
+EMBEDDERS = Plugins("graphclean.embedders", OWN_EMBEDDERS, 'there is no embedder "{name}"')
 """Besides, `timm:NAME` is any network of timm."""
 
 
@@ -45,7 +45,7 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
     if spec.startswith(TIMM_PREFIX):
         return TimmEmbedder(spec.removeprefix(TIMM_PREFIX)).to(device)
     made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{TIMM_PREFIX}NAME",))()
-    return made.eval() if spec in OWN else made.eval().to(device)
+    return made.eval() if spec in OWN_EMBEDDERS else made.eval().to(device)
 
 
 def embedder_version(spec: str | Embedder) -> str | None:

@@ -7,13 +7,13 @@ from ..config.overrides import read_settings
 from ..config.plugins import Plugins
 from ..training.method import Method
 
-BUILT_IN = {
+OWN_METHODS = {
     "ngc": "graphclean.methods.ngc:NGC",
     "cross-entropy": "graphclean.methods.cross_entropy:CrossEntropy",
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
 }
-METHODS = Plugins("graphclean.methods", BUILT_IN, "method.name={name}: no such method")
+METHODS = Plugins("graphclean.methods", OWN_METHODS, "method.name={name}: no such method")
 
 
 def method_names() -> list[str]:

@@ -53,8 +53,8 @@ class MaxSoftmax(Detector):
         return 1 - logits.softmax(1).amax(1)
 
 
-BUILT_IN = {made.name: f"{made.__module__}:{made.__name__}" for made in (Prototypes, MaxSoftmax)}
-DETECTORS = Plugins("graphclean.detectors", BUILT_IN, "ood.detector={name}: no such detector")
+OWN_DETECTORS = {made.name: f"{made.__module__}:{made.__name__}" for made in (Prototypes, MaxSoftmax)}
+DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
 
 
 def detector_names() -> list[str]:
@@ -74,6 +74,6 @@ def check_needs(made: type[Detector]) -> type[Detector]:
     if made.needs not in gives:
         raise InputError(
             f"ood.detector={made.name}: it needs {made.needs}, and a model has {' and '.join(gives)} alone; "
-            f"take one of {', '.join(BUILT_IN)}"
+            f"take one of {', '.join(OWN_DETECTORS)}"
         )
     return made

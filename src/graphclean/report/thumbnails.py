@@ -1,7 +1,6 @@
 """The pictures behind a run's samples, read from where its data lies."""
 
 import io
-import os
 from collections.abc import Callable, Collection, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet
 from ..data.images import Encoded, UnreadableImage, open_image
 from ..data.tables import Names
+from ..embed.photos import WORKERS
 from ..errors import InputError, arg
 from ..runs.folder import read_env, recorded_data
 from ..runs.inputs import (
@@ -29,14 +29,13 @@ from ..runs.inputs import (
 from ..runs.photos import find_photos
 from ..runs.schema import SourceRecord
 
-WORKERS = min(4, os.cpu_count() or 1)
 """Threads that decode; each holds one photo."""
 LOSSLESS = 32
 """Pixels a side up to which a picture is kept to the bit: so few take little space."""
 QUALITY = 80
 """Of JPEG, for all others."""
 
-Pixels: TypeAlias = Encoded | Images
+ImageSource: TypeAlias = Encoded | Images
 """A file, its bytes, or an array (C, H, W)."""
 
 
@@ -44,7 +43,7 @@ Pixels: TypeAlias = Encoded | Images
 class Pictures:
     """The pictures of samples, where they have one."""
 
-    find: Callable[[Collection[int]], Iterator[tuple[int, Pixels]]]
+    find: Callable[[Collection[int]], Iterator[tuple[int, ImageSource]]]
     """The pictures of some rows, in the order of the data."""
     direct: bool
     """Whether one can be had without reading all that stand before it."""
@@ -64,7 +63,7 @@ class Pictures:
                         yield row, content
 
 
-def _encode(pixels: Pixels, side: int) -> bytes | None:
+def _encode(pixels: ImageSource, side: int) -> bytes | None:
     if isinstance(pixels, np.ndarray):
         image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
     else:
@@ -115,7 +114,7 @@ class _AllBut(Container[int]):
 def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
     place = match_photos(images, ids, path)
 
-    def find(rows: Collection[int]) -> Iterator[tuple[int, Pixels]]:
+    def find(rows: Collection[int]) -> Iterator[tuple[int, ImageSource]]:
         wanted = {place[row]: row for row in rows if row in place and place[row] not in images.problems}
         items = images.items(_AllBut(wanted)) if wanted else iter(())
         return ((wanted[number], photo) for number, photo in islice(items, len(wanted)))
@@ -132,7 +131,7 @@ def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Im
 
 
 def _of_array(images: Images) -> Pictures:
-    def find(rows: Collection[int]) -> Iterator[tuple[int, Pixels]]:
+    def find(rows: Collection[int]) -> Iterator[tuple[int, ImageSource]]:
         return ((row, images[row]) for row in sorted(rows))
 
     return Pictures(find, direct=True)

@@ -16,7 +16,7 @@ from ..data.progress import Progress
 from ..data.tables import PARQUET
 from ..data.verdict import Verdict
 from ..errors import ELSEWHERE, InputError, arg, occupied
-from .cleaned_folder import Form, place_files, plan_files
+from .cleaned_folder import Placing, place_files, plan_files
 from .cleaned_parquet import write_cleaned
 from .decisions import Decision, read_decided
 from .folder import (
@@ -54,7 +54,7 @@ def apply(
     run: Path,
     *,
     out: Path | None = None,
-    form: Form | None = None,
+    form: Placing | None = None,
     data: Path | None = None,
     drop_uncertain: bool = False,
     dry_run: bool = False,
@@ -222,7 +222,7 @@ def _copy_table(
     source: SourceRecord,
     path: Path,
     table: pd.DataFrame,
-    form: Form,
+    form: Placing,
     out: Path | None,
     *,
     dry_run: bool,

@@ -18,7 +18,7 @@ from ..errors import ELSEWHERE, InputError, arg, occupied, parse_json
 from .folder import check_target, new_run
 from .interrupts import interruptible
 
-Form = Literal["link", "hardlink", "copy"]
+Placing = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
 """What was placed in a folder: by it the folder is known as ours, and files that became stale are found."""
 MANIFEST = "cleaned.csv"
@@ -88,7 +88,7 @@ def _safe_name(label: str) -> str:
 
 def place_files(
     out: Path,
-    form: Form,
+    form: Placing,
     files: dict[str, Path],
     manifest: bytes,
     *,
@@ -162,7 +162,7 @@ def _is_name(name: str) -> bool:
     return len(parts) == 2 and not {"..", "/"} & set(parts)
 
 
-def _is_placed(target: Path, original: Path, form: Form) -> bool:
+def _is_placed(target: Path, original: Path, form: Placing) -> bool:
     """Whether `target` is what `_place` would make."""
     try:
         if form == "link":
@@ -197,7 +197,7 @@ def _remove(stale: Sequence[Path]) -> None:
 
 def _fill(
     folder: Path,
-    form: Form,
+    form: Placing,
     files: dict[str, Path],
     manifest: bytes,
     record: dict[str, Any],
@@ -216,7 +216,7 @@ def _fill(
             draft.write_bytes(manifest)
 
 
-def _place(target: Path, original: Path, form: Form, draft: Path) -> None:
+def _place(target: Path, original: Path, form: Placing, draft: Path) -> None:
     """Whatever was at `target` is replaced as a name: a link there is never written through."""
     target.parent.mkdir(exist_ok=True)
     try:

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..ood.model import Judged, Model
 from ..training.model import random_pictures
 
-Arrays = list[npt.NDArray[Any]]
+OnnxOutputs = list[npt.NDArray[Any]]
 
 OUTPUTS = ("probabilities", "ood_score", "rejected")
 OPSET = 18
@@ -133,7 +133,7 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
             "is possible; give features that tell the samples apart"
         )
     parts = [session.run(None, {input_name(x): x.numpy()}) for x in torch.split(inputs, list(BATCHES))]
-    found: Arrays = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    found: OnnxOutputs = [np.concatenate(part) for part in zip(*parts, strict=True)]
     table = predict(features.numpy())
     pairs = [
         (found[0], expected[0]),

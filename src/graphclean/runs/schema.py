@@ -2,7 +2,7 @@
 
 from typing import Required, TypedDict
 
-from .._shapes import Table
+from .._shapes import JsonObject
 from ..training.model import DetectorRecord
 
 
@@ -44,7 +44,7 @@ class ConfigFile(TypedDict, total=False):
     kind: str
     preset: str | None
     source: SourceRecord
-    settings: dict[str, Table]
+    settings: dict[str, JsonObject]
 
 
 class SummaryFile(TypedDict, total=False):
@@ -59,7 +59,7 @@ class SummaryFile(TypedDict, total=False):
     selected: int
     warnings: list[str]
     detector: DetectorRecord
-    training: Table
+    training: JsonObject
 
 
 class DemoFacts(TypedDict):

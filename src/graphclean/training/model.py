@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from .._files import read_tensors, write_tensors
-from .._shapes import Table
+from .._shapes import JsonObject
 from ..cleaning import KnnClassMeans
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
@@ -41,7 +41,7 @@ class NetworkRecord(TypedDict, total=False):
     """What a network is built from; whether the options fit is found out there."""
 
     name: str
-    options: Table
+    options: JsonObject
     flip_tta: bool
 
 
