@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from graphclean._files import read_lines, read_tensors, write_json, write_tensors
 from graphclean.errors import InputError, InUseError
 from graphclean.runs.folder import (
+    RUN_FORMAT,
     check_target,
     new_run,
     read_config,
@@ -211,6 +212,20 @@ def test_runs_that_are_not_readable(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"graphclean": "9.9", "format": 99})
     with pytest.raises(InputError, match=r"written by graphclean 9\.9, which is newer"):
         read_config(tmp_path)
+    write_json(tmp_path / "config.json", {"graphclean": "0.0", "format": RUN_FORMAT - 1})
+    with pytest.raises(InputError, match="a run in an earlier format, which can't be read any more"):
+        read_config(tmp_path)
+
+
+def test_a_run_in_an_earlier_format_can_be_replaced(tmp_path: Path) -> None:
+    with new_run(tmp_path / "run") as folder:
+        write_config(folder, "clean", {}, {}, None)
+        write_json(folder / "env.json", {})
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    write_json(tmp_path / "run" / "config.json", {**config, "format": RUN_FORMAT - 1})
+    with pytest.raises(InputError, match="in an earlier format"):
+        check_target(tmp_path / "run", overwrite=False)
+    check_target(tmp_path / "run", overwrite=True)
 
 
 def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def find_commit() -> str | None:
 
 
 def read_config(run: Path) -> ConfigFile:
-    """The config of a run folder; refuses what is not one, or what a newer version wrote."""
+    """The config of a run folder; refuses what is not one, or what another version wrote in its own way."""
     if not (run / "config.json").exists():
         _bring_back(run)
     if not run.is_dir():
@@ -276,11 +276,15 @@ def read_config(run: Path) -> ConfigFile:
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
     config = read_json(run / "config.json")
     made_with, number = config.get("graphclean"), config.get("format")
-    if (
-        isinstance(number, int) and number > RUN_FORMAT
-    ):  # before all else: a newer version may write otherwise
+    # Before all else: the files of another format may hold other things.
+    if isinstance(number, int) and number > RUN_FORMAT:
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
+        )
+    if isinstance(number, int) and number < RUN_FORMAT:
+        raise InputError(
+            f"{run}: a run in an earlier format, which can't be read any more; make it again "
+            f"({arg('overwrite')} replaces it)"
         )
     checked: ConfigFile = check_shape(config, ConfigFile, run / "config.json")
     return checked
