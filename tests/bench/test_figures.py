@@ -118,9 +118,9 @@ def test_a_figure_is_one_of_each_cell_split_and_method(tmp_path: Path, drawn: Ca
         "correction--cifar10--tinyimagenet--20k--cifar10-lond",
     ]
     assert [figure.get_suptitle() for figure in found.values()] == [
-        "cifar10/sym50\nplus, 1 seed",
-        f"{LOND}, development split\ncifar10-lond, 1 seed",
-        f"{LOND}\ncifar10-lond, 2 seeds",
+        "cifar10/sym50\nplus, 1\N{NO-BREAK SPACE}seed",
+        f"{LOND}, development split\ncifar10-lond, 1\N{NO-BREAK SPACE}seed",
+        f"{LOND}\ncifar10-lond, 2\N{NO-BREAK SPACE}seeds",
     ]
 
 
@@ -216,8 +216,8 @@ def test_sensitivity_joins_the_values_of_a_setting(tmp_path: Path, drawn: Callab
     )
     (by_k,) = drawn("sensitivity-k").values()
     assert lines(by_k.axes[0])["accuracy"] == ([10, 30], pytest.approx([50, 89.18]))
-    assert found[stem].get_suptitle() == f"{LOND}\ncifar10-lond, 2 seeds"
-    assert by_k.get_suptitle() == f"{LOND}\ncifar10-lond, 1 to 2 seeds"
+    assert found[stem].get_suptitle() == f"{LOND}\ncifar10-lond, 2\N{NO-BREAK SPACE}seeds"
+    assert by_k.get_suptitle() == f"{LOND}\ncifar10-lond, 1 to 2\N{NO-BREAK SPACE}seeds"
 
 
 def test_zeta_curve_against_the_scores(tmp_path: Path, drawn: Callable[..., Drawn]) -> None:
