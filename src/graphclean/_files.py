@@ -49,7 +49,7 @@ def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) 
                     raise InUseError(busy) from error
                 wait(busy)
                 blocking = True
-            except FileNotFoundError:  # another process has just removed the folder
+            except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
                 continue
             except OSError:  # a folder that can't be written, or a file system without locks
                 break
