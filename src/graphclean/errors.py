@@ -45,7 +45,7 @@ def arg(name: str) -> str:
     return f"{ARGUMENT_MARK}{name}{ARGUMENT_MARK}"
 
 
-class ProgressCallback(Exception):  # noqa: N818 - the base of what a user is told
+class UserMessage(Exception):  # noqa: N818 - the base of what a user is told
     """A message that names arguments by `arg`; as text it spells them as in Python."""
 
     def spelled(self, spell: Callable[[str], str]) -> str:
@@ -58,7 +58,7 @@ class ProgressCallback(Exception):  # noqa: N818 - the base of what a user is to
         return self.spelled(str)
 
 
-class InputError(ProgressCallback, ValueError):
+class InputError(UserMessage, ValueError):
     """Bad input: one line that says what is wrong, where, and what to do. The CLI exits with 2."""
 
 
@@ -82,7 +82,7 @@ class InUseError(InputError):
     """Another process works with what was named."""
 
 
-class RunStopped(ProgressCallback, RuntimeError):  # noqa: N818 – a signal is no error
+class RunStopped(UserMessage, RuntimeError):  # noqa: N818 – a signal is no error
     """A run that ended before its results: one line for the user, and the exit code of the CLI."""
 
     def __init__(self, message: str, code: int) -> None:
