@@ -15,8 +15,7 @@ from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
-from ..graph import Graph, Neighbors, as_csr, confident_edges, largest_components, nearest_neighbors
-from ..graph.ann import approximate_neighbors, load_faiss
+from ..graph import Graph, confident_edges, largest_components
 from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
 from ..ood import (
     MIN_OOD_RATE,
@@ -30,20 +29,17 @@ from .class_means import FittedClassMeans, combine_with_class_means
 from .evidence import (
     Copies,
     Propagated,
-    Standardizer,
     class_signal,
-    nearest_nodes,
-    prefix_graph,
     propagate_labels,
 )
 from .inputs import Array, Labels, align_index, check_embeddings, encode_classes
 from .knn_model import (
-    NEIGHBORS,
     KnnModel,
     expected_rejects,
     fit_calibration,
     neighbor_shares,
 )
+from .nodes import Nodes, check_graph, find_nodes, nearest_rows
 from .verdicts import (
     Posterior,
     Summary,
@@ -62,8 +58,6 @@ STRONG_SIGNAL = 0.5
 """Class signal, over the root of the samples, that no permutation baseline reaches; the largest seen was
 0.2.
 """
-LARGE = 200_000
-"""Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
 
 
 @dataclass(frozen=True)
@@ -138,27 +132,18 @@ def infer_verdicts(
         )
     if graph is None:
         array = check_embeddings(z, zeros=zeros)
-        n, copies = len(array), Copies.find(array)
-        standardizer = Standardizer.fit(array)
-        unit = standardizer(array[copies.first])
-        width = unit.shape[1]
+        n, copies, width = len(array), Copies.find(array), array.shape[1]
     else:
-        csr = _check_graph(graph)
+        csr = check_graph(graph)
         n, copies, width = csr.shape[0], Copies.none(csr.shape[0]), None
     encoded = encode_classes(labels, n)
     names = _check_ids(ids, n)
     notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
-    if graph is None and min(settings.k) >= len(unit):
-        many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
-        notes.append(f"k is at most {len(unit) - 1}, as there {many}")
-
-    neighbors = None
-    if graph is not None:
+    nodes = find_nodes(array, copies, settings, notes, tell) if graph is None else None
+    if nodes is None:
         candidates = iter([(round(csr.values().numel() / n), csr)])
     else:
-        neighbors = _search(unit, settings, notes, tell)
-        candidates = _knn_graphs(neighbors, settings, tell)
-    near = Neighbors(*(part[:, :NEIGHBORS] for part in neighbors)) if neighbors is not None else None
+        candidates = nodes.graphs(settings, tell)
     propagated, model, tried = _choose_graph(candidates, copies, encoded)
     signal = _measure_signal(propagated, copies, encoded, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, undecided(encoded.codes)
@@ -170,35 +155,27 @@ def infer_verdicts(
         )
     else:
         posterior = _infer_posterior(propagated, model, copies, encoded, similarity, notes)
-        if near is not None and settings.classifier == "knn+class-means":
+        near = nodes.near if nodes is not None else None
+        if nodes is not None and near is not None and settings.classifier == "knn+class-means":
             posterior, class_means = combine_with_class_means(
-                unit, near, copies, posterior, encoded.codes, model
+                nodes.unit, near, copies, posterior, encoded.codes, model
             )
         decision = _decide(posterior, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(propagated, by_node, decision, copies, settings.eta)
-        if near is not None:
+        if nodes is not None and near is not None:
             shares = neighbor_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
-            predictor = _make_predictor(
-                by_node, decision, selected, copies, unit, shares, standardizer, encoded
-            )
+            predictor = _make_predictor(by_node, decision, selected, nodes, copies, shares, encoded)
             rejects = expected_rejects(predictor.calibration, shares, by_node)
-    table = verdict_table(decision, encoded, names, selected, _nearest_rows(propagated, copies))
+    rows = (
+        nearest_rows(propagated.graph, copies) if propagated is not None else np.zeros((n, 0), dtype=np.int64)
+    )
+    table = verdict_table(decision, encoded, names, selected, rows)
     k = propagated.k if propagated is not None else 0
     summary = summarize(decision, posterior, encoded, width, k, tried, signal, selected, rejects, notes)
     stacked = np.column_stack(posterior) if posterior is not None else None
     return CleaningResult(table, summary, predictor, stacked, class_means)
-
-
-def _check_graph(graph: Graph) -> Tensor:
-    try:
-        csr = as_csr(graph, device=torch.device("cpu"))
-        if csr.shape[0] == 0:
-            raise ValueError("the graph has no nodes")
-        return csr
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
 
 
 def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
@@ -207,48 +184,6 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     if len(ids) != n:
         raise InputError(f"there are {len(ids)} ids for {n} samples; each row needs one")
     return [str(name) for name in ids]
-
-
-def require_search(settings: CleaningSettings) -> None:
-    """Refuse an approximate search without its extra before any long work is done."""
-    if settings.search == "approx":
-        try:
-            load_faiss()
-        except ImportError as error:
-            raise InputError(str(error)) from error
-
-
-def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Progress) -> Neighbors | None:
-    """Neighbors enough for every k and for prediction; None where there is but one distinct sample."""
-    limit = len(unit) - 1
-    if limit < 1:
-        return None
-    k = min(max(*settings.k, NEIGHBORS), limit)
-
-    def progress(done: int, total: int) -> None:
-        tell("finding neighbors", done, total)
-
-    if settings.search == "approx":
-        require_search(settings)
-        neighbors, recall = approximate_neighbors(unit, k, progress=progress)
-        notes.append(f"neighbors are approximate: {100 * recall:.1f} % of the true ones, by a sample")
-        return neighbors
-    if len(unit) > LARGE:
-        notes.append(f"{len(unit)} samples: cleaning.search=approx would have been faster")
-    return nearest_neighbors(unit, k, progress=progress)
-
-
-def _knn_graphs(
-    neighbors: Neighbors | None, settings: CleaningSettings, tell: Progress
-) -> Iterator[tuple[int, Tensor]]:
-    """One graph for each k, from one search."""
-    if neighbors is None:
-        return
-    ks = sorted({min(k, neighbors.indices.shape[1]) for k in settings.k})
-    for step, k in enumerate(ks):
-        tell("propagating labels", step, len(ks))
-        yield k, prefix_graph(neighbors, k)
-    tell("propagating labels", len(ks), len(ks))
 
 
 def _choose_graph(
@@ -382,33 +317,24 @@ def _make_predictor(
     by_node: Array,
     decision: VerdictArrays,
     selected: npt.NDArray[np.bool_],
+    nodes: Nodes,
     copies: Copies,
-    unit: Tensor,
     shares: Array,
-    standardizer: Standardizer,
     labels: Labels,
 ) -> KnnModel:
     prototypes = class_prototypes(
-        unit[torch.as_tensor(copies.node)],
+        nodes.unit[torch.as_tensor(copies.node)],
         torch.as_tensor(decision.proposed),
         torch.as_tensor(selected),
         len(labels.classes),
     )
-    similarity = max_prototype_similarity(unit, prototypes)
+    similarity = max_prototype_similarity(nodes.unit, prototypes)
     return KnnModel(
         classes=labels.classes,
-        standardizer=standardizer,
-        nodes=unit,
+        standardizer=nodes.standardizer,
+        nodes=nodes.unit,
         posterior=torch.as_tensor(by_node, dtype=torch.float32),
         calibration=fit_calibration(shares, by_node),
         prototypes=prototypes,
         prototype_threshold=1 - float(np.quantile(similarity, by_node[:, -1].mean())),
     )
-
-
-def _nearest_rows(propagated: Propagated | None, copies: Copies) -> npt.NDArray[np.int64]:
-    """The rows named as neighbors of each sample: the first copy of each neighboring node."""
-    if propagated is None:
-        return np.zeros((len(copies.node), 0), dtype=np.int64)
-    near = nearest_nodes(propagated.graph)
-    return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])

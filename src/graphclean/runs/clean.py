@@ -10,7 +10,7 @@ from .._files import replaced, write_json
 from ..cleaning import CleaningResult, KnnModel, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
-from ..cleaning.pipeline import require_search
+from ..cleaning.nodes import require_search
 from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names

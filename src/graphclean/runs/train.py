@@ -11,7 +11,7 @@ import torch
 from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
 from ..cleaning.inputs import encode_classes
-from ..cleaning.pipeline import require_search
+from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, load_preset, recorded_settings
 from ..data.tables import Names
 from ..embed import Embedder, EmbeddingCache

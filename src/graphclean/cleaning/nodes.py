@@ -1,0 +1,104 @@
+"""What the graph is built on: the distinct samples, in one scaling of their features, and their neighbors."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import CleaningSettings
+from ..data.progress import Progress
+from ..errors import InputError
+from ..graph import Graph, Neighbors, as_csr, nearest_neighbors
+from ..graph.ann import approximate_neighbors, load_faiss
+from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
+from .inputs import Codes, Floats32
+from .knn_model import NEIGHBORS
+
+LARGE = 200_000
+"""Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Distinct samples as unit rows, and those nearest to each."""
+
+    standardizer: Standardizer
+    unit: Tensor
+    neighbors: Neighbors | None
+    """Enough for every k and for prediction; None where there is but one distinct sample."""
+
+    @property
+    def near(self) -> Neighbors | None:
+        """Those that speak for a node in prediction."""
+        if self.neighbors is None:
+            return None
+        return Neighbors(*(part[:, :NEIGHBORS] for part in self.neighbors))
+
+    def graphs(self, settings: CleaningSettings, tell: Progress) -> Iterator[tuple[int, Tensor]]:
+        """One graph for each k, from one search."""
+        if self.neighbors is None:
+            return
+        ks = sorted({min(k, self.neighbors.indices.shape[1]) for k in settings.k})
+        for step, k in enumerate(ks):
+            tell("propagating labels", step, len(ks))
+            yield k, prefix_graph(self.neighbors, k)
+        tell("propagating labels", len(ks), len(ks))
+
+
+def find_nodes(
+    array: Floats32, copies: Copies, settings: CleaningSettings, notes: list[str], tell: Progress
+) -> Nodes:
+    """The distinct rows of checked embeddings, and their neighbors by cosine."""
+    standardizer = Standardizer.fit(array)
+    unit = standardizer(array[copies.first])
+    if min(settings.k) >= len(unit):
+        many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
+        notes.append(f"k is at most {len(unit) - 1}, as there {many}")
+    return Nodes(standardizer, unit, _search(unit, settings, notes, tell))
+
+
+def check_graph(graph: Graph) -> Tensor:
+    """A similarity graph on the CPU that may stand for embeddings."""
+    try:
+        csr = as_csr(graph, device=torch.device("cpu"))
+        if csr.shape[0] == 0:
+            raise ValueError("the graph has no nodes")
+        return csr
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def require_search(settings: CleaningSettings) -> None:
+    """Refuse an approximate search without its extra before any long work is done."""
+    if settings.search == "approx":
+        try:
+            load_faiss()
+        except ImportError as error:
+            raise InputError(str(error)) from error
+
+
+def nearest_rows(graph: Tensor, copies: Copies) -> Codes:
+    """The rows named as neighbors of each sample: the first copy of each neighboring node."""
+    near = nearest_nodes(graph)
+    return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])
+
+
+def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Progress) -> Neighbors | None:
+    limit = len(unit) - 1
+    if limit < 1:
+        return None
+    k = min(max(*settings.k, NEIGHBORS), limit)
+
+    def progress(done: int, total: int) -> None:
+        tell("finding neighbors", done, total)
+
+    if settings.search == "approx":
+        require_search(settings)
+        neighbors, recall = approximate_neighbors(unit, k, progress=progress)
+        notes.append(f"neighbors are approximate: {100 * recall:.1f} % of the true ones, by a sample")
+        return neighbors
+    if len(unit) > LARGE:
+        notes.append(f"{len(unit)} samples: cleaning.search=approx would have been faster")
+    return nearest_neighbors(unit, k, progress=progress)
