@@ -32,3 +32,21 @@ def with_measured(page: str, blocks: dict[str, str]) -> str:
         before, rest = page.split(opening, 1)
         page = f"{before}{opening}\n{block}\n{closing}{rest.split(closing, 1)[1]}"
     return page
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """A recorded result, or None where it was not run."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def seconds(value: float) -> str:
+    """Three significant digits, in ms below a second."""
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+
+
+def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
+    """Where and with what it was measured."""
+    m = result["machine"]
+    device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
+    return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."

@@ -1,0 +1,1 @@
+"""The sections of the page of benchmarks, each made from recorded results."""

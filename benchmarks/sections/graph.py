@@ -1,0 +1,114 @@
+"""The graph step, on two cores and on a GPU."""
+
+from typing import Any
+
+from common import describe, seconds
+from graphclean.bench.markdown import markdown_table
+
+STAGES = ("search", "graph", "weights", "propagation", "selection")
+PEERS = {
+    "faiss_flat": "faiss flat (search)",
+    "scipy_cg_class_by_class": "SciPy CG, class by class (propagation)",
+    "sklearn_label_spreading": "LabelSpreading (propagation)",
+}
+
+
+def points_table(points: list[dict[str, Any]]) -> str:
+    whole = any("whole" in point for point in points)
+    rows = []
+    for point in points:
+        stages = [
+            f"{seconds(point['stages'][s]['seconds'])}, {point['stages'][s]['peak_mib']:,} MiB"
+            for s in STAGES
+        ]
+        rows.append([f"{point['n']:,}", str(point["k"]), str(point["classes"]), *stages])
+        if whole:
+            rows[-1].append(seconds(point["whole"]["seconds"]))
+    return markdown_table(["N", "k", "K", *STAGES, *(["whole step"] if whole else [])], rows)
+
+
+def growth_line(growth: dict[str, Any]) -> str:
+    parts = ", ".join(f"{name} N^{value:.2f}" for name, value in growth["exponents"].items())
+    return f"Growth from N = {growth['sizes'][0]:,} to {growth['sizes'][-1]:,} at k = 30, K = 10: {parts}."
+
+
+def cpu_section(result: dict[str, Any]) -> str:
+    rows = []
+    for point in result["points"]:
+        ours = point["stages"]
+        for key, name in PEERS.items():
+            if key not in point["peers"]:
+                continue
+            stage = "search" if key == "faiss_flat" else "propagation"
+            peer, own = point["peers"][key]["seconds"], ours[stage]["seconds"]
+            rows.append(
+                [
+                    f"{point['n']:,}",
+                    str(point["k"]),
+                    str(point["classes"]),
+                    name,
+                    seconds(peer),
+                    seconds(own),
+                    f"{peer / own:.1f} ×",
+                ]
+            )
+    shares = []
+    for point in result["points"]:
+        after = sum(point["stages"][s]["seconds"] for s in STAGES[1:])
+        share = after / point["stages"]["search"]["seconds"]
+        shares.append(f"{share:.3f} (N = {point['n']:,}, k = {point['k']}, K = {point['classes']})")
+    approximate = markdown_table(
+        ["70,000 points, k = 30", "exact", "approximate", "faster by", "recall"],
+        [[row["data"], seconds(row["exact"]["seconds"]), seconds(row["approximate"]["seconds"]), f"{row['speedup']:.1f} ×", f"{row['recall']:.4f}"]
+         for row in result["approximate"]],
+    )  # fmt: skip
+    million = result["million"]
+    total = sum(million["stages"][s]["seconds"] for s in STAGES)
+    return f"""## The graph step on two cores
+
+Time and the memory it takes on top, by stage. Clustered points on the unit sphere, 64 dimensions
+(`{result["generator"]["formula"]}`, spread {result["generator"]["spread"]["clustered"]}; loose: {result["generator"]["spread"]["loose"]}).
+
+{points_table(result["points"])}
+
+Peers in the same run; over 1 × means that ours is faster. SciPy solves the same system in the same type to the same
+residual (1e-6); LabelSpreading iterates on the same weights until it moves by less than 1e-6.
+
+{markdown_table(["N", "k", "K", "peer", "peer takes", "ours takes", ""], rows)}
+
+All that follows the search, as a share of the search: {"; ".join(shares)}.
+
+{growth_line(result["growth"])}
+
+Approximate neighbors (`--search approx`) search until a sample finds 97 % of its true neighbors; on loose data
+that may take as long as the exact search, or longer:
+
+{approximate}
+
+A million points (k = {million["k"]}, K = {million["classes"]}, approximate neighbors, recall {million["recall_by_sample"]:.3f} by sample):
+{seconds(total)} in all, of which the search {seconds(million["stages"]["search"]["seconds"])}; the whole process peaks at {million["process_peak_gib"]:.1f} GiB.
+
+{describe(result)}
+"""
+
+
+def cuda_section(result: dict[str, Any]) -> str:
+    rows = [
+        [f"{row['n']:,}", f"{100 * row['neighbors_shared']:.5f} %", f"{row['largest_similarity_difference']:.1e}",
+         f"{row['largest_soft_label_difference']:.1e}", str(row["selection_differs"])]
+        for row in result["agreement"]
+    ]  # fmt: skip
+    return f"""## The graph step on a GPU
+
+Exact neighbors in fp32 throughout. Medians after a warm-up, by device events.
+
+{points_table(result["points"])}
+
+{growth_line(result["growth"])}
+
+CPU and GPU on the same points (neighbors differ only where similarities tie within rounding):
+
+{markdown_table(["N", "neighbors shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
+
+{describe(result, gpu=True)}
+"""

@@ -1,0 +1,168 @@
+"""The demo, the noise model in training, the speed of training, and few images."""
+
+from typing import Any
+
+from common import describe, load, seconds
+from few import TRIED
+from graphclean.bench.markdown import markdown_table
+from paper_runs import mean_over_seeds, over_seeds
+
+
+def demo_section(result: dict[str, Any]) -> str:
+    rows = []
+    for run in result["runs"]:
+        ce, ngc, verdicts = run["ce"], run["ngc"], run["verdicts"]
+        rows.append(
+            [
+                str(run["seed"]),
+                *(f"{100 * who['accuracy']:.1f} %" for who in (ce, ngc)),
+                *(f"{who['auroc']:.3f}" for who in (ce, ngc)),
+                *(f"{ngc[name]:.3f}" for name in ("f", "f_best")),
+                *(f"{verdicts[name]:.3f}" for name in ("label_accuracy", "issue_f1", "ood_auroc")),
+                *(f"{value:.1f}" for value in (ce["seconds"], ngc["seconds"], run["seconds"])),
+            ]
+        )
+    header = ["seed", "accuracy: CE", "NGC", "AUROC: CE", "NGC", "F, auto ζ", "F, best ζ"]
+    header += ["label accuracy", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
+    return f"""## The demo
+
+`graphclean demo` on seeds that no setting was chosen on: half of the labels of 0 to 7 drawn anew, 8s and 9s as OOD, 1,200
+digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its AUROC is by its largest
+probability. From "label accuracy" on: NGC's verdicts on the training digits.
+
+{markdown_table(header, rows)}
+
+{describe(result)}
+"""
+
+
+def mistakes_section(result: dict[str, Any]) -> str:
+    on = {
+        ("digits", "asym"): "ten digits, 40 % of five taken for another",
+        ("digits", "asym, OOD"): "the same of eight, and 8s and 9s as OOD",
+        ("digits", "sym, OOD"): "half of eight drawn anew, and 8s and 9s as OOD",
+        ("cifar", "asym"): "CIFAR-10 at 16 px, 40 % of five classes taken for another",
+        ("cifar", "sym"): "half drawn anew",
+        ("cifar", "clean"): "all labels right",
+    }
+    cifar = load("mistakes-cifar")
+    recorded = {"digits": result["runs"], "cifar": cifar["runs"] if cifar is not None else []}
+    rows = []
+    for (images, case), name in on.items():
+        for class_dependent_noise in (False, True):
+            runs = [
+                run
+                for run in recorded[images]
+                if (run["case"], run["class_dependent_noise"]) == (case, class_dependent_noise)
+            ]
+            cleaning = [run["cleaning"] for run in runs]
+            with_ood = "OOD" in case
+            rows.append(
+                [
+                    "" if class_dependent_noise else name,
+                    ""
+                    if class_dependent_noise
+                    else mean_over_seeds([run["given_right"] for run in runs], 1, 100),
+                    "on" if class_dependent_noise else "off",
+                    over_seeds([part["label_accuracy"] for part in cleaning], 1, 100),
+                    mean_over_seeds([part["selected"] for part in cleaning], 0),
+                    mean_over_seeds([part["wrong_known"] for part in cleaning], 0),
+                    mean_over_seeds([part["ood"] for part in cleaning], 0) if with_ood else "",
+                    over_seeds([run["accuracy"] for run in runs], 1, 100),
+                    over_seeds([run["auroc"] for run in runs], 3) if with_ood else "",
+                ]
+            )
+    header = [
+        "",
+        "right as given, %",
+        "`graph.class_dependent_noise`",
+        "label accuracy, %",
+        "selected",
+        "of them wrong",
+        "OOD",
+    ]
+    header += ["accuracy, %", "AUROC"]
+    return f"""## Mistakes that neighbors share
+
+Training with [`graph.class_dependent_noise`](how-it-works.md#mistakes-that-neighbors-share) and without: the labels and the selection at the
+end, and new images; mean ± standard deviation over seeds, their number in brackets. Digits: the demo's preset, 1,200 to train
+on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a small network, 15 epochs.
+
+{markdown_table(header, rows)}
+
+{describe(result)}
+"""
+
+
+def engine_section(result: dict[str, Any]) -> str:
+    views, mixed = result["step"]
+    rows = [
+        ["epoch, with everything", seconds(result["epoch"])],
+        ["cleaning", seconds(result["cleaning"])],
+        ["– of it embedding", seconds(result["embedding"])],
+        ["– of it the graph", seconds(result["graph"])],
+        ["augmentation", seconds(result["augmentation"])],
+        ["network: forward, losses, backward, update", seconds(result["network"])],
+        ["images through it, a second", f"{result['filled_images_per_second']:,.0f}"],
+        ["– without those that fill up static shapes", f"{result['images_per_second']:,.0f}"],
+        [
+            f"– batches of {views:,} and {mixed:,} by themselves: no losses, no mixup",
+            f"{result['network_alone_images_per_second']:,.0f}",
+        ],
+        ["first step, after a start without anything compiled", seconds(result["first_step"])],
+        ["compiling, in all", seconds(result["compiling"])],
+        ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
+    ]
+    return f"""## Training on a GPU
+
+Preset `{result["preset"]}` on `{result["cell"]}`, N = {result["samples"]:,}, batch 512, compiled, bf16; medians over
+epochs after {result["trained"]} of training, with {result["selected"]:,} samples selected.
+
+{markdown_table(["", ""], rows)}
+
+{describe(result, gpu=True)}
+
+### As the set grows
+
+{growth_section(load("engine-growth-cuda"))}
+"""
+
+
+def few_section(result: dict[str, Any]) -> str:
+    rows = []
+    for preset, changes in TRIED:
+        runs = [run for run in result["runs"] if (run["preset"], run["changes"]) == (preset, changes)]
+        rows.append(
+            [
+                " ".join([f"`{preset}`", *(f"`--set {change}`" for change in changes)]),
+                over_seeds([run["scores"]["accuracy"] for run in runs], 1, 100),
+                over_seeds([run["scores"]["auroc"] for run in runs], 3),
+                over_seeds([run["scores"]["f_auto"] for run in runs], 3),
+                over_seeds([run["cleaning"]["label_accuracy"] for run in runs], 1, 100),
+                mean_over_seeds([run["seconds"] for run in runs], 0),
+            ]
+        )
+    header = ["", "accuracy, %", "AUROC", "F, auto ζ", "label accuracy, %", "seconds"]
+    return f"""## Few small images
+
+The presets that train a whole network from nothing, on {result["count"]:,} images of the development split of `{result["cell"]}`
+(half of the labels drawn anew, two images of eleven of no class); scored on what it holds out. "–": not run.
+
+{markdown_table(header, rows)}
+
+{describe(result, gpu=True)}
+"""
+
+
+def growth_section(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return "Not run."
+    rows = [
+        [f"{row['samples']:,}", f"{row['selected']:,}", seconds(row["epoch"]), seconds(row["cleaning"])]
+        for row in result["growth"]
+    ]
+    return f"""The network after {result["trained"]} epochs on samples drawn from the same cell, with a little noise, so that none are equal.
+
+{markdown_table(["N", "selected", "epoch", "of it cleaning"], rows)}
+
+{describe(result, gpu=True)}"""
