@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich import markup
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +35,13 @@ def silence_pillow() -> None:
 def escape(text: str) -> str:
     """Names as they are: neither markup nor commands."""
     return markup.escape(printable(text))
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """The result of a command, for another program."""
+    from .._files import plain
+
+    typer.echo(json.dumps(plain(value), indent=2))
 
 
 def show_cleaning(summary: Summary, source: str, out: Path) -> None:

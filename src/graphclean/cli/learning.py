@@ -1,0 +1,237 @@
+"""From data to verdicts and predictions: `clean`, `train`, `predict`, `demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..config.presets import ENOUGH, DetectorName, DeviceName, NeighborSearch
+from . import display as screen
+from .loading import loading
+from .options import (
+    EmbedderOption,
+    FeaturesKey,
+    IdColumn,
+    ImagesKey,
+    Json,
+    LabelColumn,
+    LabelsFile,
+    LabelsKey,
+    Overwrite,
+    PathColumn,
+    Quiet,
+    RunFolder,
+    Settings,
+    flag,
+)
+from .progress import StageProgress
+
+Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
+
+
+def clean(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, a table of their paths, "
+            "a parquet file (or a folder of parts) with the photos in it, a folder written by a Hugging Face "
+            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train.",
+        ),
+    ],
+    labels: LabelsFile = None,
+    features_key: FeaturesKey = None,
+    labels_key: LabelsKey = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    path_column: PathColumn = None,
+    embedder: EmbedderOption = "auto",
+    device: Annotated[
+        DeviceName, typer.Option(help="Where a network of timm embeds photos; auto: CUDA where there is any.")
+    ] = DeviceName.auto,
+    search: Annotated[
+        NeighborSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
+    ] = NeighborSearch.exact,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
+    settings: Settings = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
+    with loading():
+        from ..config import Config, apply_settings
+        from ..data.tables import Names
+        from ..runs import clean as job
+        from ..runs.inputs import source_name
+
+    changes = [f"cleaning.search={search.value}", *(settings or [])]
+    config = apply_settings(Config(), changes, sections=("cleaning",))
+    target = out if out is not None else Path("runs") / f"{source_name(data)}-clean"
+    names = Names(None, features_key, labels_key, label_column, id_column, path_column)
+    with StageProgress(quiet=quiet or as_json) as progress:
+        cleaning = job.clean(
+            data,
+            target,
+            config,
+            labels=labels,
+            names=names,
+            embedder=None if embedder == "auto" else embedder,
+            device=device.value,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        screen.print_json({"run": str(target), **cleaning.summary.to_dict()})
+    elif not quiet:
+        screen.show_cleaning(cleaning.summary, str(data), target)
+
+
+def train(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="Arrays of images (.npz, .npy), or all that `graphclean clean` takes."
+        ),
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="See `graphclean presets`. By default heads are trained on embeddings, and on pretrained "
+            f"features of photos without a GPU or under {ENOUGH:,} photos (embeddings); the whole "
+            "network on more photos (photos) and on arrays of images (cifar10-lond, or in fewer epochs "
+            f"from {ENOUGH:,} images on cifar10-lond-fast), a small one without a GPU (small-images)."
+        ),
+    ] = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
+    resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
+    overwrite: Overwrite = False,
+    validation: Annotated[
+        Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
+    ] = None,
+    labels: LabelsFile = None,
+    images_key: ImagesKey = None,
+    features_key: FeaturesKey = None,
+    labels_key: LabelsKey = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    path_column: PathColumn = None,
+    embedder: EmbedderOption = "auto",
+    device: Device = DeviceName.auto,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a classifier and a detector from labels that can't be trusted, and judge every label.
+
+    A whole network sees photos as their center square at training.image_size pixels; `--set
+    training.network=timm:NAME` takes any network of timm (extra timm), from its published weights unless
+    training.pretrained=false.
+    """
+    with loading():
+        from ..data.tables import Names
+        from ..runs import train as job
+        from ..runs.callbacks import Watcher
+        from ..runs.inputs import source_name
+
+    target = out if out is not None else Path("runs") / f"{source_name(data)}-train"
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = job.train(
+            data,
+            target,
+            preset=preset,
+            settings=settings or [],
+            labels=labels,
+            names=Names(images_key, features_key, labels_key, label_column, id_column, path_column),
+            embedder=None if embedder == "auto" else embedder,
+            validation=validation,
+            device=device.value,
+            resume=resume,
+            overwrite=overwrite,
+            watcher=Watcher(progress.say, progress.epoch, progress),
+        )
+    if as_json:
+        screen.print_json({"run": str(target), **done.summary})
+    elif not quiet:
+        screen.show_training(done.cleaning.summary, done.summary, str(data), target)
+
+
+def predict(
+    folder: RunFolder,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="New data of the kind the run was made from.")],
+    images_key: ImagesKey = None,
+    features_key: FeaturesKey = None,
+    labels_key: LabelsKey = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column to leave aside, or with --evaluate the truth (default: label).")
+    ] = None,
+    id_column: IdColumn = None,
+    path_column: PathColumn = None,
+    detector: Annotated[
+        DetectorName | None,
+        typer.Option(
+            help="Of a run of `clean`: judge OOD by the nearest training samples, or by class prototypes."
+        ),
+    ] = None,
+    evaluate: Annotated[
+        bool, flag("--evaluate", "DATA has labels, and they are true: say how many are met.")
+    ] = False,
+    device: Device = DeviceName.auto,
+    out: Annotated[
+        Path | None, typer.Option(help=".csv or .parquet (default: RUN/predictions/NAME.csv).")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Class or OOD for new data, from what a run learned."""
+    with loading():
+        from ..data.tables import Names
+        from ..runs import predict as job
+
+    names = Names(images_key, features_key, labels_key, label_column, id_column, path_column)
+    with StageProgress(quiet=quiet or as_json) as progress:
+        table, target = job.predict(
+            folder,
+            data,
+            out=out,
+            names=names,
+            detector=detector.value if detector is not None else None,
+            evaluate=evaluate,
+            device=device.value,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        counts = screen.prediction_counts(table)
+        scores = {"scores": table.attrs["scores"]} if evaluate else {}
+        screen.print_json({"out": str(target), **counts, **scores, "warnings": table.attrs["warnings"]})
+    elif not quiet:
+        screen.show_predictions(table, str(data), target)
+
+
+def demo(
+    seed: Annotated[
+        int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)
+    ] = 0,
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    settings: Settings = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Learn handwritten digits from labels of which half are drawn at random, and compare with the truth."""
+    with loading():
+        from ..report import write_report
+        from ..runs import demo as job
+        from ..runs.callbacks import Watcher
+
+    with StageProgress(quiet=quiet or as_json) as progress:
+        watcher = Watcher(progress.say, progress.epoch, progress)
+        done = job.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
+        page = write_report(out, progress=progress).out
+    if as_json:
+        found = {"run": str(out), "report": str(page), "facts": done.facts, "scores": done.scores}
+        screen.print_json({**found, **done.run.summary})
+    elif not quiet:
+        screen.show_demo(done.run.cleaning.summary, done.run.summary, done.scores, done.facts, out, page)

@@ -1,0 +1,159 @@
+"""What is done with a finished run: `report`, `review`, `apply`, `export`."""
+
+import webbrowser
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from ..errors import InputError
+from . import display as screen
+from .loading import loading
+from .options import Data, Json, Overwrite, Quiet, RunFolder, flag
+from .progress import StageProgress
+
+
+def report(
+    folder: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+    data: Data = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Show a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
+    with loading():
+        from ..report import write_report
+
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = write_report(folder, out=out, data=data, overwrite=overwrite, progress=progress)
+    if as_json:
+        screen.print_json({"out": str(done.out), "bytes": done.size, "warnings": done.notes})
+    elif not quiet:
+        screen.show_report(done.out, done.size, done.notes)
+
+
+def review(
+    folder: RunFolder,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take over another reviewer's decisions.jsonl, and end."),
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
+    data: Data = None,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on (default: any).", show_default=False, min=0, max=65535)
+    ] = 0,
+    browse: Annotated[bool, flag("--open", "Open it in your browser.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honors it.
+
+    The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
+    RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
+    """
+    with loading():
+        from ..report.review import open_review
+        from ..runs.decisions import DecisionLog, merge_decisions, settle
+
+    if merge is not None:
+        merged = merge_decisions(folder, merge)
+        if as_json:
+            screen.print_json(asdict(merged))
+        elif not quiet:
+            screen.show_merged(merged.added, merged.agreed, merged.conflicts, merged.gone)
+        return
+    with DecisionLog(folder) as log:
+        with StageProgress(quiet=quiet or as_json) as progress:
+            server = open_review(folder, log, data=data, port=port, by=reviewer, progress=progress)
+        with server:
+            if as_json:
+                screen.print_json({"address": server.address, "decisions": str(log.path)})
+            else:
+                screen.show_review(server.address, log.path)
+            if browse:
+                webbrowser.open(server.address)
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+        if not quiet and not as_json:
+            screen.show_reviewed(len(settle(log.decisions)), folder)
+
+
+def apply(
+    folder: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
+    ] = None,
+    link: Annotated[bool, flag("--link", "A folder of links to the photos.")] = False,
+    hardlink: Annotated[bool, flag("--hardlink", "A folder of hard links to them.")] = False,
+    copy: Annotated[
+        bool,
+        flag(
+            "--copy",
+            "A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
+        ),
+    ] = False,
+    data: Data = None,
+    drop_uncertain: Annotated[
+        bool,
+        flag("--drop-uncertain", "Remove what is uncertain (default: its label stays)."),
+    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and write nothing.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Carry out the verdicts: a manifest with label, action and reason of every sample, or a cleaned folder.
+
+    What people decided in `graphclean review` goes before the verdicts.
+    `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
+    removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
+    The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
+    a Hugging Face data set, `--copy` writes the rows that stay, with their labels put right, as one .parquet.
+    """
+    with loading():
+        from ..runs import apply as job
+        from ..runs.cleaned_folder import Placing
+
+    asked = {"link": link, "hardlink": hardlink, "copy": copy}
+    forms: list[Placing] = [form for form in get_args(Placing) if asked[form]]
+    if len(forms) > 1:
+        raise InputError("--link, --hardlink and --copy are different folders; give one of them")
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = job.apply(
+            folder,
+            out=out,
+            form=forms[0] if forms else None,
+            data=data,
+            drop_uncertain=drop_uncertain,
+            dry_run=dry_run,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        facts = {"out": str(done.out), "dry_run": dry_run, "changed": done.changed, "warnings": done.notes}
+        screen.print_json({**facts, **done.counts})
+    elif not quiet:
+        screen.show_applied(done.table, done.counts, done.out, done.changed, done.notes, dry_run=dry_run)
+
+
+def export(
+    folder: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/model.onnx).")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """The model of a run as an ONNX file, pre-processing and OOD score inside (extra onnx)."""
+    with loading():
+        from ..runs import export as job
+
+    with StageProgress(quiet=quiet or as_json) as progress:
+        done = job.export(folder, out=out, overwrite=overwrite, say=progress.say)
+    if as_json:
+        screen.print_json(done.to_dict())
+    elif not quiet:
+        screen.show_export(done.to_dict())
