@@ -2,8 +2,9 @@
 
 import pytest
 
-from graphclean.bench.cells import ABLATIONS, PER_CELL, _all_cells, get_cell, make_method
+from graphclean.bench.cells import ABLATIONS, _all_cells, get_cell, make_method
 from graphclean.config import apply_settings, load_preset
+from graphclean.config.settings import PER_DATA_SET
 from graphclean.errors import InputError
 from graphclean.methods import complete_settings
 
@@ -121,7 +122,7 @@ def test_what_the_paper_chose_by_cell_is_the_cells(name: str, preset: str) -> No
     assert (graph.k, graph.eta, ours["warmup_epochs"]) == own
     assert (method.name, graph.leave_one_out, ours["lambda_inst"]) == (preset, False, 1)
     assert complete_settings(apply_settings(load_preset(preset), method.changes)) == method.config
-    assert {change.partition("=")[0] for change in method.changes} <= set(PER_CELL)
+    assert {change.partition("=")[0] for change in method.changes} <= set(PER_DATA_SET)
     assert make_method(cell, [f"graph.k={own[0]}"], preset=preset) == method
     assert make_method(cell, ["graph.k=9"], preset=preset).name == f"{preset}--graph.k-9"
 

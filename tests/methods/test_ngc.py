@@ -88,6 +88,32 @@ def test_a_lambda_of_zero_takes_its_term_out_of_the_gradient(term: str) -> None:
     assert all(after[name] == 2 for name in counted), "the contrastive pass still feeds batch statistics"
 
 
+@pytest.mark.parametrize(
+    ("joint", "warmup", "seen"),
+    [(True, 0, [64, 64]), (True, 1, [64]), (False, 0, [32, 64, 32]), (False, 1, [32, 64])],
+)
+def test_what_batch_norm_sees(joint: bool, warmup: int, seen: list[int]) -> None:
+    """The release has weak, mixed and strong views by themselves, and weak ones in warm-up too."""
+    method = Decided(joint_batch_norm=joint, warmup_epochs=warmup)
+    made, found, views = trainer(ONE_STEP, method, n=32), [], []
+
+    def forward(*batches: torch.Tensor, network: str = "main") -> Any:
+        found.extend(batches)
+        return Trainer.forward(made, *batches, network=network)
+
+    def view(inputs: torch.Tensor) -> torch.Tensor:
+        views.append(Trainer.views(made, inputs))
+        return views[-1]
+
+    made.forward, made.views = forward, view  # type: ignore[method-assign]
+    made.train()
+    assert [len(batch) for batch in found] == seen
+    weak, strong = views[0].chunk(2)
+    if not joint:
+        assert torch.equal(found[0], weak)
+        assert warmup or torch.equal(found[2], strong)
+
+
 def test_mixup_of_zero_leaves_images_as_they_are() -> None:
     made = trainer()
     given = made.given[:8]

@@ -132,6 +132,21 @@ def test_images_take_the_paper_s_preset(cli: Cli, tmp_path: Path) -> None:
     assert "takes very long" not in done.err
 
 
+@pytest.mark.parametrize("preset", ["paper", "release"])
+def test_what_a_preset_leaves_open_is_said(cli: Cli, tmp_path: Path, preset: str) -> None:
+    save_digits(tmp_path)
+    small = [setting for setting in SETTINGS if not setting.startswith(("graph.k", "method.warmup"))]
+    sets = [word for setting in small for word in ("--set", setting)]
+    start = ("train", "digits.npz", "--preset", preset, *sets, "--set", "training.network=small-conv")
+    chosen = ("--set", "graph.k=10", "--set", "method.warmup_epochs=1")
+    done = cli(*start, *chosen)
+    assert f"preset {preset} leaves to you what the paper chose for each data set" in done.err
+    assert "not set, it is graph.eta=0.8\n" in done.err
+    again = cli(*start, *chosen, "--set", "graph.eta=0.7", "--overwrite")
+    assert again.code == 0
+    assert "leaves to you" not in again.err
+
+
 def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) -> None:
     digits = noisy_digits()
     np.savez(tmp_path / "few.npz", images=digits.images[:24], labels=digits.labels[:24])

@@ -20,6 +20,8 @@ from graphclean.training.augment import (
     mixup,
     read_chains,
 )
+from graphclean.training.networks import PIXEL_CENTER
+from graphclean.training.views import scale
 
 INTERPOLATED = ("rotate", "shear_x", "shear_y")
 LEVELS = (0.17, 0.64, 0.97, 1.9, 3.4, 4.7, 5.8, 7.3, 8.6, 9.9)
@@ -256,6 +258,7 @@ def test_augmix_equals_pillow_chain_by_chain(channels: int, variant: str) -> Non
     images, draws = pictures("smooth", 48, channels, 32, 32), draw_augmix(48, seeded(3))
     ours = apply_augmix(images, draws, severity=3, variant=variant)  # type: ignore[arg-type]
     assert ours.dtype == torch.float32
+    # Without a center what last-chain leaves out is black.
     difference = (ours - mixed_with_pillow(images, draws, 3, variant)).abs()
     # A level that tips in a rotation or shear may be stretched by the operations after it.
     assert (difference > 1e-3).float().mean() < 0.01
@@ -271,12 +274,28 @@ def test_last_chain_is_the_last_of_the_full_mixture() -> None:
     full = read_chains(draws, severity=1, width=3, depth=3, variant="full")
     last = read_chains(draws, severity=1, width=3, depth=3, variant="last-chain")
     assert torch.equal(last.operations, full.operations[:, 80:])
-    assert torch.equal(last.weights, torch.ones(1, 40))
+    assert torch.equal(last.weights, full.weights[2:])
     others = draws.clone()
-    others[:, :22] = 1 - others[:, :22]  # the draws of the first two chains
+    others[:, [0, *range(2, 12), *range(13, 22)]] *= 0.5  # of the first two chains, all but their weights
     same = apply_augmix(images, others, variant="last-chain")
     assert torch.equal(same, apply_augmix(images, draws, variant="last-chain"))
     assert not torch.allclose(apply_augmix(images, others), apply_augmix(images, draws), atol=1)
+
+
+def test_last_chain_has_two_thirds_of_the_contrast() -> None:
+    """The release mixes what it has normalized: x' = (1 − m) x + m w₃ aug(x), without the other two."""
+    images, draws = pictures("smooth", 400, 1, 16, 16), draw_augmix(400, seeded())
+    chains = read_chains(draws, severity=1, width=3, depth=3, variant="full")
+    ours = scale(apply_augmix(images, draws, variant="last-chain", center=PIXEL_CENTER))
+    for i, (m, w) in enumerate(zip(chains.mix, chains.weights[2], strict=True)):
+        augmented = images[i : i + 1]
+        for step in range(3):
+            last = (part[step].view(3, -1)[2, i : i + 1] for part in chains[:3])
+            augmented = apply_operations(augmented, *last)
+        expected = (1 - m) * scale(images[i : i + 1]) + m * w * scale(augmented)
+        assert torch.allclose(ours[i], expected[0], atol=1e-4)
+    kept = 1 - chains.mix + chains.mix * chains.weights[2]
+    assert abs(kept.mean() - 2 / 3) < 0.03
 
 
 def test_severity_strengthens_what_is_not_tone() -> None:

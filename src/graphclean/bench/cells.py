@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config import Config, MethodChoice, apply_settings, change_settings, differing_settings, load_preset
 from ..config.overrides import METHOD
-from ..config.settings import PLAIN, SEEDS
+from ..config.settings import PER_DATA_SET, PLAIN, SEEDS
 from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
 from ..training.networks import require_network, takes_features
@@ -27,8 +27,6 @@ OOD_RATE = 0.5
 SYM_RATES = (20, 50, 80, 90)
 ASYM_RATE = 40
 
-PER_CELL = ("graph.k", "graph.eta", "method.warmup_epochs")
-"""What the paper chose for each cell: the cell's own where a preset, such as `paper`, leaves it open."""
 SPEED_ONLY = ("training.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
 
@@ -117,7 +115,7 @@ def make_method(
 
     It is called `[METHOD--]PRESET[--CHANGE…]`: METHOD is left out where it is `ngc`, and so is a setting that
     changes nothing.
-    Nor do those `PER_CELL` count that another preset leaves to the cell.
+    Nor do those `PER_DATA_SET` count that another preset leaves to the cell.
     The method `cross-entropy` is plain: AugMix is no part of it unless it is asked for.
     """
     for part in ablate:
@@ -127,7 +125,7 @@ def make_method(
         raise InputError(f"training.seed: the seed of a run is named with {arg('seeds')}")
     chosen = preset if preset is not None else cell.preset
     of_cell = differing_settings(load_preset(cell.preset), Config())
-    fitted = {key: value for key, value in of_cell.items() if key in PER_CELL}
+    fitted = {key: value for key, value in of_cell.items() if key in PER_DATA_SET}
     start = load_preset(chosen, change_settings(Config(), fitted))
     wanted = [*settings, *(ABLATIONS[part] for part in ablate)]
     config = apply_settings(start, wanted)

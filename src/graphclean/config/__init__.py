@@ -4,6 +4,7 @@ from .overrides import (
     apply_settings,
     change_settings,
     differing_settings,
+    left_open,
     load_preset,
     recorded_settings,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "apply_settings",
     "change_settings",
     "differing_settings",
+    "left_open",
     "load_preset",
     "recorded_settings",
 ]

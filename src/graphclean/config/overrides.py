@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import InputError, suggest
 from .presets import read_preset
-from .settings import Config, MethodChoice
+from .settings import PER_DATA_SET, Config, MethodChoice
 
 METHOD = "method.name"
 T = TypeVar("T")
@@ -20,6 +20,13 @@ T = TypeVar("T")
 def load_preset(name: str, start: Config | None = None) -> Config:
     """A preset as settings: what it does not name is as in `start`, or keeps its default."""
     return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}", start)
+
+
+def left_open(name: str) -> tuple[str, ...]:
+    """What a preset leaves to be chosen for each data set, as those of the paper's readings do."""
+    tree = tomllib.loads(read_preset(name))
+    named = {f"{section}.{key}" for section, values in tree.items() for key in values}
+    return tuple(setting for setting in PER_DATA_SET if setting not in named)
 
 
 def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:

@@ -23,6 +23,8 @@ PLAIN = (
     "training.flip_tta=false",
 )  # fmt: skip
 """What plain cross-entropy is, on top of any other settings."""
+PER_DATA_SET = ("graph.k", "graph.eta", "method.warmup_epochs")
+"""What the paper chose for each data set and noise, and presets of the paper's readings leave open."""
 NOT_NEGATIVE = ("min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std")
 GRAPH_CHOICES = {"symmetrize": Symmetrize, "accept": Accept, "lcc_edges": LccEdges}
 

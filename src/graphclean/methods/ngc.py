@@ -12,7 +12,7 @@ from ..graph import Cleaned, GraphCleaner
 from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_similarity
 from ..training.losses import Positives, contrastive_losses
 from ..training.method import Batch, Method, MethodInfo, Run, Selection, join_state, split_state
-from .blocks.classification import MixupClassification
+from .blocks.classification import Mix, MixupClassification
 
 DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
 """What a checkpoint keeps of an epoch's cleaning."""
@@ -37,7 +37,7 @@ class NgcSettings:
     subgraph_positives: Positives = "release"
     """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
     joint_batch_norm: bool = True
-    """Batch norm sees weak and strong views together, or each in a pass of its own (release)."""
+    """Batch norm sees weak and strong views together, or each by itself, in warm-up too (release)."""
     ood_gate_start: float = 1.0
     """Fraction of the epochs after which the lower mode of a bimodal s(x) is excluded; 1: never (paper)."""
 
@@ -127,19 +127,15 @@ class NGC(Method):
         labels, chosen = self._targets(run)
         targets, selected = labels[batch.index], chosen[batch.index]
         views = run.views(batch.inputs)
-        passes: list[Tensor] = []
-        if not self._warming_up(run):
-            passes += [views] if s.joint_batch_norm else views.chunk(2)
         mix = self.mixup.mix(run, views, targets, selected)
-        if mix is not None:
-            passes.append(mix.images)
-        outputs = list(run.forward(*passes))
+        passes = self._passes(views, mix, contrast=not self._warming_up(run))
+        outputs = dict(zip(passes, run.forward(*passes.values()), strict=True))
         found: dict[str, Tensor] = {}
         if mix is not None:
-            found["ce"] = mix.loss(outputs.pop().logits)
-        if outputs:
+            found["ce"] = mix.loss(outputs.pop("mixed").logits)
+        if not self._warming_up(run):
             # At λ = 0 the contrastive pass stays: it feeds the batch statistics, and its losses are reported.
-            weak, strong = torch.cat([out.z for out in outputs]).chunk(2)
+            weak, strong = torch.cat([out.z for out in outputs.values()]).chunk(2)
             found["inst"], found["subgraph"] = contrastive_losses(
                 weak,
                 strong,
@@ -150,6 +146,17 @@ class NGC(Method):
                 positives=s.subgraph_positives,
             )
         return found
+
+    def _passes(self, views: Tensor, mix: Mix | None, *, contrast: bool) -> dict[str, Tensor]:
+        """What goes through the network, in order: batch norm learns from each by itself.
+
+        The release has weak, mixed and strong views, and passes weak ones in warm-up too, without a loss.
+        """
+        mixed = {"mixed": mix.images} if mix is not None else {}
+        if self.settings.joint_batch_norm:
+            return {**({"views": views} if contrast else {}), **mixed}
+        weak, strong = views.chunk(2)
+        return {"weak": weak, **mixed, **({"strong": strong} if contrast else {})}
 
     def selection(self, run: Run) -> Selection:  # noqa: ARG002
         """The last decision."""

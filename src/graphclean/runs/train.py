@@ -12,7 +12,7 @@ from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
 from ..cleaning.inputs import encode_classes
 from ..cleaning.nodes import require_search
-from ..config import Config, apply_settings, load_preset, recorded_settings
+from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
 from ..data.tables import Names
 from ..embed import Embedder, EmbeddingCache
 from ..errors import InputError, arg
@@ -151,6 +151,8 @@ def train(
             described["validation"] = str(validation)
         if route.why is not None:
             described["route"] = route.why
+        if not goes_on:
+            _say_what_is_open(route.preset, settings, way.config, watcher)
         return train_source(
             source,
             out,
@@ -234,6 +236,20 @@ def train_source(
         with interruptible(again):
             result = finish(prepared, trained, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, route, described, validation)
+
+
+def _say_what_is_open(preset: str, settings: Sequence[str], config: Config, watcher: Watcher) -> None:
+    """Name what the preset leaves to the user and nobody has set, for a method that has such settings."""
+    chosen = {setting.partition("=")[0].strip() for setting in settings}
+    values = {
+        f"{part}.{key}": value for part, keys in config.to_dict().items() for key, value in keys.items()
+    }
+    missing = [name for name in left_open(preset) if name not in chosen]
+    if missing and all(name in values for name in missing):
+        shown = ", ".join(f"{name}={values[name]}" for name in missing)
+        watcher.say(
+            f"preset {preset} leaves to you what the paper chose for each data set; not set, it is {shown}"
+        )
 
 
 @dataclass

@@ -75,6 +75,7 @@ def apply_augmix(
     width: int = 3,
     depth: int = 3,
     variant: Variant = "full",
+    center: float = 0.0,
 ) -> Tensor:
     """AugMix (Hendrycks et al., 2020) as published, with all 13 operations: float32, 0 to 255.
 
@@ -83,8 +84,9 @@ def apply_augmix(
     An operation's level is uniform between 0.1 and `severity`, of 10. All chains of all images go through
     the operations side by side.
 
-    `last-chain` is not AugMix but what the authors' release of the paper does: the mixture is the last chain
-    alone, and the others have no effect. With the same draws that chain is the same in both variants.
+    `last-chain` is not AugMix but what the authors' release of the paper does: of the mixture only the last
+    chain is left, with the weight it has in it, and the others have no effect. What their weights leave out
+    is `center`, the level that is 0 to the network: on average a third of the contrast.
     """
     _check(images, severity)
     chains = read_chains(draws, severity=severity, width=width, depth=depth, variant=variant)
@@ -94,7 +96,10 @@ def apply_augmix(
         augmented = _apply(augmented, _Plan(*(part[step] for part in plan)))
     share = (chains.weights * chains.mix).view(-1, len(images), 1, 1, 1)
     mixture = (augmented.view(-1, *images.shape) * share).sum(0)
-    return mixture + images * (1 - chains.mix).view(-1, 1, 1, 1)
+    mixed = mixture + images * (1 - chains.mix).view(-1, 1, 1, 1)
+    if variant == "full":
+        return mixed
+    return mixed + center * ((1 - chains.weights.sum(0)) * chains.mix).view(-1, 1, 1, 1)
 
 
 class Chains(NamedTuple):
@@ -106,7 +111,7 @@ class Chains(NamedTuple):
     signs: Tensor
     """1 or −1: the direction of a geometric operation."""
     weights: Tensor
-    """(n, B), summing to 1 over the chains."""
+    """(n, B), summing to 1 over all chains that are drawn."""
     mix: Tensor
     """(B,) share of the mixture; the image itself has the rest."""
 
@@ -116,11 +121,12 @@ def read_chains(draws: Tensor, *, severity: float, width: int, depth: int, varia
     if variant not in get_args(Variant):
         raise ValueError(f"AugMix comes as {' or '.join(get_args(Variant))}, not {variant}")
     uniform = draws[:, :-1].reshape(len(draws), width, 2 + 3 * depth).permute(2, 1, 0)
-    if variant == "last-chain":
-        uniform = uniform[:, -1:]
-    length = (uniform[0] * depth).int() + 1
     # Exponential numbers over their sum are Dirichlet(1, …, 1); the sign cancels, and 0 may be drawn, 1 not.
     weights = uniform[1].clamp(min=2**-25).log()
+    weights = weights / weights.sum(0)
+    if variant == "last-chain":
+        uniform, weights = uniform[:, -1:], weights[-1:]
+    length = (uniform[0] * depth).int() + 1
     choice, level, sign = uniform[2:].reshape(3, depth, -1)
     steps = torch.arange(depth, device=draws.device).unsqueeze(1)
     operations = torch.where(steps < length.flatten(), (choice * len(OPERATIONS)).int(), -1)
@@ -128,7 +134,7 @@ def read_chains(draws: Tensor, *, severity: float, width: int, depth: int, varia
         operations,
         0.1 + level * (severity - 0.1),
         torch.where(sign < 0.5, 1.0, -1.0),
-        weights / weights.sum(0),
+        weights,
         draws[:, -1],
     )
 

@@ -57,7 +57,8 @@ def make_views(
     if chains is None or variant == "off":
         return scale(both)
     weak, strong = both.chunk(2)
-    return scale(torch.cat([weak.float(), apply_augmix(strong, chains, variant=variant)]))
+    strong = apply_augmix(strong, chains, variant=variant, center=PIXEL_CENTER)
+    return scale(torch.cat([weak.float(), strong]))
 
 
 def scale(inputs: Tensor) -> Tensor:
