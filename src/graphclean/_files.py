@@ -107,6 +107,9 @@ def _make_draft(path: Path) -> tuple[Path, FileLock]:
             continue
         except OSError:  # a file system without locks, where nothing is swept
             pass
+        if lock.is_locked and not (draft / LOCK).exists():  # swept while it was being locked
+            lock.release()
+            continue
         return draft, lock
 
 

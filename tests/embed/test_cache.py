@@ -16,6 +16,7 @@ import torch
 from graphclean._files import read_tensors, write_tensors
 from graphclean.embed import EmbeddingCache, Key, PhotoBatch
 from graphclean.embed.cache import cache_folder, clear, list_entries, size_limit
+from graphclean.embed.measures import MEASURES, Measures
 from graphclean.errors import InputError
 from tests.builders import Cli
 
@@ -37,7 +38,13 @@ def batches(count: int, each: int = 4, start: int = 0) -> Iterator[PhotoBatch]:
     whole = features(count, start)
     for first in range(0, count, each):
         rows = list(range(first, min(first + each, count)))
-        yield PhotoBatch(rows, whole[rows], {})
+        yield PhotoBatch(rows, whole[rows], {}, measured([start + row for row in rows]))
+
+
+def measured(numbers: list[int]) -> Measures:
+    measures = np.zeros(len(numbers), dtype=MEASURES)
+    measures["width"] = numbers
+    return measures
 
 
 def fill(count: int = 8, key: Key = KEY, start: int = 0) -> EmbeddingCache:
@@ -46,7 +53,7 @@ def fill(count: int = 8, key: Key = KEY, start: int = 0) -> EmbeddingCache:
     return cache
 
 
-def load(count: int = 8, key: Key = KEY) -> dict[int, np.ndarray]:
+def load(count: int = 8, key: Key = KEY) -> dict[int, Any]:
     return EmbeddingCache().load(key, stamps_of(count))
 
 
@@ -60,7 +67,8 @@ def test_what_was_kept_is_found_by_its_stamp() -> None:
     wanted = [*stamps_of(2), [], ["0.png", 10, 5], *stamps_of(1, 7), ["0.png", 11, 0]]
     cache = EmbeddingCache()
     found = cache.load(KEY, wanted)
-    assert {row: vector[0] for row, vector in found.items()} == {0: 0, 1: 1, 4: 7}
+    assert {row: vector[0] for row, (vector, _) in found.items()} == {0: 0, 1: 1, 4: 7}
+    assert {row: int(measures["width"]) for row, (_, measures) in found.items()} == {0: 0, 1: 1, 4: 7}
     assert cache.kept == 3
     for key in OTHERS:
         assert load(key=key) == {}
@@ -72,7 +80,7 @@ def test_photos_whose_change_can_not_be_told_are_not_kept() -> None:
     assert [batch.rows for batch in cache.keep(batches(4), KEY, stamps)] == [[0, 1, 2, 3]]
     assert cache.kept == 2
     found = cache.load(KEY, stamps)
-    assert {row: vector[0] for row, vector in found.items()} == {1: 1, 2: 2}
+    assert {row: vector[0] for row, (vector, _) in found.items()} == {1: 1, 2: 2}
     clear()
     list(cache.keep(batches(4), KEY, [[]] * 4))
     assert pieces() == []
@@ -85,8 +93,19 @@ def test_what_is_stopped_leaves_the_pieces_that_were_made(monkeypatch: pytest.Mo
     for _ in range(4):
         next(kept)
     kept.close()  # type: ignore[attr-defined]
-    assert cache.kept == 8
-    assert sorted(load(20)) == list(range(8))
+    assert cache.kept == 16
+    assert sorted(load(20)) == list(range(16))
+
+
+def test_what_is_killed_loses_no_more_than_it_had_kept() -> None:
+    """The first piece is written after one batch, and none is larger than all before it."""
+    made: list[int] = []
+    cache = EmbeddingCache()
+    for batch in cache.keep(batches(320, each=32), KEY, stamps_of(320)):
+        made.append(len(batch.rows))
+        assert cache.kept >= sum(made) / 2
+    assert cache.kept == 320
+    assert len(pieces()) <= 5
 
 
 def test_the_folder_is_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -121,9 +140,11 @@ def test_files_that_say_something_else_are_not_believed() -> None:
     good = piece.read_bytes()
     tensors, about = read_tensors(piece)
     wrong: list[tuple[dict[str, torch.Tensor], dict[str, Any]]] = [
-        ({"features": tensors["features"][:3]}, about),
-        ({"features": tensors["features"].double()}, about),
-        ({"features": tensors["features"][:, 0]}, about),
+        ({**tensors, "features": tensors["features"][:3]}, about),
+        ({**tensors, "features": tensors["features"].double()}, about),
+        ({**tensors, "features": tensors["features"][:, 0]}, about),
+        ({**tensors, "width": tensors["width"][:3]}, about),
+        ({"features": tensors["features"]}, about),
         ({}, about),
         (tensors, {**about, "stamps": [[["x"]], *about["stamps"][1:]]}),
         (tensors, {**about, "stamps": 8}),
@@ -205,7 +226,7 @@ module.PIECE = 8
 cache = EmbeddingCache()
 for number in range(10):
     list(cache.keep(batches(40, start=40 * number), KEY, stamps_of(40, 40 * number)))
-    for row, vector in cache.load(KEY, stamps_of(400)).items():
+    for row, (vector, _) in cache.load(KEY, stamps_of(400)).items():
         assert (vector == row).all(), row
 assert cache.problem is None, cache.problem
 """

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ import torch
 from .._files import read_tensors, user_cache, write_tensors
 from ..data.decode import may_write
 from ..errors import InputError
+from .measures import MEASURES, Measures
 from .photos import PhotoBatch
 
 FOLDER = "embeddings"
@@ -30,10 +31,14 @@ LIMIT_VARIABLE, LIMIT = "GRAPHCLEAN_CACHE_GB", 4.0
 """The size that the cache may have, which leaves room for 800,000 photos of 1,280 features."""
 PIECE = 1024
 """Photos of a file; and how many of those that a predictor is given are in memory at a time."""
-FORMAT = 1
-"""Rises when photos would get other embeddings than before."""
+FIRST_PIECE = 32
+"""The first is this small, and each that follows as large as all before it: little is lost at any time."""
+FORMAT = 2
+"""Rises when photos would get other embeddings or measures than before."""
 
 Features: TypeAlias = npt.NDArray[np.float32]
+Kept: TypeAlias = tuple[Features, Any]
+"""Features of a photo, and its record of `MEASURES`."""
 Stamps: TypeAlias = list[list[Any]]
 """For each photo, what changes when it does; nothing where that can't be told, and it is not kept."""
 
@@ -84,17 +89,17 @@ class EmbeddingCache:
         """How many of the job's photos have their embeddings in the cache now."""
         return sum(count for path, count in self._kept.items() if path.exists())
 
-    def load(self, key: Key, stamps: Stamps) -> dict[int, Features]:
-        """By row, the features of unchanged photos that were kept."""
+    def load(self, key: Key, stamps: Stamps) -> dict[int, Kept]:
+        """By row, what was kept of unchanged photos."""
         missing = {tuple(stamp) for stamp in stamps if stamp}
-        known: dict[tuple[Any, ...], Features] = {}
+        known: dict[tuple[Any, ...], Kept] = {}
         width = None
         for path in _pieces(key.folder):
             if not missing:
                 break
             found = _read(path, key, missing)
-            width = next((len(row) for row in found.values()), None) if width is None else width
-            if not found or any(len(row) != width for row in found.values()):
+            width = next((len(row) for row, _ in found.values()), None) if width is None else width
+            if not found or any(len(row) != width for row, _ in found.values()):
                 continue
             known |= found
             missing -= found.keys()
@@ -103,23 +108,29 @@ class EmbeddingCache:
                 os.utime(path)  # what was used last goes last
         return {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
 
-    def keep(self, batches: Iterator[PhotoBatch], key: Key, stamps: Stamps) -> Iterator[PhotoBatch]:
-        """Pass features on as they are made, and keep them, a piece at a time."""
+    def keep(
+        self, batches: Iterable[PhotoBatch], key: Key, stamps: Stamps
+    ) -> Generator[PhotoBatch, None, None]:
+        """Pass features on as they are made, and keep them piece by piece, also where the work is stopped."""
         rows: list[int] = []
-        features: list[Features] = []
-        for batch in batches:
-            yield batch
-            told = [place for place, row in enumerate(batch.rows) if stamps[row]]
-            if told:
-                rows += [batch.rows[place] for place in told]
-                features.append(batch.inputs[told])
-            if len(rows) >= PIECE:
-                self._save(np.concatenate(features), key, [stamps[row] for row in rows])
-                rows, features = [], []
-        if rows:
-            self._save(np.concatenate(features), key, [stamps[row] for row in rows])
+        parts: list[PhotoBatch] = []
+        size = FIRST_PIECE
+        try:
+            for batch in batches:
+                told = [place for place, row in enumerate(batch.rows) if stamps[row]]
+                if told:
+                    rows += [batch.rows[place] for place in told]
+                    parts.append(PhotoBatch([], batch.inputs[told], {}, batch.measures[told]))
+                if len(rows) >= min(size, PIECE):
+                    self._save(parts, key, [stamps[row] for row in rows])
+                    size += len(rows)
+                    rows, parts = [], []
+                yield batch
+        finally:
+            if rows:
+                self._save(parts, key, [stamps[row] for row in rows])
 
-    def _save(self, features: Features, key: Key, stamps: Stamps) -> None:
+    def _save(self, parts: list[PhotoBatch], key: Key, stamps: Stamps) -> None:
         if self.problem is not None or self.limit <= 0:
             return
         folder, path = cache_folder(), key.folder / f"{uuid.uuid4().hex}.safetensors"
@@ -129,7 +140,7 @@ class EmbeddingCache:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # it says which photos a user has
-            write_tensors(path, {"features": torch.as_tensor(features)}, {**key.describe(), "stamps": stamps})
+            write_tensors(path, _as_tensors(parts), {**key.describe(), "stamps": stamps})
         except (InputError, OSError) as error:
             reason = getattr(error.__cause__ or error, "strerror", None) or error
             self.problem = f"embeddings are not kept for the next time: {folder}: {reason}"
@@ -231,8 +242,15 @@ def _key(about: dict[str, Any]) -> Key:
     return Key(*(str(about.get(name)) for name in ("embedder", "version", "data")))
 
 
-def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], Features]:
-    """Features of those that are wanted; a damaged file goes, one of something else is left alone."""
+def _as_tensors(parts: list[PhotoBatch]) -> dict[str, torch.Tensor]:
+    """Features, and every column of the measures by its name."""
+    measures: Measures = np.concatenate([part.measures for part in parts])
+    columns = {name: torch.as_tensor(measures[name].copy()) for name in MEASURES.names or ()}
+    return {**columns, "features": torch.as_tensor(np.concatenate([part.inputs for part in parts]))}
+
+
+def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], Kept]:
+    """What is kept of those that are wanted; a damaged file goes, one of something else is left alone."""
     try:
         about = read_tensors(path, values=False)[1]
         if {name: about.get(name) for name in key.describe()} != key.describe():
@@ -240,10 +258,14 @@ def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any,
         rows = {stamp: row for row, stamp in enumerate(map(tuple, about["stamps"])) if stamp in wanted}
         if not rows:
             return {}
-        features = read_tensors(path)[0]["features"].numpy()
+        tensors = read_tensors(path)[0]
+        features = tensors["features"].numpy()
+        measures = np.empty(len(about["stamps"]), dtype=MEASURES)
+        for name in MEASURES.names or ():
+            measures[name] = tensors[name].numpy()
         if features.ndim != 2 or features.dtype != np.float32 or len(features) != len(about["stamps"]):
             raise ValueError("other features than stamps")
-        return {stamp: features[row].copy() for stamp, row in rows.items()}
+        return {stamp: (features[row].copy(), measures[row].copy()) for stamp, row in rows.items()}
     except (InputError, KeyError, TypeError, ValueError):
         with suppress(OSError):
             path.unlink()

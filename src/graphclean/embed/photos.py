@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor, nn
+
+from .measures import Measures, as_measures, measure_photo
 
 EMBED_BATCH = 32
 WORKERS = min(4, os.cpu_count() or 1)
@@ -50,6 +52,8 @@ class PhotoBatch:
     """Features (n, d), or uint8 pictures (n, 3, size, size)."""
     problems: dict[int, str]
     """Row -> reason, for what was refused."""
+    measures: Measures
+    """Of the photos of `inputs`."""
 
 
 def embed_batches(
@@ -65,11 +69,11 @@ def embed_batches(
     of small pictures, and one photo a thread at full size, however many there are.
     """
 
-    def squash(item: T) -> Picture:
-        image = load(item).resize((embedder.size, embedder.size), Image.Resampling.BICUBIC)
-        return np.asarray(image).transpose(2, 0, 1)
+    def squash(image: Image.Image) -> Picture:
+        small = image.resize((embedder.size, embedder.size), Image.Resampling.BICUBIC)
+        return np.asarray(small).transpose(2, 0, 1)
 
-    for batch in read_batches(items, squash, refusal=refusal):
+    for batch in read_batches(items, load, squash, refusal=refusal):
         if not batch.rows:
             yield batch
             continue
@@ -78,24 +82,29 @@ def embed_batches(
         full[: len(batch.rows)] = batch.inputs.transpose(0, 2, 3, 1)
         with torch.inference_mode():
             found = embedder(torch.from_numpy(full).permute(0, 3, 1, 2).to(embedder.device)).float().cpu()
-        yield PhotoBatch(batch.rows, found[: len(batch.rows)].numpy(), batch.problems)
+        yield replace(batch, inputs=found[: len(batch.rows)].numpy())
 
 
 def read_batches(
-    items: Iterable[tuple[int, T]], read: Callable[[T], Picture], *, refusal: type[Exception]
+    items: Iterable[tuple[int, T]],
+    load: Callable[[T], Image.Image],
+    shrink: Callable[[Image.Image], Picture],
+    *,
+    refusal: type[Exception],
 ) -> Iterator[PhotoBatch]:
-    """What `read` makes of numbered items, in order; the next batch is read while the caller uses one."""
+    """What `shrink` makes of numbered photos, in order; the next batch is read while the caller uses one."""
 
-    def attempt(item: T) -> Picture | str:
+    def attempt(item: T) -> tuple[Picture, tuple[Any, ...]] | str:
         try:
-            return read(item)
+            image = load(item)
         except refusal as error:
             return str(error)
+        return shrink(image), measure_photo(image)
 
     rest = iter(items)
     with ThreadPoolExecutor(WORKERS) as pool:
 
-        def submit() -> tuple[list[int], Iterator[Picture | str]]:
+        def submit() -> tuple[list[int], Iterator[tuple[Picture, tuple[Any, ...]] | str]]:
             chunk = list(islice(rest, EMBED_BATCH))
             return [row for row, _ in chunk], pool.map(attempt, [item for _, item in chunk])
 
@@ -103,10 +112,11 @@ def read_batches(
         while current[0]:
             following = submit()
             results = dict(zip(*current, strict=True))
-            pictures = {row: result for row, result in results.items() if not isinstance(result, str)}
+            read = {row: result for row, result in results.items() if not isinstance(result, str)}
             yield PhotoBatch(
-                list(pictures),
-                np.stack(list(pictures.values())) if pictures else np.empty(0, np.uint8),
+                list(read),
+                np.stack([picture for picture, _ in read.values()]) if read else np.empty(0, np.uint8),
                 {row: result for row, result in results.items() if isinstance(result, str)},
+                as_measures([measured for _, measured in read.values()]),
             )
             current = following

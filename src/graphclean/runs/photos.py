@@ -1,7 +1,8 @@
 """Photos to what a network takes: features of a pretrained one, or small pictures; whole or in pieces."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -41,7 +42,8 @@ from ..embed import (
     load_embedder,
     read_batches,
 )
-from ..embed.cache import PIECE
+from ..embed.cache import PIECE, Kept
+from ..embed.measures import MEASURES, Measures
 from ..errors import InputError, arg
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
@@ -95,7 +97,7 @@ class Cropping:
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """uint8 pictures (n, 3, size, size)."""
         return read_batches(
-            items, lambda item: to_array(open_image(item), self.size), refusal=UnreadableImage
+            items, open_image, lambda image: to_array(image, self.size), refusal=UnreadableImage
         )
 
 
@@ -110,6 +112,8 @@ class Photos:
     """Which photo each of `inputs` is, in rising order."""
     problems: dict[int, str]
     """Photo -> why it can't be read."""
+    measures: Measures
+    """Of those that could be read."""
 
     @property
     def ids(self) -> list[str]:
@@ -187,23 +191,33 @@ def read_photos(
     stamps = images.stamps() if key is not None else []
     found = cache.load(key, stamps) if cache is not None and key is not None else {}
     inputs: npt.NDArray[Any] | None = None
+    measures = np.empty(len(images.ids), dtype=MEASURES)
     readable = np.zeros(len(images.ids), dtype=bool)
     problems = dict(images.problems)
-    old = [PhotoBatch(list(found), np.stack(list(found.values())), {})] if found else []
     new = _new_batches(images, reading, found, progress)
     if cache is not None and key is not None:
         new = cache.keep(new, key, stamps)
-    for batch in chain(old, new):
-        if batch.rows:
-            if inputs is None:
-                inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
-            inputs[batch.rows] = batch.inputs
-            readable[batch.rows] = True
-        problems.update(batch.problems)
+    with closing(new):  # what is done is kept, whatever stops this
+        for batch in chain(_join_kept(found), new):
+            if batch.rows:
+                if inputs is None:
+                    inputs = np.empty((len(images.ids), *batch.inputs.shape[1:]), dtype=batch.inputs.dtype)
+                inputs[batch.rows] = batch.inputs
+                measures[batch.rows] = batch.measures
+                readable[batch.rows] = True
+            problems.update(batch.problems)
     if inputs is None:
         raise _nothing(images, problems, source)
     whole = inputs if readable.all() else inputs[readable]
-    return Photos(images, reading, whole, np.flatnonzero(readable), problems)
+    return Photos(images, reading, whole, np.flatnonzero(readable), problems, measures[readable])
+
+
+def _join_kept(found: dict[int, Kept]) -> list[PhotoBatch]:
+    """What was in the cache, as one batch."""
+    if not found:
+        return []
+    features, measures = zip(*found.values(), strict=True)
+    return [PhotoBatch(list(found), np.stack(features), {}, np.array(list(measures), dtype=MEASURES))]
 
 
 def _key(reading: Embedding, source: Path) -> Key | None:
@@ -237,12 +251,15 @@ def stream_photos(
 
 def _join(parts: list[PhotoBatch]) -> PhotoBatch:
     rows = [row for part in parts for row in part.rows]
-    return PhotoBatch(rows, np.concatenate([part.inputs for part in parts]), {})
+    inputs, measures = (
+        np.concatenate([vars(part)[name] for part in parts]) for name in ("inputs", "measures")
+    )
+    return PhotoBatch(rows, inputs, {}, measures)
 
 
 def _new_batches(
     images: ImageSet, reading: Reading, known: dict[int, Any], progress: Progress | None
-) -> Iterator[PhotoBatch]:
+) -> Generator[PhotoBatch, None, None]:
     """What is not known yet; a network is loaded only if there is any."""
     total = len(images.ids) - len(known.keys() | images.problems.keys())
     done = 0
