@@ -10,6 +10,7 @@ import pytest
 from graphclean import CleaningSettings, GraphSettings, clean_embeddings
 from graphclean.cleaning import infer_verdicts
 from graphclean.cleaning.evidence import Copies
+from graphclean.cleaning.inputs import Labels, encode_classes
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import DataWarning, InputError
 from graphclean.graph import knn_graph, nearest_neighbors, to_scipy
@@ -70,10 +71,10 @@ def test_a_k_that_hides_class_dependent_noise_is_not_taken(monkeypatch: pytest.M
     first = infer_verdicts(z, labels).summary
     hidden = iter(k == first.k for k in first.k_tried)
 
-    def fit(*args: Any, correct: bool, ood: bool) -> NoiseModel:
+    def fit(*args: Any, correct: bool, **rest: Any) -> NoiseModel:
         if correct and next(hidden):
-            return replace(fit_noise_model(*args, correct=False, ood=ood), log_likelihood=-0.01)
-        return fit_noise_model(*args, correct=correct, ood=ood)
+            return replace(fit_noise_model(*args, correct=False, **rest), log_likelihood=-0.01)
+        return fit_noise_model(*args, correct=correct, **rest)
 
     monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", fit)
     cleaning = infer_verdicts(z, labels)
@@ -85,9 +86,9 @@ def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.Monke
     """Fitted twice or once for each k, the audit is the same."""
     fitted: list[bool] = []
 
-    def fit(*args: Any, correct: bool, ood: bool, twice: bool) -> NoiseModel:
+    def fit(*args: Any, correct: bool, twice: bool, **rest: Any) -> NoiseModel:
         fitted.append(correct)
-        model = fit_noise_model(*args, correct=correct, ood=ood)
+        model = fit_noise_model(*args, correct=correct, **rest)
         return replace(model, corrected=True) if twice else model
 
     z, labels, _ = blobs([120] * 5, noise=0.3, ood=100)
@@ -99,6 +100,82 @@ def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.Monke
     assert fitted == [True, False] * ks + [True] * ks
     pd.testing.assert_frame_equal(results[0].verdicts, results[1].verdicts, check_exact=True)
     assert results[0].summary == results[1].summary
+
+
+def decide_some(labels: np.ndarray, truth: np.ndarray, rows: np.ndarray) -> Labels:
+    """Labels of which a person looked at some `rows`, and found the truth."""
+    encoded = encode_classes(labels, len(labels))
+    decided = np.full(len(labels), -1)
+    decided[rows] = np.where(truth[rows] < 0, len(encoded.classes), truth[rows])
+    return replace(encoded, decided=decided)
+
+
+@pytest.mark.parametrize("classifier", ["knn", "knn+class-means"])
+def test_decisions_are_held(classifier: Any) -> None:
+    """Also those that no neighbor would agree with, and of samples that had no label."""
+    z, labels, truth = blobs([80] * 5, noise=0.3, ood=60)
+    labels[:10] = -1
+    odd = truth.copy()
+    odd[100:110] = (truth[100:110] + 1) % 5
+    odd[200:205] = -1
+    rows = np.concatenate([np.arange(0, 40), np.arange(100, 130), np.arange(200, 210), np.arange(400, 430)])
+    given = decide_some(labels, odd, rows)
+    settings = CleaningSettings(classifier=classifier)
+    cleaning = infer_verdicts(z, given, settings=settings)
+    table, known = cleaning.verdicts, odd[rows] >= 0
+    wanted = np.where(odd[rows] == labels[rows], "keep", "relabel").astype(object)
+    wanted[labels[rows] < 0], wanted[~known] = "unlabeled", "ood"
+    assert table.verdict.to_numpy()[rows].tolist() == wanted.tolist()
+    assert (table.proposed_label.to_numpy()[rows] == odd[rows])[known].all()
+    assert (table.ood_score.to_numpy()[rows] == ~known).all()
+    assert (table.selected.to_numpy()[rows] == known).all()
+    assert cleaning.posterior is not None
+    assert cleaning.predictor is not None
+    assert set(cleaning.posterior[rows].ravel()) == {0.0, 1.0}
+    # What predicts for new data knows them for certain too.
+    nearest = cleaning.predictor.posterior.numpy()[rows]
+    assert (nearest == cleaning.posterior[rows].astype(np.float32)).all()
+
+
+def test_decisions_speak_for_their_neighbors() -> None:
+    """Most of a cluster was given another name; once half of that is put right, the rest is found."""
+    z, labels, truth = blobs([60, 60, 60], spread=0.7)
+    labels[:40] = 1
+    before = infer_verdicts(z, labels).verdicts
+    after = infer_verdicts(z, decide_some(labels, truth, np.arange(20))).verdicts
+    rest = np.arange(20, 40)
+    assert (before.verdict[rest] == "keep").all()
+    assert (after.verdict[rest] == "relabel").all()
+    assert (after.proposed_label[rest] == 0).all()
+
+
+def test_ood_decisions_make_their_like_more_ood() -> None:
+    z, labels, truth = blobs([80] * 4, ood=80)
+    rows = np.flatnonzero(truth < 0)[:40]
+    rest = np.flatnonzero(truth < 0)[40:]
+    before = infer_verdicts(z, labels).verdicts.ood_score[rest]
+    after = infer_verdicts(z, decide_some(labels, truth, rows)).verdicts.ood_score[rest]
+    assert after.mean() > before.mean()
+
+
+def test_decisions_are_held_where_features_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    z, labels = rng.normal(size=(200, 8)), rng.integers(0, 3, 200)
+    truth = np.where(np.arange(200) < 5, -1, (labels + 1) % 3)
+    cleaning = infer_verdicts(z, decide_some(labels, truth, np.arange(10)))
+    assert cleaning.predictor is None
+    assert cleaning.verdicts.verdict.tolist() == ["ood"] * 5 + ["relabel"] * 5 + ["uncertain"] * 190
+
+
+def test_decided_proposals_do_not_make_weak_features_strong() -> None:
+    """Of 100 proposals too few would be right: those that a person made count for nothing in that."""
+    z, labels, truth = blobs([100] * 5, noise=0.4, spread=1.8)
+    settings = CleaningSettings(strength=0.99)
+    rows = np.flatnonzero(labels != truth)[:60]
+    cleaning = infer_verdicts(z, decide_some(labels, truth, rows), settings=settings)
+    relabeled = np.flatnonzero(cleaning.verdicts.verdict == "relabel")
+    assert relabeled.tolist() == rows.tolist()
+    assert "too weak to relabel by" in " ".join(cleaning.summary.warnings)
 
 
 def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:

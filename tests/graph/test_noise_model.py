@@ -1,4 +1,5 @@
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,25 +52,36 @@ def mixed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return evidence / evidence.sum(1, keepdims=True), labels
 
 
-def brute_fit(evidence: np.ndarray, labels: np.ndarray, correct: bool) -> tuple[np.ndarray, ...]:
+def brute_transition(counts: np.ndarray) -> np.ndarray:
+    """Rows of counts shrunk towards symmetric noise, an entry at a time."""
+    k, stay = len(counts), np.trace(counts) / counts.sum()
+    T = np.zeros((k, k))
+    for c in range(k):
+        prior = [stay if y == c else (1 - stay) / (k - 1) for y in range(k)]
+        T[c] = (counts[c] + 2 * np.array(prior)) / (counts[c].sum() + 2)
+    return T
+
+
+def brute_fit(
+    evidence: np.ndarray, labels: np.ndarray, correct: bool, decided: np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
     """T, t, the mean log-likelihood, and the posterior, a sample at a time."""
     n, k = evidence.shape
-    guess, counts = evidence.argmax(1), np.zeros((k, k))
+    decided = decided if decided is not None else np.full(n, -1)
+    now = [d if 0 <= d < k else y for d, y in zip(decided, labels, strict=True)]
+    guess, counts, seen = evidence.argmax(1), np.zeros((k, k)), np.zeros((k, k))
     for c in range(k):
         mine = sorted((i for i in range(n) if guess[i] == c), key=lambda i: -evidence[i].max())
         for rank, i in enumerate(mine):
             counts[c, labels[i]] += rank < 0.6 * len(mine)
+            seen[c, now[i]] += rank < 0.6 * len(mine)
     for _ in range(4):
-        stay = np.trace(counts) / counts.sum()
-        T = np.zeros((k, k))
-        for c in range(k):
-            prior = [stay if y == c else (1 - stay) / (k - 1) for y in range(k)]
-            T[c] = (counts[c] + 2 * np.array(prior)) / (counts[c].sum() + 2)
-        off = sorted(T[c, y] for c in range(k) for y in range(k) if c != y)
+        T, S = brute_transition(counts), brute_transition(seen)
+        off = sorted(S[c, y] for c in range(k) for y in range(k) if c != y)
         P = np.eye(k)
         for c in range(k):
-            usual = max(2 * off[(len(off) - 1) // 2], 3 / counts[c].sum())
-            row = np.array([T[c, y] if y == c else max(T[c, y] - usual, 0) for y in range(k)])
+            usual = max(2 * off[(len(off) - 1) // 2], 3 / seen[c].sum())
+            row = np.array([S[c, y] if y == c else max(S[c, y] - usual, 0) for y in range(k)])
             P[c] = row / row.sum() if correct else P[c]
         pi = np.zeros_like(evidence)
         for i, e in enumerate(evidence):
@@ -82,7 +94,11 @@ def brute_fit(evidence: np.ndarray, labels: np.ndarray, correct: bool) -> tuple[
             joint = q / q.sum(1, keepdims=True) * T[:, labels].T
             fits.append((np.log(joint.sum(1)).mean(), t, joint / joint.sum(1, keepdims=True)))
         likelihood, t, posterior = max(fits, key=lambda fit: fit[0])
-        counts = np.array([[posterior[labels == y, c].sum() for y in range(k)] for c in range(k)])
+        held = np.array(
+            [row if d < 0 else np.eye(k + 1)[d, :k] for row, d in zip(posterior, decided, strict=True)]
+        )
+        counts = np.array([[held[labels == y, c].sum() for y in range(k)] for c in range(k)])
+        seen = np.array([[held[np.array(now) == y, c].sum() for y in range(k)] for c in range(k)])
     return T, np.array(t), np.array(likelihood), posterior
 
 
@@ -109,6 +125,30 @@ def test_the_fit_equals_one_made_a_sample_at_a_time(seed: int, correct: bool) ->
     assert found.log_likelihood == pytest.approx(float(likelihood), rel=1e-9)
     assert not found.posterior(e, y).ood.any()
     np.testing.assert_allclose(found.posterior(e, y).classes.numpy(), posterior, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_decided_samples_count_as_what_they_are(seed: int) -> None:
+    """Four in ten of class 0 were called 1; a person put half of these right, and found some to be OOD."""
+    evidence, labels = mixed(300, seed)
+    rng = np.random.default_rng(seed)
+    decided = np.where(rng.random(300) < 0.3, evidence.argmax(1), np.where(rng.random(300) < 0.1, 5, -1))
+    e, y, d = (torch.as_tensor(part) for part in (evidence, labels, decided))
+    found = fit_noise_model(e, y, correct=True, ood=False, decided=d)
+    T, t, likelihood, posterior = brute_fit(evidence, labels, True, decided)
+    np.testing.assert_allclose(found.transition.numpy(), T, rtol=1e-9)
+    assert found.temperature == t
+    assert found.log_likelihood == pytest.approx(float(likelihood), rel=1e-9)
+    np.testing.assert_allclose(found.posterior(e, y).classes.numpy(), posterior, rtol=1e-7, atol=1e-12)
+
+
+def test_a_decision_of_nobody_changes_nothing() -> None:
+    evidence, labels, _ = drawn(500, 3, 0.2, 0.1, 5)
+    plain = fit_noise_model(evidence, labels, correct=True, ood=True)
+    nobody = torch.full((500,), -1)
+    again = fit_noise_model(evidence, labels, correct=True, ood=True, decided=nobody)
+    assert torch.equal(again.transition, plain.transition)
+    assert again.log_likelihood == plain.log_likelihood
 
 
 def test_every_class_has_its_confident_samples() -> None:
@@ -160,11 +200,17 @@ def test_sparse_matrices_change_nothing(ood: bool, monkeypatch: pytest.MonkeyPat
     assert sparse.log_likelihood == pytest.approx(dense.log_likelihood, rel=1e-9)
 
 
-def test_gradient_is_right() -> None:
+@pytest.mark.parametrize("decided", [False, True])
+def test_gradient_is_right(decided: bool) -> None:
     evidence, labels, _ = drawn(80, 4, 0.3, 0.2, 0)
     generator = torch.Generator().manual_seed(1)
     m, to_label, shares = (torch.rand(*size, generator=generator).double() for size in ((80,), (4, 4), (4,)))
-    arguments = (evidence.log(), 4 * m - 2, labels, to_label, shares[labels])
+    share = shares[labels]
+    arguments: tuple[Any, ...] = (evidence.log(), 4 * m - 2, labels, to_label, share)
+    if decided:
+        possible = torch.ones(80, 4)
+        possible[:10], possible[10:30] = torch.eye(4)[labels[:10]], 0
+        arguments = (*arguments[:-1], torch.where(torch.arange(80) < 10, 0, share), possible)
     for theta in (np.array(START), np.array([0.7, -0.3, 0.4])):
         numeric = approx_fprime(theta, lambda x: _objective(x, *arguments)[0], 1e-7)
         np.testing.assert_allclose(_objective(theta, *arguments)[1], numeric, atol=1e-5)

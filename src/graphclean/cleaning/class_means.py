@@ -20,9 +20,9 @@ from ..graph import Neighbors
 from ..graph.noise_model import NoiseModel, Probabilities, evenly_spaced
 from ..ood import prototype_similarity
 from .evidence import Copies
-from .inputs import Array, Codes
+from .inputs import Array, Codes, Labels
 from .knn_model import CALIBRATION_FLOOR, logit, neighbor_shares
-from .verdicts import Posterior
+from .verdicts import Posterior, hold_posterior
 
 SHRINKAGE = 0.6
 """Of the covariance towards a multiple of 1: a thousand samples say little of a million entries."""
@@ -172,17 +172,18 @@ def fit_class_means(
 
 
 def combine_with_class_means(
-    nodes: Tensor, near: Neighbors, copies: Copies, posterior: Posterior, labels: Codes, model: NoiseModel
+    nodes: Tensor, near: Neighbors, copies: Copies, posterior: Posterior, given: Labels, model: NoiseModel
 ) -> tuple[Posterior, FittedClassMeans]:
     """The posterior half-way from the neighbors' to that with class means, and the class means fitted to it.
 
     Once only: a posterior that is fed back again and again grows around its own mistakes.
     """
-    whitening = Whitening.fit(nodes)
+    whitening, labels = Whitening.fit(nodes), given.codes
     first = fit_class_means(nodes, near, copies, posterior, labels, model, whitening)
     prior = Probabilities(*map(torch.from_numpy, first.prior))
     second = Posterior(*(part.numpy() for part in model.update(prior, torch.from_numpy(labels))))
     both = Posterior((posterior.classes + second.classes) / 2, (posterior.ood + second.ood) / 2)
+    both = hold_posterior(both, given)
     return both, fit_class_means(nodes, near, copies, both, labels, model, whitening)
 
 

@@ -26,6 +26,16 @@ class Labels:
 
     codes: Codes
     classes: list[int] | list[str]
+    decided: Codes | None = None
+    """What a person found a sample to be, as its class or (the number of classes) OOD; −1: not looked at."""
+
+    @property
+    def reviewed(self) -> Codes:
+        """The labels by now: as they were given, but for those that were decided; −1 of what is OOD."""
+        if self.decided is None:
+            return self.codes
+        known = np.where(self.decided < len(self.classes), self.decided, -1)
+        return np.where(self.decided >= 0, known, self.codes)
 
     def names(self, codes: Codes) -> pd.Series:
         """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""

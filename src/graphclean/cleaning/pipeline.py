@@ -45,6 +45,8 @@ from .verdicts import (
     Summary,
     VerdictArrays,
     decide,
+    hold_posterior,
+    hold_verdicts,
     proposal_strength,
     summarize,
     undecided,
@@ -146,7 +148,7 @@ def infer_verdicts(
         candidates = nodes.graphs(settings, tell)
     propagated, model, tried = _choose_graph(candidates, copies, encoded)
     signal = _measure_signal(propagated, copies, encoded, settings.signal) if propagated is not None else 0.0
-    posterior, class_means, decision = None, None, undecided(encoded.codes)
+    posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
     selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
     if propagated is None or model is None or signal < settings.signal:
         notes.append(
@@ -158,12 +160,12 @@ def infer_verdicts(
         near = nodes.near if nodes is not None else None
         if nodes is not None and near is not None and settings.classifier == "knn+class-means":
             posterior, class_means = combine_with_class_means(
-                nodes.unit, near, copies, posterior, encoded.codes, model
+                nodes.unit, near, copies, posterior, encoded, model
             )
         decision = _decide(posterior, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
-        selected = _select(propagated, by_node, decision, copies, settings.eta)
+        selected = _select(propagated, by_node, decision, copies, settings.eta) | _sure(encoded)
         if nodes is not None and near is not None:
             shares = neighbor_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
             predictor = _make_predictor(by_node, decision, selected, nodes, copies, shares, encoded)
@@ -196,17 +198,18 @@ def _choose_graph(
     models foretell a label alike.
     """
     n_classes = len(labels.classes)
-    Y = copies.spread_labels(labels.codes, n_classes)
+    Y = copies.spread_labels(labels.reviewed, n_classes)
+    decided = torch.from_numpy(labels.decided) if labels.decided is not None else None
     best: dict[bool, tuple[Propagated, NoiseModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     shared = False
     for k, graph in candidates:
         propagated = propagate_labels(graph, Y, k)
         evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
-        corrected = fit_noise_model(evidence, codes, correct=True, ood=True)
+        corrected = fit_noise_model(evidence, codes, correct=True, ood=True, decided=decided)
         plain = corrected
         if corrected.corrected:
-            plain = fit_noise_model(evidence, codes, correct=False, ood=True)
+            plain = fit_noise_model(evidence, codes, correct=False, ood=True, decided=decided)
         shared |= gains_enough(corrected, plain)
         for correct, model in ((False, plain), (True, corrected)):
             tried[correct][k] = model.log_likelihood
@@ -226,8 +229,9 @@ def _measure_signal(propagated: Propagated, copies: Copies, labels: Labels, need
     """How far neighbors agree with the given labels beyond chance, and beyond permuted ones where that
     decides.
     """
-    signal = class_signal(_by_sample(propagated, copies), labels.codes)
-    strong = STRONG_SIGNAL * np.sqrt((labels.codes >= 0).sum())
+    codes = labels.reviewed
+    signal = class_signal(_by_sample(propagated, copies), codes)
+    strong = STRONG_SIGNAL * np.sqrt((codes >= 0).sum())
     return signal - _permutation_baseline(propagated, copies, labels) if needed <= signal < strong else signal
 
 
@@ -237,10 +241,10 @@ def _permutation_baseline(propagated: Propagated, copies: Copies, labels: Labels
     Leave-one-out evidence takes out a node's own label as it weighs on the average. Where some weigh more, as
     in small tight groups such as frames of a film, some of it stays behind, and agrees with itself.
     """
-    rng, labeled = np.random.default_rng(0), np.flatnonzero(labels.codes >= 0)
+    rng, labeled = np.random.default_rng(0), np.flatnonzero(labels.reviewed >= 0)
     found = []
     for _ in range(SHUFFLES):
-        codes = labels.codes.copy()
+        codes = labels.reviewed.copy()
         codes[labeled] = rng.permutation(codes[labeled])
         shuffled = propagate_labels(
             propagated.graph, copies.spread_labels(codes, len(labels.classes)), propagated.k
@@ -261,9 +265,10 @@ def _infer_posterior(
     evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
     other = _ood_by_similarity(similarity, posterior, notes) if similarity is not None else None
-    if other is None:
-        return posterior
-    return Posterior(*(part.numpy() for part in model.posterior(evidence, codes, torch.from_numpy(other))))
+    if other is not None:
+        found = model.posterior(evidence, codes, torch.from_numpy(other))
+        posterior = Posterior(*(part.numpy() for part in found))
+    return hold_posterior(posterior, labels)
 
 
 def _decide(
@@ -271,14 +276,14 @@ def _decide(
 ) -> VerdictArrays:
     """Verdicts, without relabeling where too few proposals would be right."""
     decision = decide(posterior, labels.codes, settings.certainty)
-    sure = proposal_strength(decision, posterior)
+    sure = proposal_strength(decision, posterior, labels)
     if sure >= settings.strength:
         return decision
     notes.append(
         f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would be "
         f"right, {round(100 * settings.strength)} are needed; nothing was relabeled"
     )
-    return withhold_relabels(decision, labels.codes)
+    return hold_verdicts(withhold_relabels(decision, labels.codes), labels)
 
 
 def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]) -> Array | None:
@@ -311,6 +316,15 @@ def _select(
     chosen = largest_components(rows, cols, labels, confident, by_node.shape[1] - 1).numpy()
     wanted = np.isin(decision.verdict, (Verdict.KEEP, Verdict.RELABEL, Verdict.UNLABELED))
     return np.asarray(chosen[copies.node] & wanted & (decision.proposed == labels.numpy()[copies.node]))
+
+
+def _sure(labels: Labels) -> npt.NDArray[np.bool_]:
+    """What people found to be of a class."""
+    return (
+        np.zeros(len(labels.codes), dtype=bool)
+        if labels.decided is None
+        else (labels.decided >= 0) & (labels.reviewed >= 0)
+    )
 
 
 def _make_predictor(

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from ..data.verdict import Verdict
+from ..graph.noise_model import Probabilities, hold_decided
 from .inputs import Array, Codes, Labels, encode_labels
 
 
@@ -55,9 +57,32 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArray
     return VerdictArrays(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
 
 
-def proposal_strength(decision: VerdictArrays, posterior: Posterior) -> float:
-    """How sure the proposals of `relabel` verdicts are on average, given that a known class is right."""
-    moved = np.flatnonzero(decision.verdict == Verdict.RELABEL)
+def hold_posterior(posterior: Posterior, labels: Labels) -> Posterior:
+    """The posterior with what people decided in place of what was inferred."""
+    if labels.decided is None:
+        return posterior
+    inferred = Probabilities(*map(torch.from_numpy, posterior))
+    return Posterior(*(part.numpy() for part in hold_decided(inferred, torch.from_numpy(labels.decided))))
+
+
+def hold_verdicts(decision: VerdictArrays, labels: Labels) -> VerdictArrays:
+    """The same of verdicts."""
+    if labels.decided is None:
+        return decision
+    n, width = len(labels.codes), len(labels.classes)
+    held = labels.decided >= 0
+    certain = decide(hold_posterior(Posterior(np.zeros((n, width)), np.zeros(n)), labels), labels.codes, 1.0)
+    parts = zip(vars(certain).values(), vars(decision).values(), strict=True)
+    return VerdictArrays(*(np.where(held, ours, theirs) for ours, theirs in parts))
+
+
+def proposal_strength(decision: VerdictArrays, posterior: Posterior, labels: Labels) -> float:
+    """How sure the proposals of `relabel` verdicts are on average, given that a known class is right.
+
+    Those that people decided are left out.
+    """
+    proposing = decision.verdict == Verdict.RELABEL
+    moved = np.flatnonzero(proposing if labels.decided is None else proposing & (labels.decided < 0))
     if len(moved) == 0:
         return 1.0
     known = posterior.classes[moved]

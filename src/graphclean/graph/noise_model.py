@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from .csr import from_edges
 
@@ -144,20 +145,32 @@ def gains_enough(corrected: NoiseModel, plain: NoiseModel, enough: float = math.
     return gain > min(enough, -GAIN_SHARE * plain.log_likelihood)
 
 
-def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: bool) -> NoiseModel:
+def fit_noise_model(
+    evidence: Tensor, labels: Tensor, *, correct: bool, ood: bool, decided: Tensor | None = None
+) -> NoiseModel:
     """Fit all parameters to the given labels; those below 0 mean unlabeled, and are left out.
 
     `correct` takes class-dependent noise out of the evidence; whether that is called for, likelihood must
-    tell. Without `ood` no sample counts as OOD, and t is one of TEMPERATURES.
+    tell. Without `ood` no sample counts as OOD, and t is one of TEMPERATURES. `decided` holds what a person
+    found a sample to be, a class or OOD (the number of classes), and −1 elsewhere: T counts it as that, and
+    a and b are fitted to it.
     """
     labeled = labels >= 0
     if not bool(labeled.all()):
         evidence, labels = evidence[labeled], labels[labeled]
+        decided = decided[labeled] if decided is not None else None
     n, n_classes = evidence.shape
+    # T is of the labels as given; evidence comes from what they are by now.
+    now = labels
+    if decided is not None:
+        now = torch.where((decided >= 0) & (decided < n_classes), decided, labels)
     top, guess = evidence.max(1)
     sure = most_confident(top, guess, n_classes)
-    counts = torch.bincount(guess[sure] * n_classes + labels[sure], minlength=n_classes**2)
-    counts = counts.reshape(n_classes, n_classes).to(evidence.dtype)
+    pairs = (guess[sure] * n_classes + codes[sure] for codes in (labels, now))
+    counts, seen = (
+        torch.bincount(pair, minlength=n_classes**2).reshape(n_classes, n_classes).to(evidence.dtype)
+        for pair in pairs
+    )
     margin = _log(top)
     shares = torch.bincount(labels, minlength=n_classes).to(evidence.dtype) / n
     model = NoiseModel(shrink(counts), shares, temperature=1.0)
@@ -172,10 +185,16 @@ def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: boo
             spread=spread if spread > 1e-9 else 1.0,
         )
     some = slice(None) if n <= FIT_SAMPLES else evenly_spaced(n, evidence.device)
+    possible = None
+    if decided is not None:
+        anything = Probabilities(torch.ones_like(evidence[some]), torch.ones_like(top[some]))
+        possible = hold_decided(anything, decided[some])
     log_mix, log_p = torch.empty_like(evidence), torch.empty_like(top)
     for _ in range(ROUNDS):
         transition = shrink(counts).T.contiguous().T
-        asymmetric = find_asymmetric_part(transition, counts.sum(1)) if correct else None
+        asymmetric = None
+        if correct:
+            asymmetric = find_asymmetric_part(shrink(seen).T.contiguous().T, seen.sum(1))
         model = replace(
             model,
             transition=transition,
@@ -185,14 +204,28 @@ def fit_noise_model(evidence: Tensor, labels: Tensor, *, correct: bool, ood: boo
         for part in _parts(evidence):
             log_mix[part] = _log(correct_evidence(evidence[part], asymmetric))
         fit = _fit_by_gradient if ood else _choose_temperature
-        model = fit(model, log_mix[some], margin[some], labels[some])
+        model = fit(model, log_mix[some], margin[some], labels[some], possible)
         for part in _parts(log_mix):
             prior = model._prior(log_mix[part], model._ood(margin[part]))
             joint, total = model._join(prior, labels[part])
             log_p[part] = total.log()
             log_mix[part] = joint.classes / total.unsqueeze(1)  # the posterior, where memory is at hand
+        if decided is not None:
+            log_mix = hold_decided(Probabilities(log_mix, top), decided).classes
         counts = _count(log_mix, labels)
+        seen = counts if decided is None else _count(log_mix, now)
     return replace(model, log_likelihood=float(log_p.mean()))
+
+
+def hold_decided(inferred: Probabilities, decided: Tensor) -> Probabilities:
+    """What was inferred, but for the samples that a person `decided` on: these are what was decided."""
+    n_classes = inferred.classes.shape[1]
+    certain = one_hot(decided.clamp(min=0), n_classes + 1).to(inferred.classes)
+    held = (decided >= 0).unsqueeze(1)
+    return Probabilities(
+        torch.where(held, certain[:, :-1], inferred.classes),
+        torch.where(held[:, 0], certain[:, -1], inferred.ood),
+    )
 
 
 def correct_evidence(evidence: Tensor, asymmetric: Tensor | None) -> Tensor:
@@ -255,26 +288,39 @@ def pieces(n: int, n_classes: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-def _choose_temperature(model: NoiseModel, log_mix: Tensor, _: Tensor, labels: Tensor) -> NoiseModel:
+def _choose_temperature(
+    model: NoiseModel, log_mix: Tensor, _: Tensor, labels: Tensor, __: Probabilities | None
+) -> NoiseModel:
     """t of the grid, under which the given labels are most likely."""
     to_given = model.transition.T.index_select(0, labels)
     fits = [((t * log_mix).softmax(1) * to_given).sum(1).log().mean() for t in TEMPERATURES]
     return replace(model, temperature=TEMPERATURES[int(torch.stack(fits).argmax())])
 
 
-def _fit_by_gradient(model: NoiseModel, log_mix: Tensor, margin: Tensor, labels: Tensor) -> NoiseModel:
-    """t, a and b, from where the last round left them."""
+def _fit_by_gradient(
+    model: NoiseModel, log_mix: Tensor, margin: Tensor, labels: Tensor, possible: Probabilities | None
+) -> NoiseModel:
+    """t, a and b, from where the last round left them; `possible` is 0 where a sample is known not to be."""
     m = (margin - model.center) / model.spread
     shifted = log_mix - log_mix.amax(1, keepdim=True)
     to_label, share = model.transition.T, model.shares[labels]
+    classes = None
+    if possible is not None:
+        classes, share = possible.classes, share * possible.ood
     begin = (math.log(model.temperature), model.intercept, model.slope)
-    arguments = (shifted, m, labels, to_label, share)
+    arguments = (shifted, m, labels, to_label, share, classes)
     log_t, a, b = minimize(_objective, begin, args=arguments, jac=True, method="L-BFGS-B").x.tolist()
     return replace(model, temperature=math.exp(log_t), intercept=a, slope=b)
 
 
 def _objective(
-    theta: object, log_mix: Tensor, m: Tensor, labels: Tensor, to_label: Tensor, share: Tensor
+    theta: object,
+    log_mix: Tensor,
+    m: Tensor,
+    labels: Tensor,
+    to_label: Tensor,
+    share: Tensor,
+    possible: Tensor | None = None,
 ) -> tuple[float, list[float]]:
     """Negative mean log p with its penalty, and the gradient in (log t, a, b).
 
@@ -287,6 +333,8 @@ def _objective(
     ones = m.new_ones(log_mix.shape[1])
     for part in _parts(log_mix):
         x, to_given = log_mix[part], to_label.index_select(0, labels[part])
+        if possible is not None:
+            to_given *= possible[part]
         weights = (t * x).exp_()
         sloping = weights * x
         total = weights @ ones
