@@ -166,6 +166,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, self.model_ = classes, result.model
         self.config_, self.history_ = config, history
         self.verdicts_ = result.cleaning.verdicts
+        if classes.dtype == bool:
+            self.verdicts_ = _retype(self.verdicts_, "boolean")
         align_index(self.verdicts_, X, y)
         self.summary_ = sum_up(result, prepared, history, route, source.notes)
         self._source = SourceRecord(data=IN_PYTHON, labels=None) | source.describe()
@@ -204,12 +206,14 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             write_env(folder, self._fingerprint, self.summary_["training"]["device"])
             write_lines(folder / METRICS, self.history_)
             preset = self.summary_["training"]["preset"]
+            booleans = self.classes_.dtype == bool
+            verdicts = _retype(self.verdicts_, "Int64") if booleans else self.verdicts_
             write_results(
                 folder,
                 self.config_,
                 preset,
                 self._source,
-                self.verdicts_.reset_index(drop=True),
+                verdicts.reset_index(drop=True),
                 self.model_,
                 self.summary_,
                 self._points,
@@ -237,6 +241,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         loaded.summary_, loaded.history_ = dict(read_summary(run)), read_metrics(run)
         loaded._source = recorded.get("source", SourceRecord())
         loaded.classes_ = _restore_type(np.array(model.classes), loaded._source.get("class_type"), where)
+        if loaded.classes_.dtype == bool:
+            loaded.verdicts_ = _retype(loaded.verdicts_, "boolean")
         loaded._fingerprint = str(read_env(run).get("data_sha256"))
         loaded._points = read_tensors(run / POINTS)[0]
         loaded._pixels = None
@@ -300,6 +306,11 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(f"the classifier was trained on {ours}, and these are {theirs}")
         found = self.model_.score(inputs)
         return self.classes_[found.classes], found
+
+
+def _retype(verdicts: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The table with labels of another type: a run folder has whole numbers for booleans."""
+    return verdicts.astype(dict.fromkeys(("given_label", "proposed_label"), kind))
 
 
 def _are_images(X: Any) -> bool:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from graphclean.cleaning.inputs import check_embeddings, encode_labels
+from graphclean.cleaning.inputs import check_embeddings, encode_labels, encode_written
 from graphclean.errors import InputError
 
 
@@ -14,16 +14,19 @@ from graphclean.errors import InputError
         (["b", "a", "", "b"], ["a", "b"], [1, 0, -1, 1]),
         ([3, 1, -1, 3], [1, 3], [1, 0, -1, 1]),
         (np.array([2.0, np.nan, 0.0]), [0, 2], [1, -1, 0]),
-        (["10", "9", "-1"], [9, 10], [1, 0, -1]),
-        (["0.0", "-1.0", "2.0"], [0, 2], [0, -1, 1]),
+        (["10", "9", "-1", ""], ["-1", "10", "9"], [1, 2, 0, -1]),
+        (["1.0", "01", "nan"], ["01", "1.0", "nan"], [1, 0, 2]),
+        ([0.0, None, 2.0], [0, 2], [0, -1, 1]),
+        (np.array([1, None, -1], dtype=object), [1], [0, -1, -1]),
         (np.array([2**60, 2**60 + 1, 2**60]), [2**60, 2**60 + 1], [0, 1, 0]),
         ([b"ant", b"bee"], ["ant", "bee"], [0, 1]),
         (["0.5", "1"], ["0.5", "1"], [0, 1]),
         (["01", "1", "NA"], ["01", "1", "NA"], [0, 1, 2]),
         (["a", None, "nan", float("nan")], ["a", "nan"], [0, -1, 1, -1]),
         (["None", "NA", "null", ""], ["NA", "None", "null"], [1, 0, 2, -1]),
-        (["3.0", "nan", "1", "NaN"], [1, 3], [1, -1, 0, -1]),
-        ([True, False], ["False", "True"], [1, 0]),
+        ([True, False, None], ["False", "True"], [1, 0, -1]),
+        (pd.Categorical([7, None, 3]), [3, 7], [1, -1, 0]),
+        (pd.Categorical(["7", "3"]), ["3", "7"], [1, 0]),
         (pd.Series(["x", "y"], index=[7, 8]), ["x", "y"], [0, 1]),
         (pd.Series(pd.Categorical(["q", "p"])), ["p", "q"], [1, 0]),
         (pd.Series([5, None], dtype="Int64"), [5], [0, -1]),
@@ -114,3 +117,31 @@ def test_tensors_are_taken() -> None:
     z = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
     np.testing.assert_array_equal(check_embeddings(z), np.ones((2, 3)))
     assert encode_labels(torch.tensor([4, 2, -1])).codes.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        (["10", "9", "-1"], [9, 10], [1, 0, -1]),
+        (["0.0", "-1.0", "2.0"], [0, 2], [0, -1, 1]),
+        (["3.0", "nan", "1", "NaN"], [1, 3], [1, -1, 0, -1]),
+        (["a", "-1", "10", ""], ["-1", "10", "a"], [2, 0, 1, -1]),
+        ([True, False, None], ["False", "True"], [1, 0, -1]),
+        (pd.Series(["7", "3"], dtype="category"), [3, 7], [1, 0]),
+    ],
+)
+def test_labels_of_files_are_what_is_written(labels: object, classes: list[object], codes: list[int]) -> None:
+    found = encode_written(labels)
+    assert found.classes == classes
+    assert found.codes.tolist() == codes
+
+
+def test_far_features_stay_in_double_and_others_do_not() -> None:
+    z = np.random.default_rng(0).normal(size=(50, 3))
+    assert check_embeddings(z).dtype == check_embeddings(z, double=False).dtype == np.float32
+    far = z + np.array([0, 1e7, 0])
+    found = check_embeddings(far)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, far)
+    assert check_embeddings(far.astype(np.float32)).dtype == np.float32
+    assert check_embeddings(np.column_stack([z, np.full(50, 1e9)])).dtype == np.float32

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from graphclean import CleaningSettings, GraphSettings, clean_embeddings
 from graphclean.cleaning import infer_verdicts
@@ -425,3 +426,55 @@ def test_two_and_many_classes(n_classes: int) -> None:
 def test_impossible_settings(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CleaningSettings(**settings)  # type: ignore[arg-type]
+
+
+LABELS_AS_GIVEN = {
+    "text of digits": lambda y: y.astype(str),
+    "minus one": lambda y: np.array(["0", "-1", "b", "7", "c"])[y],
+    "booleans": lambda y: y > 0,
+    "booleans with gaps": lambda y: pd.Series(y > 0, dtype="boolean").mask(np.arange(len(y)) < 3),
+    "categories": lambda y: pd.Series(pd.Categorical(np.array(list("vwxyz"))[y], list("zyxwvu"))),
+    "categories of numbers": lambda y: pd.Series(pd.Categorical(y)),
+    "dates": lambda y: np.datetime64("2026-01-01") + y,
+    "floats": lambda y: y.astype(float),
+}
+
+
+@pytest.mark.filterwarnings("ignore::graphclean.errors.DataWarning")
+@pytest.mark.parametrize("kind", LABELS_AS_GIVEN)
+def test_labels_come_back_as_they_came(kind: str) -> None:
+    z, noisy, _ = blobs([60] * 5, noise=0.2)
+    labels = LABELS_AS_GIVEN[kind](noisy)
+    found = clean_embeddings(z, labels)
+    given, present = pd.Series(labels), pd.notna(pd.Series(labels))
+    assert bool((found.given_label == labels)[present].all())
+    assert found.given_label[~present].isna().all()
+    if kind.partition(" ")[0] in ("booleans", "categories"):
+        assert found.given_label.dtype == given.dtype
+    kinds = {type(label) for label in found.given_label.dropna()}
+    assert {type(label) for label in found.proposed_label.dropna()} == kinds
+    assert set(found.proposed_label.dropna()) <= set(given.dropna())
+    assert kind.startswith("booleans") or (found.verdict == "relabel").any()
+
+
+def test_features_far_from_zero_are_judged_as_near_ones() -> None:
+    z, labels, _ = blobs([80] * 5, noise=0.2)
+    near, far = infer_verdicts(z, labels), infer_verdicts(z + 1e8, labels)
+    assert near.predictor is not None
+    assert far.predictor is not None
+    assert far.verdicts.verdict.tolist() == near.verdicts.verdict.tolist()
+    np.testing.assert_allclose(far.verdicts.label_quality, near.verdicts.label_quality, atol=1e-3)
+    there, here = far.predictor.score(z + 1e8), near.predictor.score(z)
+    np.testing.assert_allclose(there.probabilities, here.probabilities, atol=1e-3)
+
+
+def test_read_only_arrays_give_no_warning() -> None:
+    z, labels, _ = blobs([60] * 5)
+    z = z.astype(np.float32)
+    graph = to_scipy(knn_graph(nearest_neighbors(torch.nn.functional.normalize(torch.tensor(z), dim=1), 10)))
+    for array in (z, labels, graph.data, graph.indices, graph.indptr):
+        array.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clean_embeddings(z, labels)
+        clean_embeddings(None, labels, graph=graph)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from graphclean.cleaning.inputs import encode_written
 from graphclean.data.embeddings import read_embeddings
 from graphclean.data.labels import read_labels
 from graphclean.data.tables import Names
@@ -326,3 +327,47 @@ def test_images_are_told_from_embeddings(tmp_path: Path) -> None:
     for name in ("images.npz", "images.npy"):
         with pytest.raises(InputError, match="it holds images, from which `graphclean train` learns"):
             read_embeddings(tmp_path / name)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("gaps", [True, False])
+def test_one_table_as_csv_and_as_parquet_says_the_same(tmp_path: Path, named: bool, gaps: bool) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(6, 3)).astype(np.float32), columns=["a", "b", "c"])
+    frame["sunny"] = [True, False, True, True, False, False]
+    frame["id"] = pd.Series([7, None if gaps else 8, 9, 4, 5, 6])
+    frame["label"] = [True, False, None if gaps else True, True, False, True]
+    if named:
+        frame = frame.set_index("id")
+    frame.index.name = "id" if named else None
+    frame.to_csv(tmp_path / "t.csv")
+    frame.to_parquet(tmp_path / "t.parquet")
+    text, typed = (read_embeddings(tmp_path / name) for name in ("t.csv", "t.parquet"))
+    np.testing.assert_array_equal(text.features.astype(np.float32), typed.features.astype(np.float32))
+    assert text.columns == typed.columns == ["a", "b", "c", "sunny"]
+    assert text.ids == typed.ids == ["7", "" if gaps else "8", "9", "4", "5", "6"]
+    ours, theirs = encode_written(text.labels), encode_written(typed.labels)
+    assert ours.classes == theirs.classes == ["False", "True"]
+    np.testing.assert_array_equal(ours.codes, theirs.codes)
+    np.testing.assert_array_equal(ours.codes, [1, 0, -1 if gaps else 1, 1, 0, 1])
+
+
+@pytest.mark.parametrize("labels", [[3, 10, -1], [3.0, 10.0, None], ["3", "10", ""], ["a", "-1", "10"]])
+def test_labels_of_a_csv_are_those_of_a_parquet(tmp_path: Path, labels: list[object]) -> None:
+    frame = pd.DataFrame({"a": [0.5, 1, 2], "b": [1.5, 0, 3], "label": labels})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    ours, theirs = (encode_written(read_embeddings(tmp_path / n).labels) for n in ("t.csv", "t.parquet"))
+    assert ours.classes == theirs.classes == ([3, 10] if labels[0] != "a" else ["-1", "10", "a"])
+    np.testing.assert_array_equal(ours.codes, theirs.codes)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 4], [3, 7, 8, 12]])
+def test_a_column_that_numbers_the_rows_is_no_feature(tmp_path: Path, rows: list[int], suffix: str) -> None:
+    frame = table(label=Y).set_index(pd.Index(rows, name="row"))
+    path = tmp_path / f"t.{suffix}"
+    frame.to_csv(path) if suffix == "csv" else frame.to_parquet(path)
+    found = read_embeddings(path)
+    assert found.columns == ["f0", "f1", "f2"]
+    assert found.notes == ["columns that number the rows were ignored: row"]

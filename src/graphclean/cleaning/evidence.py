@@ -13,7 +13,7 @@ from ..graph import (
     normalize_graph,
     weight_graph,
 )
-from .inputs import Array, Codes, Floats32
+from .inputs import Array, Codes, Floats
 
 NAMED_NEIGHBORS = 5
 """Neighbors named for each sample."""
@@ -23,25 +23,33 @@ NAMED_NEIGHBORS = 5
 class Standardizer:
     """Every feature to mean 0 and deviation 1 over the training set, then every row to length 1."""
 
-    mean: Floats32
-    scale: Floats32
+    mean: Floats
+    scale: Floats
+    """Both in the type of the features they are of."""
 
     @classmethod
-    def fit(cls, z: Floats32) -> "Standardizer":
+    def fit(cls, z: Floats) -> "Standardizer":
         """Learn mean and deviation; a constant feature says nothing and gets scale 0."""
         mean = z.mean(0, dtype=np.float64)
         deviation = z.std(0, dtype=np.float64)
-        live = deviation > 1e-6 * np.maximum(np.abs(mean), 1e-30)
-        scale = np.where(live, 1 / np.where(live, deviation, 1), 0)
-        return cls(mean.astype(np.float32), scale.astype(np.float32))
+        live = deviation > 8 * np.finfo(z.dtype).eps * np.maximum(np.abs(mean), 1e-30)
+        scale: Floats = np.where(live, 1 / np.where(live, deviation, 1), 0)
+        if z.dtype == np.float32:
+            return cls(mean.astype(np.float32), scale.astype(np.float32))
+        return cls(mean, scale)
 
-    def __call__(self, z: Floats32) -> Tensor:
+    @property
+    def double(self) -> bool:
+        """Whether features need float64, as far from zero as they lie."""
+        return self.mean.dtype == np.float64
+
+    def __call__(self, z: Floats) -> Tensor:
         """Unit rows, as a tensor."""
         return torch.nn.functional.normalize(self.rescale(z), dim=1)
 
-    def rescale(self, z: Floats32) -> Tensor:
+    def rescale(self, z: Floats) -> Tensor:
         """The first half of it: every feature to mean 0 and deviation 1, rows of any length."""
-        return torch.as_tensor((z - self.mean) * self.scale)
+        return torch.as_tensor(((z - self.mean) * self.scale).astype(np.float32, copy=False))
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,9 @@ class Copies:
     """The node of every row."""
 
     @classmethod
-    def find(cls, z: Floats32) -> "Copies":
+    def find(cls, z: Floats) -> "Copies":
         """Group the rows of `z` that are equal to the bit."""
-        rows = np.ascontiguousarray(z + np.float32(0))  # −0.0 and 0.0 are the same number
+        rows = np.ascontiguousarray(z + z.dtype.type(0))  # −0.0 and 0.0 are the same number
         _, first, node = np.unique(
             rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(),
             return_index=True,

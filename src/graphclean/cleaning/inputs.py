@@ -13,11 +13,13 @@ from scipy import sparse
 from ..errors import InputError
 from ..ood.model import class_names
 
-Floats32: TypeAlias = npt.NDArray[np.float32]
+Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Array: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.int64]
 MISSING_LABEL = ("", "nan")
 """How a number that is not there is written."""
+FAR = 1000.0
+"""Deviations from zero from which float32 would round away what features tell: it has seven digits."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,13 @@ class Labels:
         return class_names(self.classes, codes)
 
 
-def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -> Floats32:
+def check_embeddings(
+    z: Any, *, what: str = "embeddings", zeros: bool = False, double: bool | None = None
+) -> Floats:
     """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three.
 
-    Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use.
+    Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use. With
+    `double` it has float64, as it has where None is said and float32 would round away what tells rows apart.
     """
     if sparse.issparse(z):
         raise InputError(f"{what} are a sparse matrix; make them dense, as with scikit-learn's TruncatedSVD")
@@ -72,7 +77,14 @@ def check_embeddings(z: Any, *, what: str = "embeddings", zeros: bool = False) -
         _refuse_rows(unusable, f"{what} have values beyond the range of float32, which ends at 3.4e38,")
     if not zeros:
         _refuse_rows(~floats.any(1), f"{what} are all zero")
-    return floats
+    double = double if double is not None else array.dtype.itemsize > 4 and _is_far(array)
+    return array.astype(np.float64) if double else floats
+
+
+def _is_far(array: npt.NDArray[Any]) -> bool:
+    """Whether any feature lies so far from zero, against its deviation, that float32 is too coarse."""
+    deviation = array.std(0, dtype=np.float64)
+    return bool((np.abs(array.mean(0, dtype=np.float64)) > FAR * deviation)[deviation > 0].any())
 
 
 def _refuse_rows(bad: Any, problem: str) -> None:
@@ -84,12 +96,24 @@ def _refuse_rows(bad: Any, problem: str) -> None:
 
 
 def encode_labels(labels: Any, n: int | None = None) -> Labels:
-    """Number the classes; negative, empty and missing labels become −1 (unlabeled).
+    """Number the classes of labels in Python; missing ones, "" and negative numbers are −1 (unlabeled).
 
-    Whole numbers, also written as text or as floats, are classes by number and stay numbers; everything
-    else is a class by name. Text is taken as written: "nan" is missing among numbers, and a name among names.
-    `Labels` stay as they are.
+    Whole numbers, also as floats, are classes by number; everything else is a class by name, as text of
+    digits is. `Labels` stay as they are.
     """
+    return _encode(labels, n, as_written=False)
+
+
+def encode_written(labels: Any, n: int | None = None) -> Labels:
+    """`encode_labels` for those of a file, alike for all kinds of files.
+
+    In some all is text: whole numbers that are written as such are numbers, and booleans are names. "nan" is
+    missing among numbers, and a name among names.
+    """
+    return _encode(labels, n, as_written=True)
+
+
+def _encode(labels: Any, n: int | None, *, as_written: bool) -> Labels:
     if isinstance(labels, Labels):
         if n is not None and len(labels.codes) != n:
             raise InputError(f"there are {len(labels.codes)} labels for {n} samples; each needs one")
@@ -97,6 +121,8 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     series = labels if isinstance(labels, pd.Series) else pd.Series(_flat(labels), dtype=None)
     if n is not None and len(series) != n:
         raise InputError(f"there are {len(series)} labels for {n} samples; each needs one")
+    if not as_written and series.dtype in (object, "category"):
+        series = pd.Series(series.to_list())  # of the type that its values have
     missing = series.isna().to_numpy()
     kind = series.dtype
     if pd.api.types.is_float_dtype(kind):
@@ -109,7 +135,7 @@ def encode_labels(labels: Any, n: int | None = None) -> Labels:
     if pd.api.types.is_integer_dtype(kind):
         return _by_number([-1 if gone else int(v) for v, gone in zip(series, missing, strict=True)])
     texts = ["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)]
-    numbers = _whole_numbers(texts)
+    numbers = _whole_numbers(texts) if as_written else None
     if numbers is not None:
         return _by_number(numbers)
     names = sorted(set(texts) - {""})
@@ -134,6 +160,24 @@ def _by_number(values: Sequence[int]) -> Labels:
     if classes and classes[-1] > np.iinfo(np.int64).max:
         return Labels(codes, [str(value) for value in classes])
     return Labels(codes, classes)
+
+
+def restore_type(table: pd.DataFrame, encoded: Labels, given: Any) -> None:
+    """Make the labels of a table booleans, dates or categories again, where those were given."""
+    series = given if isinstance(given, pd.Series) else pd.Series(_flat(given))
+    kind = pd.api.types.infer_dtype(series, skipna=True)
+    if kind not in ("boolean", "categorical", "datetime64", "datetime", "date"):
+        return
+    codes, first = np.unique(encoded.codes, return_index=True)
+    places = zip(codes, first, strict=True)
+    as_given = {encoded.classes[code]: series.iloc[row] for code, row in places if code >= 0}
+    for name in ("given_label", "proposed_label"):
+        column = table[name].map(as_given, na_action="ignore")
+        if kind == "categorical":
+            column = column.astype(series.dtype)
+        elif kind == "boolean":
+            column = column.astype("boolean" if (encoded.codes < 0).any() else bool)
+        table[name] = column
 
 
 def align_index(table: pd.DataFrame, *given: Any) -> None:

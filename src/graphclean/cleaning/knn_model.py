@@ -240,7 +240,7 @@ class KnnModel:
     @torch.no_grad()
     def score(self, z: Any, progress: Progress | None = None) -> Predictions:
         """Judge embeddings as they were given in training."""
-        array = check_embeddings(z)
+        array = check_embeddings(z, double=self.standardizer.double)
         width = len(self.standardizer.mean)
         if array.shape[1] != width:
             raise InputError(f"these embeddings have {array.shape[1]} columns, the run was made with {width}")
@@ -284,12 +284,12 @@ class Standardize(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """As `Standardizer.rescale`."""
-        return (features - self.mean) * self.scale
+        return ((features - self.mean) * self.scale).float()
 
     def invert(self, standard: Tensor) -> Tensor:
         """Features that would be rescaled to `standard`; the mean for those that are constant."""
         live = self.scale > 0
-        return self.mean + torch.where(live, standard / torch.where(live, self.scale, 1), 0)
+        return (self.mean + torch.where(live, standard / torch.where(live, self.scale, 1), 0)).float()
 
 
 def logit(share: Array) -> Array:

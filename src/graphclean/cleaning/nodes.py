@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..graph import Graph, Neighbors, as_csr, nearest_neighbors
 from ..graph.ann import approximate_neighbors, load_faiss
 from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
-from .inputs import Codes, Floats32
+from .inputs import Codes, Floats
 from .knn_model import NEIGHBORS
 
 LARGE = 200_000
@@ -48,7 +48,7 @@ class Nodes:
 
 
 def find_nodes(
-    array: Floats32, copies: Copies, settings: CleaningSettings, notes: list[str], tell: Progress
+    array: Floats, copies: Copies, settings: CleaningSettings, notes: list[str], tell: Progress
 ) -> Nodes:
     """The distinct rows of checked embeddings, and their neighbors by cosine."""
     standardizer = Standardizer.fit(array)

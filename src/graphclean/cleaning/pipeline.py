@@ -32,7 +32,7 @@ from .evidence import (
     class_signal,
     propagate_labels,
 )
-from .inputs import Array, Labels, align_index, check_embeddings, encode_classes
+from .inputs import Array, Labels, align_index, check_embeddings, encode_classes, encode_labels, restore_type
 from .knn_model import (
     KnnModel,
     expected_rejects,
@@ -86,19 +86,22 @@ def clean_embeddings(
 ) -> pd.DataFrame:
     """A verdict for every sample: keep its label, relabel it (to what), or out of distribution.
 
-    `z` is an (N, d) array of embeddings of any kind, `labels` N class names or whole numbers (negative,
-    empty or NaN: unlabeled). A similarity `graph` in CSR form may stand for `z`, which is then None.
-    Returns one row a sample, in input order and under the index of `z` or `labels` where they come from
-    pandas; `.attrs["summary"]` holds rates, settings found and warnings.
+    `z` is an (N, d) array of embeddings of any kind, `labels` N class names or whole numbers (a negative
+    number, "", NaN or None: unlabeled). A similarity `graph` in CSR form may stand for `z`, which is then
+    None. Returns one row a sample, in input order and under the index of `z` or `labels` where they come from
+    pandas, with labels of the type that they have there; `.attrs["summary"]` holds rates, settings found and
+    warnings.
 
     Examples
     --------
     >>> verdicts = clean_embeddings(z, labels)
     >>> verdicts[verdicts.verdict == "relabel"].sort_values("label_quality").head()
     """
-    cleaning = infer_verdicts(z, labels, ids=ids, graph=graph, settings=settings)
+    encoded = encode_labels(labels)
+    cleaning = infer_verdicts(z, encoded, ids=ids, graph=graph, settings=settings)
     for message in cleaning.summary.warnings:
         warnings.warn(message, DataWarning, stacklevel=2)
+    restore_type(cleaning.verdicts, encoded, labels)
     align_index(cleaning.verdicts, z, labels)
     cleaning.verdicts.attrs["summary"] = cleaning.summary.to_dict()
     return cleaning.verdicts

@@ -12,7 +12,7 @@ import torch
 
 from ..data.verdict import Verdict
 from ..graph.noise_model import Probabilities, hold_decided
-from .inputs import Array, Codes, Labels, encode_labels
+from .inputs import Array, Codes, Labels, encode_written
 
 
 class Posterior(NamedTuple):
@@ -137,7 +137,7 @@ def with_unreadable(
     wide["id"] = pd.Series(list(ids), dtype=str)
     wide["verdict"] = wide["verdict"].fillna(Verdict.UNREADABLE)
     if given is not None:
-        labels = encode_labels(list(given))
+        labels = encode_written(list(given))
         wide["given_label"] = labels.names(labels.codes)
         if not pd.api.types.is_integer_dtype(wide["given_label"].dtype):
             # A photo that can't be read may carry the only label that is not a number.

@@ -26,8 +26,9 @@ from .tables import (
 )
 
 EMBEDDING_SUFFIXES = (".npz", ".npy", *TABLES)
-UNNAMED = re.compile(r"Unnamed: \d+")
-"""What pandas calls a column without a name: row numbers, as its own `to_csv` writes them."""
+UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""What pandas calls an index without a name in a .csv, and in a .parquet."""
+BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _read_table(
     for name in (label if labeled else None, id_column):
         if name is not None:
             whole.check_flat(name)
-    ids = [str(value) for value in table[id_column]] if id_column is not None else None
+    ids = whole.texts(id_column) if id_column is not None else None
     rest = [name for name in header if name not in (label, id_column)]
     if columns is not None:
         missing = [name for name in columns if name not in rest]
@@ -132,6 +133,11 @@ def _read_table(
         rest = [name for name in rest if not UNNAMED.fullmatch(name)]
     features, used, ignored = _feature_columns(path, table, rest)
     notes = [f"columns that hold no numbers were ignored: {', '.join(ignored[:5])}"] if ignored else []
+    numbering = [name for name, values in zip(used, features.T, strict=False) if _numbers_rows(values)]
+    if columns is None and 0 < len(numbering) < len(used):
+        notes.append(f"columns that number the rows were ignored: {', '.join(numbering[:5])}")
+        features = features[:, [name not in numbering for name in used]]
+        used = [name for name in used if name not in numbering]
     given = table[label] if labeled and label is not None else None
     return EmbeddingSet(features, given, ids, notes, used)
 
@@ -169,6 +175,11 @@ def _feature_columns(
     return np.column_stack(list(numeric.values())), list(numeric), ignored
 
 
+def _numbers_rows(values: Numbers) -> bool:
+    """Whether a column is whole numbers that grow row by row: an index with a name, and no feature."""
+    return len(values) > 2 and bool((values[1:] > values[:-1]).all() and (values == np.round(values)).all())
+
+
 def _looks_like_list(value: Any) -> bool:
     return isinstance(value, list | np.ndarray) or (isinstance(value, str) and value.lstrip().startswith("["))
 
@@ -180,7 +191,10 @@ def _as_numbers(path: Path, values: pd.Series, decimal: str) -> Numbers | None:
     """
     if isinstance(next(iter(values.dropna()), None), bytes | dict):  # photos, which may stand beside them
         return None
-    text = values.astype(str).str.strip()
+    text = values.astype(object).fillna("").astype(str).str.strip()
+    booleans = text.str.lower().map(BOOLEANS)
+    if not booleans.isna().all() and (booleans.notna() | (text == "")).all():
+        return booleans.to_numpy(dtype=np.float64)
     plain = text.str.replace(decimal, ".", regex=False)
     numbers = pd.to_numeric(plain.mask(text == ""), errors="coerce")
     if bool(numbers.isna().all()):

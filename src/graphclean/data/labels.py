@@ -40,7 +40,7 @@ def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
     id_column = names.id_column if names.id_column is not None else find_id(labels, header, None)
     if id_column not in header:
         return values
-    keys = [str(value) for value in table[id_column]]
+    keys = whole.texts(id_column)
     by_id = dict(zip(keys, values, strict=True))
     missing = [key for key in ids if key not in by_id]
     if missing or len(by_id) < len(keys):

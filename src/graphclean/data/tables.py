@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import re
 import tokenize
 import zipfile
 import zlib
@@ -39,6 +40,8 @@ READING = (
 """What damaged, locked or foreign files make their readers raise."""
 LONGEST_CELL = 2**31 - 1
 """Characters of a cell: the csv module's own limit is under a list of some thousand numbers."""
+WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+"""A whole number in a column of floats, as pandas writes it to a CSV."""
 BLOCK = 1024
 """Rows of text that stand in memory as Python has them."""
 
@@ -103,13 +106,14 @@ class Table:
     """What parts a number in text: a comma, where commas don't part cells, or a point."""
 
     def frame(self) -> pd.DataFrame:
-        """For pandas; without the columns that were an index there, and with rows counted from 0."""
-        try:
-            frame: pd.DataFrame = self.columns.to_pandas()
-        except READING as error:
-            wrong = "its columns are not what its pandas metadata says of them"
-            raise InputError(f"{self.path}: {wrong}; save it again, or without that metadata") from error
-        frame = frame.reset_index(drop=True).set_axis([str(name) for name in frame.columns], axis=1)
+        """For pandas: what was an index there is a column, as it is in a CSV."""
+        import pandas as pd
+
+        whole = {pa.int64(): pd.Int64Dtype()}  # may have gaps
+        frame: pd.DataFrame = guard(
+            self.path, lambda: self.columns.to_pandas(ignore_metadata=True, types_mapper=whole.get)
+        )
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         frame.attrs = {"decimal": self.decimal}
         return frame
 
@@ -119,9 +123,11 @@ class Table:
             raise InputError(f"{self.path}: column {name!r} holds lists or records, not text or numbers")
 
     def texts(self, name: str) -> list[str]:
-        """A column as a CSV would write it."""
+        """A column as a CSV would write it, but for whole numbers that became floats beside gaps."""
         values = guard(self.path, self.columns[name].to_pylist)
-        return [cell_text(value, name, self.path) for value in values]
+        texts = [cell_text(value, name, self.path) for value in values]
+        whole = all(WHOLE_FLOAT.fullmatch(text) for text in texts if text)
+        return [text.removesuffix(".0") for text in texts] if whole else texts
 
 
 def cell_text(value: Any, name: str, path: Path) -> str:

@@ -44,9 +44,9 @@ def as_csr(graph: Graph, *, device: torch.device | None = None) -> Tensor:
         matrix = sparse.csr_array(graph)
         matrix.sum_duplicates()
         triples = matrix.tocoo()
-        rows = torch.as_tensor(triples.row).long()
-        cols = torch.as_tensor(triples.col).long()
-        values = torch.as_tensor(triples.data)
+        # A copy: the arrays may be read-only, which torch has no tensors for.
+        rows, cols, values = (torch.tensor(part) for part in (triples.row, triples.col, triples.data))
+        rows, cols = rows.long(), cols.long()
     else:
         raise TypeError(f"a graph is a torch or SciPy sparse matrix, not {type(graph).__name__}")
     if graph.shape[0] != graph.shape[1]:

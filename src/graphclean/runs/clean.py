@@ -9,7 +9,7 @@ import pandas as pd
 from .._files import replaced, write_json
 from ..cleaning import CleaningResult, KnnModel, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import check_embeddings
+from ..cleaning.inputs import check_embeddings, encode_written
 from ..cleaning.nodes import require_search
 from ..config import Config
 from ..data.progress import Progress
@@ -58,7 +58,11 @@ def clean(
             data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
         )
         cleaning = infer_verdicts(
-            source.inputs, source.labels, ids=source.ids, settings=config.cleaning, progress=progress
+            source.inputs,
+            encode_written(source.labels),
+            ids=source.ids,
+            settings=config.cleaning,
+            progress=progress,
         )
         cleaning = complete(cleaning, source)
         described = describe_request(data, labels, names) | source.describe()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .._files import replaced
-from ..cleaning.inputs import encode_labels
+from ..cleaning.inputs import encode_written
 from ..data.parquet import PHOTOS_AT_ONCE, ImageTable
 from ..data.progress import Progress
 from ..data.tables import PARQUET
@@ -74,7 +74,7 @@ def _clean(
 def _labels_as_written(images: ImageTable, table: pd.DataFrame) -> dict[str | None, str]:
     """Label of a run -> as the table writes it; refuses a table that is not what the run judged."""
     assert images.labels is not None
-    given = encode_labels(images.labels)
+    given = encode_written(images.labels)
     names = _texts(given.names(given.codes))
     if images.ids != table["id"].tolist() or names != _texts(table["given_label"]):
         raise InputError(f"{images.table.name}: has changed since the run; make the run again")

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._files import has_file, read_tensors, replaced
 from ..cleaning import KnnModel, with_unreadable
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import Labels, encode_labels
+from ..cleaning.inputs import Labels, encode_written
 from ..cleaning.knn_model import MODEL, PROTOTYPES, Calibration
 from ..data.progress import Progress
 from ..data.tables import PARQUET, Names, listed
@@ -76,7 +76,7 @@ def predict(
         )
     except MissingLabels as error:
         raise InputError(f"{error.missing}; {arg('evaluate')} needs labels in the data itself") from error
-    given = encode_labels(pieces.labels, len(pieces.ids)) if evaluate else None
+    given = encode_written(pieces.labels, len(pieces.ids)) if evaluate else None
     if given is not None and (given.codes < 0).all():
         raise InputError(f"{data}: not one label in it; {arg('evaluate')} needs them")
     columns = _Columns(len(pieces.ids), model.classes)

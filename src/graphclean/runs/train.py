@@ -10,7 +10,7 @@ import torch
 
 from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
-from ..cleaning.inputs import encode_classes
+from ..cleaning.inputs import encode_classes, encode_written
 from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
 from ..data.tables import Names
@@ -185,7 +185,7 @@ def train_source(
     """Train on what was read; `again` tells a user whose run stops how it can go on."""
     preset = route.preset
     require_search(config.cleaning)
-    labels = encode_classes(source.labels, len(source.inputs))
+    labels = encode_classes(encode_written(source.labels), len(source.inputs))
     place = choose_device(device)
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
         try:

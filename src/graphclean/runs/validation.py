@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..cleaning.inputs import check_embeddings, encode_labels
+from ..cleaning.inputs import check_embeddings, encode_written
 from ..data.tables import Names
 from ..errors import InputError, MissingLabels
 from ..training.fit import Prepared
@@ -60,8 +60,8 @@ def read_validation(
     inputs = found.inputs
     if inputs.ndim == 2:
         inputs = check_embeddings(inputs, what=f"{path}: embeddings", zeros=True)
-    classes = {str(name): code for code, name in enumerate(encode_labels(source.labels).classes)}
-    theirs = encode_labels(found.labels, len(found.inputs))
+    classes = {str(name): code for code, name in enumerate(encode_written(source.labels).classes)}
+    theirs = encode_written(found.labels, len(found.inputs))
     known = np.array([*(classes.get(str(name), -1) for name in theirs.classes), -1])
     codes = known[theirs.codes]
     use = codes >= 0

@@ -183,7 +183,7 @@ class NetworkModel:
                 theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
                 raise InputError(f"these images are {theirs} (channels first), the run was trained on {ours}")
             return torch.as_tensor(inputs)
-        array = check_embeddings(inputs, zeros=True)
+        array = check_embeddings(inputs, zeros=True, double=self.standardizer.double)
         if array.shape[1:] != self.input_shape:
             raise InputError(
                 f"these embeddings have {array.shape[1]} columns, the run was made with {self.input_shape[0]}"
