@@ -55,6 +55,7 @@ CHECKS = parametrize_with_checks([NoisyGraphClassifier(**QUICK)])
 
 
 # Named again, as older versions give pytest an iterator that it no longer takes.
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), list(CHECKS.args[1]), ids=CHECKS.kwargs["ids"])
 def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
     name = check.func.__name__
@@ -253,6 +254,7 @@ def test_settings_reach_training(blobs: Blobs) -> None:
         NoisyGraphClassifier("embedding").fit(X, y)
 
 
+@pytest.mark.slow
 def test_random_state_decides_all_and_touches_nothing_else(blobs: Blobs, tmp_path: Path) -> None:
     X, y = blobs
     torch.manual_seed(1)
@@ -278,6 +280,7 @@ def test_pickles_and_clones(fitted: NoisyGraphClassifier, blobs: Blobs) -> None:
         fresh.ood_score(blobs[0])
 
 
+@pytest.mark.slow
 def test_pipelines_cross_validation_and_searches(blobs: Blobs) -> None:
     X, y = blobs
     pipeline = make_pipeline(StandardScaler(), NoisyGraphClassifier(**QUICK))
@@ -327,6 +330,7 @@ def test_a_run_folder_holds_all_and_the_cli_reads_it(
         assert (tmp_path / "copy" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_images_learn_as_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     assert cli("train", "digits.npz", *TINY, "--out", "run", "--quiet", "--device", "cpu").code == 0

@@ -90,6 +90,7 @@ def test_importing_the_package_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_command_line_loads_what_works_only_for_work(tmp_path: Path) -> None:
     """Help, versions, lists and slips of the hand are answered at once."""
     import subprocess

@@ -370,6 +370,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_a_run(tmp_path: Path, one_thread: None) -> None:
     del one_thread
     figures = load("figures")

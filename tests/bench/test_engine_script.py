@@ -12,6 +12,7 @@ from tests.bench.builders import MIXED, POOL, QUICK, TRAIN
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the source tree")
 def test_times_and_growth_are_measured_and_kept(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

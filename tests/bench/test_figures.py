@@ -54,6 +54,7 @@ def sweeps(results: Path) -> None:
     write_run(results, method="cifar10-lond--graph.k-10", epochs=2, graph={"k": 10}, scores={"accuracy": 0.5})
 
 
+@pytest.mark.slow
 def test_one_method_alone(drawn: Callable[..., Drawn], tmp_path: Path) -> None:
     sweeps(tmp_path)
     stem = "convergence--cifar10--tinyimagenet--20k--cifar10-lond"
@@ -281,6 +282,7 @@ def test_unknown_figures_get_the_nearest(tmp_path: Path) -> None:
         draw_figure("strategy", tmp_path, tmp_path)
 
 
+@pytest.mark.slow
 def test_legends_lie_above_the_panels_and_inside_the_figure(
     tmp_path: Path, drawn: Callable[..., Drawn]
 ) -> None:

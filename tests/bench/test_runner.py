@@ -108,6 +108,7 @@ def test_the_arrays_give_the_scores_again(whole: Path) -> None:
     assert kinds == half | dict.fromkeys(small, np.int8)
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> None:
     """With settings for verdicts and threshold of the job's own, which all three must heed."""
     settings = ["cleaning.k=7,9", "cleaning.certainty=0.8", "ood.threshold=0.4"]
@@ -135,6 +136,7 @@ def test_numbers_are_those_of_fit_and_of_train(root: Path, tmp_path: Path) -> No
         assert set(run.cleaning.summary.k_tried) == {7, 9}
 
 
+@pytest.mark.slow
 def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """On the same network: its recorded logits are then what both say."""
     made = job()
@@ -154,6 +156,7 @@ def test_prototypes_may_judge_with_the_classifier(sources: Sources, whole: Path,
     assert result["scores"]["accuracy"] == pytest.approx(right.mean())
 
 
+@pytest.mark.slow
 def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tmp_path: Path) -> None:
     """What the paper calls MSP: its z is never trained, and prototypes are no part of it."""
     settings = [setting for setting in QUICK if not setting.startswith("method.")]
@@ -172,6 +175,7 @@ def test_cross_entropy_is_scored_by_its_largest_probability(sources: Sources, tm
     assert result["epochs"][-1]["strategies"] is None, "it builds no graph"
 
 
+@pytest.mark.slow
 def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path: Path) -> None:
     made = job()
     material = prepare_material(made.cell, 0, "test", sources, tmp_path / "draw.npz")
@@ -190,6 +194,7 @@ def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path
     assert result["scores"]["control_auroc"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not(
     sources: Sources, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +251,7 @@ run_job(job(), load_sources(MIXED, "test", root), work, work / "0.json", CPU, wa
 """
 
 
+@pytest.mark.slow
 def test_kill_9_costs_one_epoch_at_most(root: Path, sources: Sources, whole: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[2]), str(tmp_path), str(root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -270,6 +276,7 @@ def test_kill_9_costs_one_epoch_at_most(root: Path, sources: Sources, whole: Pat
     assert not (tmp_path / "1.json").exists()
 
 
+@pytest.mark.slow
 def test_the_development_split_is_scored_as_it_goes(root: Path, tmp_path: Path) -> None:
     sources = load_sources(MIXED, "dev", root)
     assert sources.test is None
@@ -281,6 +288,7 @@ def test_the_development_split_is_scored_as_it_goes(root: Path, tmp_path: Path) 
     assert [epoch["strategies"] is None for epoch in result["epochs"]] == [True, True, False]
 
 
+@pytest.mark.slow
 def test_a_cell_without_ood_has_accuracy_alone(root: Path, tmp_path: Path) -> None:
     sources = load_sources(WRONG, "test", root)
     assert sources.pool is None
@@ -290,6 +298,7 @@ def test_a_cell_without_ood_has_accuracy_alone(root: Path, tmp_path: Path) -> No
     assert result["epochs"][-1]["degrees"]["ood"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["noise-correction", "confidence", "geometry"])
 def test_ablations_run(part: str, root: Path, tmp_path: Path) -> None:
     made = job(WRONG, ablate=[part])
@@ -408,6 +417,7 @@ def test_a_damaged_draw_says_how_to_start_again(sources: Sources, tmp_path: Path
     assert (tmp_path / "draw.npz").exists()
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_a_run_starts_again(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """Whatever one that was killed in its first epoch left behind."""
     work, path = tmp_path / "work", tmp_path / "0.json"
@@ -440,6 +450,7 @@ def test_a_failure_before_the_first_checkpoint_leaves_nothing(
     assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
 
 
+@pytest.mark.slow
 def test_a_failure_after_a_checkpoint_leaves_what_it_takes_to_go_on(
     sources: Sources, whole: Path, tmp_path: Path
 ) -> None:
@@ -455,6 +466,7 @@ def test_a_failure_after_a_checkpoint_leaves_what_it_takes_to_go_on(
     assert read_result(path)["scores"] == read_result(whole)["scores"]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) -> None:
     method = make_method(MIXED, [*QUICK, "training.lr=1e18", "training.lr_warmup_epochs=0"], name="wild")
     with pytest.raises(

@@ -12,6 +12,8 @@ from graphclean.report import write_report
 from tests.browser.conftest import Watched
 from tests.report.builders import IMAGE, SCRIPT, make_run, take_scores
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:

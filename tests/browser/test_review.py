@@ -14,6 +14,8 @@ from graphclean.runs.decisions import DecisionLog, read_decisions, settle
 from tests.browser.conftest import Watched
 from tests.report.builders import SCRIPT, make_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ReviewServer]:

@@ -50,6 +50,7 @@ def test_finds_wrong_labels_and_ood() -> None:
     assert (cleaning.verdicts.proposed_label.to_numpy() == truth)[chosen].mean() > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "spread", "seed", "share"),
     [(150, 0.8, 0, 0.2), (150, 0.8, 0, 0.4), pytest.param(800, 1.1, 3, 0.4, id="at a small k alone")],
@@ -179,6 +180,7 @@ def test_decided_proposals_do_not_make_weak_features_strong() -> None:
     assert "too weak to relabel by" in " ".join(cleaning.summary.warnings)
 
 
+@pytest.mark.slow
 def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:
     """Four numbers a digit tell many of them badly apart, and all labels are right."""
     digits = noisy_digits(0.0)
@@ -239,6 +241,7 @@ def test_neighbors_are_the_nearest_samples() -> None:
         assert table.neighbors[row] == [str(j) for j in np.argsort(-similarity[row])[:5]]
 
 
+@pytest.mark.slow
 def test_same_input_same_verdicts() -> None:
     digits = noisy_digits()
     tables = [clean_embeddings(digits.pixels, digits.labels) for _ in range(2)]
@@ -261,6 +264,7 @@ def test_features_without_signal_are_refused_a_verdict() -> None:
     assert table.attrs["summary"]["noise_rate"] is None
 
 
+@pytest.mark.slow
 def test_weak_features_relabel_nothing() -> None:
     """All labels are right, and the features hardly tell: noise and weakness look alike."""
     rng = np.random.default_rng(0)
@@ -403,6 +407,7 @@ def test_copies_keep_input_order_and_fold_signed_zeros() -> None:
     assert Y.tolist() == [[0.5, 0.5], [0, 1], [0, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 100])
 def test_two_and_many_classes(n_classes: int) -> None:
     z, labels, truth = blobs([40] * n_classes, noise=0.2, spread=0.3)

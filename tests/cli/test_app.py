@@ -146,6 +146,7 @@ def test_data_and_runs_are_never_replaced_by_what_is_made_of_them(
     )
 
 
+@pytest.mark.slow
 def test_json_stays_json_where_nothing_was_scored(cli: Cli) -> None:
     done = cli("demo", "--json", *QUICK, "--set", "cleaning.signal=1e9")
 
@@ -176,6 +177,7 @@ def test_an_unexpected_error_is_one_line_too(cli: Cli, named: Path, monkeypatch:
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_demo_shows_what_was_found_against_the_truth(cli: Cli, tmp_path: Path) -> None:
     done = cli("demo", *QUICK)
     assert done.code == 0
@@ -316,6 +318,7 @@ def test_a_narrow_encoding_of_the_output_ends_no_run() -> None:
     assert "8 \\xd7 8 digits" in done.stdout.decode("ascii")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, number: int, code: int) -> None:
     rng = np.random.default_rng(0)

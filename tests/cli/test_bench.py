@@ -64,6 +64,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
     command = ("run", MIXED.name, "--seeds", "0", "1", *SETTINGS)
     code, out, err = cli("run", MIXED.name, "--seeds", "0", "--seeds", "1,0", *SETTINGS)
@@ -96,6 +97,7 @@ def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_settings_that_are_recorded_under_another_name_are_told(cli: Run, tmp_path: Path) -> None:
     assert cli("run", WRONG.name, *SETTINGS, "--name", "mine")[0] == 0
     code, _, err = cli("run", WRONG.name, *SETTINGS, "--seeds", "1", "2")
@@ -170,6 +172,7 @@ def test_a_control_that_fails_is_said(cli: Run, monkeypatch: pytest.MonkeyPatch)
         assert "accuracy 50.00 %, AUROC 90.00 %, F 0.800" in out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_that_it_goes_on(
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

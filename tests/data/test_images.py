@@ -405,6 +405,7 @@ def test_a_table_of_photos_is_known_by_any_of_its_first_rows(tmp_path: Path, suf
     assert not looks_like_manifest(none)
 
 
+@pytest.mark.slow
 def test_large_tables_stream_and_resolve_a_folder_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rows: nothing is kept of columns that are not asked for, nor of a row's text."""
     n = 20_000

@@ -232,6 +232,7 @@ assert cache.problem is None, cache.problem
 """
 
 
+@pytest.mark.slow
 def test_several_processes_use_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit at which each removes what others have written."""
     root = Path(__file__).parents[2]

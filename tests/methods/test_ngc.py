@@ -152,6 +152,7 @@ def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.Mo
     assert sizes(made, [64, 63, 63, 63]) == [64] * 4
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_with_the_sizes_it_had(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_fraction_of_the_epochs_begins_at_a_whole_one() -> None:
     assert [first_epoch(fraction, 100) for fraction in (0, 0.55, 0.551, 1)] == [0, 55, 56, 100]
 
 
+@pytest.mark.slow
 def test_a_gate_keeps_ood_out() -> None:
     """8s and 9s that the graph takes for confident lie far from every prototype."""
     data = noisy_digits(seed=5)

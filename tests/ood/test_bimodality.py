@@ -139,6 +139,7 @@ def test_few_odd_samples_are_no_mode() -> None:
     assert in_one_class(np.append(s, np.full(300, 0.1))) is not None
 
 
+@pytest.mark.slow
 def test_without_ood_next_to_nothing_is_rejected() -> None:
     """At half of the labels wrong, mislabeled digits pass for OOD by their labels, but not by s(x)."""
     digits = noisy_digits(seed=8)

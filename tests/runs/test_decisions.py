@@ -172,6 +172,7 @@ def test_a_refused_review_leaves_the_file_of_the_open_one(run: Path) -> None:
     assert read_decisions(run / "decisions.jsonl") == [make(1)]
 
 
+@pytest.mark.slow
 def test_what_was_added_is_there_after_a_kill(run: Path) -> None:
     code = (
         "import os, sys, pathlib, graphclean.runs.decisions as d\n"

@@ -60,6 +60,7 @@ def assert_as_predicted(path: Path, inputs: np.ndarray, table: pd.DataFrame) -> 
     assert rejected.tolist() == (table.verdict == "ood").tolist()
 
 
+@pytest.mark.slow
 def test_a_network_for_images(cli: Cli, trained: Path) -> None:
     done = cli("export", "run")
     assert done.code == 0
@@ -101,6 +102,7 @@ def test_a_run_without_a_detector_is_said_to_have_none(cli: Cli, trained: Path) 
     assert_as_predicted(trained / "model.onnx", np.load(trained.parent / "new.npz")["images"], table)
 
 
+@pytest.mark.slow
 def test_json_and_scaled_pixels(cli: Cli, tmp_path: Path) -> None:
     data = np.load(save_digits(tmp_path))
     np.savez(tmp_path / "deep.npz", x=data["images"].astype(np.uint16) * 4, y=data["labels"])
@@ -157,6 +159,7 @@ SHORT = ("--set", "training.epochs=2", "--set", "method.warmup_epochs=1")
 WHOLE = ("--preset", "photos", "--set", "training.network=small-conv", "--set", "training.image_size=32")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SERVE.exists(), reason="needs the source tree")
 @pytest.mark.parametrize(
     ("command", "size", "fit"),

@@ -142,6 +142,7 @@ make_run(Path(sys.argv[1]), "second", overwrite=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
 def test_a_run_is_back_after_a_kill_while_it_was_replaced(tmp_path: Path, again: bool) -> None:
     """Between the two steps that are needed where the system can't exchange folders in one."""

@@ -167,6 +167,7 @@ def test_a_folder_in_which_a_run_trains_is_left_to_it(
     assert cli("train", "digits.npz", "--resume", "--quiet").code == 0  # nobody is there any more
 
 
+@pytest.mark.slow
 def test_of_two_that_replace_a_run_at_once_one_is_refused(cli: Cli, tmp_path: Path) -> None:
     """The first is stopped where it has not put its run in place yet."""
     save_digits(tmp_path)

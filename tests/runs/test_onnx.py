@@ -78,6 +78,7 @@ def assert_same(content: bytes, model: NetworkModel | KnnModel, inputs: np.ndarr
     assert 0 < rejected.sum() < len(inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape", "prototype_ensemble", "flip_tta", "detector"),
     [
@@ -107,6 +108,7 @@ def test_networks_say_the_same(
     assert_same(content, model, inputs)
 
 
+@pytest.mark.slow
 def test_neighbors_say_the_same() -> None:
     z, labels, _ = blobs([60] * 3, noise=0.3, ood=50)
     held = np.arange(len(z)) % 5 == 0
@@ -118,6 +120,7 @@ def test_neighbors_say_the_same() -> None:
     assert_same(content, model, z[held].astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unlike", [False, True])
 def test_heads_with_class_means_say_the_same(unlike: bool) -> None:
     """Trained on features that carry classes, and on a constant feature and a tiny class besides."""
@@ -142,6 +145,7 @@ def few(nodes: torch.Tensor) -> KnnModel:
     return KnnModel([0, 1], standardizer, nodes, posterior, Calibration(1.5, 0.3, 1.2), prototypes, 0.5)
 
 
+@pytest.mark.slow
 def test_fewer_nodes_than_neighbors_wanted() -> None:
     generator = torch.Generator().manual_seed(3)
     model = few(normalize(torch.randn(4, 6, generator=generator), dim=1))
@@ -154,6 +158,7 @@ def test_fewer_nodes_than_neighbors_wanted() -> None:
     np.testing.assert_allclose(score, model.predict(inputs).ood_score, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_off_is_refused() -> None:
     model = trained("small-conv", (1, 8, 8))
     served = Served(model, None)
@@ -174,6 +179,7 @@ def test_a_model_that_is_off_is_refused() -> None:
         check(to_onnx(served, {}), served, moved.predict)
 
 
+@pytest.mark.slow
 def test_neighbors_that_all_tie_are_refused() -> None:
     model = few(torch.eye(16)[:1].repeat(30, 1))
     served = Served(model, None)
@@ -187,6 +193,7 @@ def test_what_no_onnx_file_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) 
         to_onnx(Served(few(torch.eye(20)), None), {})
 
 
+@pytest.mark.slow
 def test_the_file_is_plain(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     served = Served(trained("small-conv", (1, 8, 8)), None)
     with caplog.at_level(logging.WARNING):

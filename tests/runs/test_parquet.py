@@ -84,6 +84,7 @@ def test_verdicts_are_those_of_the_folder(cli: Cli, table: Path) -> None:
     assert (tried / "verdicts.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_photos_themselves_are_trained_on_and_predicted_alike(cli: Cli, table: Path) -> None:
     here = table.parent
     done = cli("train", "photos.parquet", *TINY, "--validation", "photos")
@@ -128,6 +129,7 @@ def make_run(here: Path, cli: Any, data: str = "photos.parquet") -> pd.DataFrame
     return verdicts
 
 
+@pytest.mark.slow
 def test_a_cleaned_copy_keeps_all_but_labels_and_rows(cli: Cli, table: Path) -> None:
     here = table.parent
     make_run(here, cli)
@@ -180,6 +182,7 @@ def test_labels_of_every_type_stay_what_they_are(cli: Cli, table: Path) -> None:
         assert labels == expected
 
 
+@pytest.mark.slow
 def test_a_folder_that_save_to_disk_wrote(cli: Cli, refuse: Refuse, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
@@ -206,6 +209,7 @@ def test_a_folder_that_save_to_disk_wrote(cli: Cli, refuse: Refuse, tmp_path: Pa
     assert np.array_equal(np.asarray(cleaned[1]["image"]), np.asarray(whole[2]["image"]))
 
 
+@pytest.mark.slow
 def test_names_of_the_hub_reach_every_command(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +237,7 @@ def test_names_of_the_hub_reach_every_command(
     assert set(splits[2:]) == {"train"}
 
 
+@pytest.mark.slow
 def test_refused_with_one_line_and_nothing_written(cli: Cli, refuse: Refuse, table: Path) -> None:
     here = table.parent
     make_run(here, cli)

@@ -51,6 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+@pytest.mark.slow
 def test_wrong_folders_are_found_and_bad_files_listed(cli: Cli, folder: Path) -> None:
     done = cli("clean", "photos", "--set", "cleaning.k=8")
     assert done.code == 0
@@ -109,6 +110,7 @@ def test_embeddings_are_used_again(cli: Cli, folder: Path, embedded: list[int]) 
     assert again != first
 
 
+@pytest.mark.slow
 def test_new_photos_get_a_class(cli: Cli, folder: Path) -> None:
     cli("clean", "photos", "--quiet")
     rng = np.random.default_rng(5)
@@ -123,6 +125,7 @@ def test_new_photos_get_a_class(cli: Cli, folder: Path) -> None:
     assert table.verdict.tolist()[3] == "unreadable"
 
 
+@pytest.mark.slow
 def test_one_photo_gets_a_class(cli: Cli, folder: Path, refuse: Refuse) -> None:
     cli("clean", "photos", "--quiet")
     paint(folder.parent / "one.PNG", "green", np.random.default_rng(5))
@@ -150,6 +153,7 @@ def test_a_manifest_gives_the_same_verdicts(cli: Cli, folder: Path) -> None:
         assert from_list.verdict[f"photos/{name}"] == verdict
 
 
+@pytest.mark.slow
 def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
     (folder / "yellow" / "later").mkdir(parents=True)
     (folder / "yellow" / "notes.txt").write_text("none yet")
@@ -217,6 +221,7 @@ def test_embeddings_outlast_a_run_that_is_stopped(
     assert again.read_bytes() == fresh.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_cache_that_can_not_be_written_is_told(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +314,7 @@ def test_photos_that_changed_names_are_embedded_again(cli: Cli, tmp_path: Path, 
     assert again.read_bytes() == fresh.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_may_be_made_in_the_folder_one_is_in(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +333,7 @@ def test_a_run_may_be_made_in_the_folder_one_is_in(
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_a_folder_may_be_called_anything(cli: Cli, folder: Path) -> None:
     for color, name in (("red", "nan"), ("blue", "None"), ("green", "NA")):
         (folder / color).rename(folder / name)

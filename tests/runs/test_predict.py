@@ -130,6 +130,7 @@ def test_refused(refuse: Refuse, trained: Path) -> None:
         refuse(f"predict run {arguments}", message)
 
 
+@pytest.mark.slow
 def test_damaged_and_mixed_runs_are_one_line(cli: Cli, trained: Path) -> None:
     folder = trained.parent
     cli("train", "digits.npz", *TINY, "--out", "other", "--quiet")
@@ -211,6 +212,7 @@ def test_the_model_can_be_loaded_from_python(trained: Path) -> None:
     assert not model.network.training
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_photos(
     cli: Cli,
     tmp_path: Path,

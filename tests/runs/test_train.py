@@ -92,6 +92,7 @@ def test_the_command_line_and_python_agree(cli: Cli, tmp_path: Path) -> None:
     assert new.verdict.tolist() == ["ood" if s > threshold else "known" for s in by_python.ood_score]
 
 
+@pytest.mark.slow
 def test_features_choose_their_preset_and_are_standardized(cli: Cli, tmp_path: Path) -> None:
     z, labels, truth = blobs([60] * 3, noise=0.3, ood=30)
     spread = np.linspace(0.01, 5000, 16)
@@ -209,6 +210,7 @@ def test_two_of_many_classes_unlabeled_samples_and_named_labels(cli: Cli, tmp_pa
     assert line["estimated_noise"] == pytest.approx(1 - (line["selected"] - line["relabeled"]) / 130)
 
 
+@pytest.mark.slow
 def test_a_validation_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--validation", "new.npz")
@@ -233,6 +235,7 @@ def test_a_validation_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Pat
     assert told == pytest.approx((new.predicted_label == truth)[truth < 8].mean())
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli: Cli, tmp_path: Path) -> None:
     with np.load(save_digits(tmp_path)) as data, np.load(tmp_path / "new.npz") as new:
         np.savez(tmp_path / "two.npz", a=data["images"], b=data["images"][::-1], y=data["labels"])
@@ -275,6 +278,7 @@ def test_a_table_of_features_goes_on_as_one(cli: Cli, tmp_path: Path) -> None:
     assert cli("train", "t.csv", "--resume", "--quiet").code == 0
 
 
+@pytest.mark.slow
 def test_an_empty_selection_is_survived_and_said(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +416,7 @@ def test_cuda_is_refused_where_there_is_none(
     refuse("train digits.npz --device cuda", "--device cuda: this machine has no CUDA device")
 
 
+@pytest.mark.slow
 def test_divergence_is_one_line_and_keeps_the_checkpoint(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,6 +477,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
         raise RuntimeError("odd")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

@@ -33,6 +33,7 @@ from tests.training.test_trainer import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_a_compiled_run_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places filled up, as on a GPU; traced, but not made into machine code."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))

@@ -22,6 +22,7 @@ from graphclean.training.fit import finish, fit, prepare
 from graphclean.training.model import load_trained
 
 
+@pytest.mark.slow
 def test_noisy_digits_end_to_end(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     digits = noisy_digits(noise=0.4, seed=7)
@@ -101,6 +102,7 @@ def test_prototypes_are_not_heard_beside_class_means() -> None:
         prepare(features, encode_labels(given), config, build_method(config))
 
 
+@pytest.mark.slow
 def test_features_without_a_class_signal_decide_nothing() -> None:
     """A head on many features memorizs random labels , and its z would find them right."""
     torch.set_num_threads(1)

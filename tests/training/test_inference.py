@@ -29,6 +29,7 @@ def test_the_same_numbers_as_in_training_and_from_saved_weights(network: str) ->
     assert torch.equal(embed_new(again, inputs).logits, logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["small-conv", "preact-resnet18"])
 def test_flip_tta_is_the_mean_of_an_image_and_its_mirror_image(network: str) -> None:
     """After training alone: until then images are seen once, as without it."""

@@ -109,6 +109,7 @@ def train_until(made: Trainer, epoch: int) -> None:
         made.train(on_epoch=stop)
 
 
+@pytest.mark.slow
 def test_it_learns_digits_despite_wrong_labels() -> None:
     pixels, labels, truth = digits(1000, noise=0.4)
     reports: list[EpochReport] = []
@@ -127,12 +128,14 @@ def test_it_learns_digits_despite_wrong_labels() -> None:
     assert result.prototypes.norm(dim=1).allclose(torch.ones(8))
 
 
+@pytest.mark.slow
 def test_two_runs_agree_and_another_seed_does_not() -> None:
     assert_same(trainer().train(), trainer().train())
     other = trainer(dataclasses.replace(TINY, seed=1)).train()
     assert not torch.equal(other.z, trainer().train().z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: int) -> None:
     def stop(report: EpochReport, _: Selection) -> None:
@@ -152,6 +155,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: i
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00004"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "step"), [(1, 0), (1, 2), (3, 1), (4, 3)])
 def test_a_run_asked_to_stop_saves_its_place(tmp_path: Path, epoch: int, step: int) -> None:
     def stop(run: Run, losses: Losses) -> Losses:
@@ -175,6 +179,7 @@ def test_a_run_asked_to_stop_saves_its_place(tmp_path: Path, epoch: int, step: i
         assert same == dataclasses.replace(uninterrupted, seconds=0, clean_seconds=0)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_ends_with_a_scoring_is_saved_before_a_stop(tmp_path: Path) -> None:
     """As of a trusted set, while the request comes."""
     others = ResidentInputs(digits(40)[0])
@@ -218,6 +223,7 @@ trainer(checkpoint=folder).train(on_epoch=tell)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_kill_9_loses_at_most_the_epoch(tmp_path: Path, epoch: int) -> None:
     root = str(Path(__file__).parents[2])
