@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphclean.bench.cells import ABLATIONS, _all_cells, get_cell, make_method
+from graphclean.bench.cells import ABLATIONS, CELLS, PAPER_CELLS, get_cell, make_method
 from graphclean.config import apply_settings, load_preset
 from graphclean.config.settings import PER_DATA_SET
 from graphclean.errors import InputError
@@ -18,11 +18,19 @@ PAPER = {
 """Rows of its accuracy table with OOD, and columns of the one without."""
 
 
-def test_every_cell_of_the_paper_is_there_and_no_other() -> None:
-    assert {cell.name for cell in _all_cells()} == PAPER
-    assert {cell.preset for cell in _all_cells()} == {
+def test_every_cell_of_the_paper_is_there_and_comes_first() -> None:
+    assert set(PAPER_CELLS) == PAPER
+    assert tuple(CELLS)[: len(PAPER)] == PAPER_CELLS
+    assert {CELLS[name].preset for name in PAPER} == {
         "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "cifar100-lcnl", "cifar100-lond",
     }  # fmt: skip
+
+
+def test_an_open_set_of_classes() -> None:
+    cell = get_cell("cifar80n/asym40")
+    assert (cell.base, cell.ood, cell.n_classes) == ("cifar100", "cifar100", 80)
+    found = cell.protocol(0, "test")
+    assert (found.noise, found.rate, found.n_ood, found.n_eval_ood) == ("pair", 0.4, 10_000, 2_000)
 
 
 def test_a_cell_with_ood() -> None:

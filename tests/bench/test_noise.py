@@ -1,5 +1,6 @@
 """Rates, the paper's rules of injection, disjoint OOD sets, and draws that never change."""
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import truncnorm
 
 from graphclean.bench.noise import (
     CIFAR10_CLASSES,
@@ -15,6 +17,7 @@ from graphclean.bench.noise import (
     Draw,
     Protocol,
     check_draw,
+    instance_dependent,
     load_draw,
     make_draw,
     save_draw,
@@ -79,6 +82,82 @@ def test_asymmetric_rate_is_over_all_samples() -> None:
     # 40 % are drawn, and half of the classes change.
     assert wrong.mean() == pytest.approx(0.2, abs=0.005)
     assert not wrong[np.isin(truth, [0, 1, 6, 7, 8])].any()
+
+
+def test_pair_noise_takes_the_next_class() -> None:
+    draw = small(noise="pair", rate=0.4)
+    wrong = draw.labels[:1000] != TRUTH
+    assert wrong.mean() == 0.4
+    assert np.array_equal(draw.labels[:1000][wrong], (TRUTH[wrong] + 1) % 10)
+
+
+def test_instance_noise_equals_a_plain_loop() -> None:
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 4, (60, 3, 2, 2), dtype=np.uint8)  # dark, so that no class takes all
+    truth = np.arange(60) % 4
+    noisy = instance_dependent(truth, 0.3, 4, images, np.random.default_rng(7))
+    rng = np.random.default_rng(7)
+    wrong = rng.normal(0.3, 0.1, 60)
+    assert 0 < wrong.min() < wrong.max() < 1
+    place = rng.random(60)
+    turned = set()
+    for label in range(4):
+        weights = rng.standard_normal((12, 4))
+        for i in np.flatnonzero(truth == label):
+            q = wrong[i]
+            scores = [
+                sum(float(v) * w for v, w in zip(images[i].flat, col, strict=True)) for col in weights.T
+            ]
+            others = [math.exp(score) if j != label else 0.0 for j, score in enumerate(scores)]
+            p = [q * other / sum(others) if j != label else 1 - q for j, other in enumerate(others)]
+            drawn = next(j for j in range(4) if sum(p[: j + 1]) >= place[i])
+            assert noisy[i] == drawn
+            turned.add((label, drawn))
+    assert len(turned) > 8
+
+
+def test_instance_rates_are_a_truncated_normal() -> None:
+    """At 10 % the normal loses its lower sixth: the mean of what is left is that of SciPy's."""
+    images, truth = np.zeros((40_000, 1), dtype=np.uint8), np.zeros(40_000, dtype=np.int64)
+    noisy = instance_dependent(truth, 0.1, 2, images, np.random.default_rng(0))
+    assert (noisy == 1).mean() == pytest.approx(truncnorm.mean(-1, 9, loc=0.1, scale=0.1), abs=0.005)
+
+
+def test_instance_noise_has_its_rate_and_depends_on_the_image() -> None:
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 256, (5, 3, 8, 8), dtype=np.uint8)
+    kind, truth = rng.integers(0, 5, 20_000), rng.integers(0, 10, 20_000)
+    protocol = Protocol(noise="instance", rate=0.4, n_ood=0, n_eval_ood=0)
+    draw = make_draw(protocol, truth, 0, TEST, basis=kinds[kind])
+    wrong = draw.labels != truth
+    assert wrong.mean() == pytest.approx(0.4, abs=0.01)
+    shares = []
+    for label in range(10):
+        for k in range(5):
+            counts = np.bincount(draw.labels[wrong & (truth == label) & (kind == k)], minlength=10)
+            shares.append((counts.max() / counts.sum(), counts.argmax()))
+    assert np.mean([share for share, _ in shares]) > 0.95, "an image looks like one other class"
+    assert any(len({taken for _, taken in shares[i : i + 5]}) > 1 for i in range(0, 50, 5))
+    dev = make_draw(replace(protocol, split="dev"), truth, 0, basis=kinds[kind])
+    assert (dev.labels != dev.truth).mean() == pytest.approx(0.4, abs=0.01)
+
+
+def test_labels_of_people_are_taken_as_they_are() -> None:
+    protocol = replace(SMALL, noise="human", rate=0.0, n_ood=0, n_eval_ood=0)
+    people = (TRUTH + (np.arange(1000) % 7 == 0)) % 10
+    assert np.array_equal(make_draw(protocol, TRUTH, 0, TEST, basis=people).labels, people)
+    dev = make_draw(replace(protocol, split="dev"), TRUTH, 0, basis=people)
+    assert np.array_equal(dev.labels, people[dev.train_ind])
+    with pytest.raises(InputError, match="rests on the labels that people gave"):
+        make_draw(protocol, TRUTH, 0, TEST)
+    with pytest.raises(InputError, match="given labels go from 1 to 10"):
+        make_draw(protocol, TRUTH, 0, TEST, basis=people + 1)
+
+
+def test_a_pool_that_is_split_already_stays_so() -> None:
+    draw = make_draw(SMALL, TRUTH, 700, TEST, trained_pool=400)
+    assert np.array_equal(np.sort(draw.train_ood), np.arange(400))
+    assert np.array_equal(draw.eval_ood, np.arange(400, 600))
 
 
 def test_ood_labels_are_uniform_over_all_classes_and_their_truth_is_none() -> None:
@@ -215,7 +294,8 @@ def test_a_draw_for_other_data_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"noise": "pair"}, "it can be sym or asym"),
+        ({"noise": "pairs"}, "it can be sym or asym or pair"),
+        ({"noise": "instance"}, "instance noise rests on the training images"),
         ({"split": "validation"}, "it can be test or dev"),
         ({"rate": 1.5}, "between 0 and 1"),
         ({"rate": float("nan")}, "between 0 and 1"),

@@ -1,4 +1,4 @@
-"""The cells of the paper's tables by name, and the name that a method gets from its settings."""
+"""The cells by name, the paper's and others, and the name that a method gets from its settings."""
 
 import re
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
 from ..training.networks import require_network, takes_features
 from .ablations import ABLATIONS
+from .human import HUMAN
 from .noise import NoiseKind, Protocol, Split
 from .registry import get_set
 
@@ -26,6 +27,13 @@ OOD_RATE = 0.5
 """Of symmetric noise, in every cell that has OOD."""
 SYM_RATES = (20, 50, 80, 90)
 ASYM_RATE = 40
+PAIR_RATE = 45
+INSTANCE_RATE = 40
+CIFAR80N = 80
+"""Classes of CIFAR-100 that are known in `cifar80n`; images of the others are its OOD."""
+CIFAR80N_NOISE: dict[str, tuple[NoiseKind, float]] = {
+    "sym20": ("sym", 0.2), "sym80": ("sym", 0.8), "asym40": ("pair", 0.4),
+}  # fmt: skip
 
 SPEED_ONLY = ("training.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
@@ -33,7 +41,7 @@ SPEED_ONLY = ("training.compile",)
 
 @dataclass(frozen=True)
 class Cell:
-    """One column or row of the paper's tables: the data to make, and the preset that is run on it."""
+    """The data to make, as for a column or row of the paper's tables, and the preset that is run on it."""
 
     name: str
     base: str
@@ -47,11 +55,13 @@ class Cell:
     """Of them among the training set."""
     n_eval_ood: int = 0
     """Of them among the test set."""
+    known: int | None = None
+    """The first so many classes are the known ones, where not all are."""
 
     @property
     def n_classes(self) -> int:
         """Known classes."""
-        return get_set(self.base).n_classes
+        return self.known if self.known is not None else get_set(self.base).n_classes
 
     def protocol(self, seed: int, split: Split) -> Protocol:
         """What is drawn for one seed of it."""
@@ -66,7 +76,7 @@ class Cell:
         )
 
 
-def _all_cells() -> list[Cell]:
+def _paper_cells() -> list[Cell]:
     mixed = [
         Cell(f"{base}/{ood}/{size}", base, f"{base}-lond", ood=ood, n_ood=count, n_eval_ood=EVAL_OOD)
         for base, sources in OOD_SOURCES.items()
@@ -82,7 +92,36 @@ def _all_cells() -> list[Cell]:
     return [*mixed, *wrong, similar]
 
 
-CELLS: dict[str, Cell] = {cell.name: cell for cell in _all_cells()}
+def _further_cells() -> list[Cell]:
+    """Noise that the paper has not: between neighbors in number, by the image, of people, and open sets."""
+    kinds: tuple[tuple[NoiseKind, int], ...] = (("pair", PAIR_RATE), ("instance", INSTANCE_RATE))
+    drawn = [
+        Cell(f"{base}/{noise}{rate}", base, f"{base}-lcnl", noise=noise, rate=rate / 100)
+        for base in OOD_SOURCES
+        for noise, rate in kinds
+    ]
+    people = [Cell(name, base, f"{base}-lcnl", noise="human", rate=0) for name, (base, _) in HUMAN.items()]
+    others = get_set("cifar100").n_classes - CIFAR80N
+    counts = {split: count * others // 100 for split, count in get_set("cifar100").splits.items()}
+    open_set = [
+        Cell(
+            f"cifar80n/{name}",
+            "cifar100",
+            "cifar100-lond",
+            noise=noise,
+            rate=rate,
+            ood="cifar100",
+            n_ood=counts["train"],
+            n_eval_ood=counts["test"],
+            known=CIFAR80N,
+        )
+        for name, (noise, rate) in CIFAR80N_NOISE.items()
+    ]
+    return [*drawn, *people, *open_set]
+
+
+PAPER_CELLS = tuple(cell.name for cell in _paper_cells())
+CELLS: dict[str, Cell] = {cell.name: cell for cell in (*_paper_cells(), *_further_cells())}
 
 
 def get_cell(name: str) -> Cell:

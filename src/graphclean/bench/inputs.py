@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,8 +14,10 @@ from ..data.progress import Progress
 from ..errors import InputError
 from .cells import Cell
 from .datasets import count_images, find_pool, find_split, load_pool, load_split
+from .human import HUMAN, find_human_labels, read_human_labels
 from .noise import (
     Draw,
+    LabelArray,
     Split,
     check_draw,
     check_pool,
@@ -34,6 +37,10 @@ class Sources:
     """None for the development split, which never sees it."""
     pool: LabeledImages | None
     """None for a cell without OOD."""
+    human: LabelArray | None = None
+    """What people called the training images, for a cell that trains on that."""
+    trained_pool: int | None = None
+    """Where the pool is classes of the base set: how many of it are training images, which come first."""
 
 
 def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> list[str]:
@@ -48,7 +55,9 @@ def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> lis
             if count != base.splits[part]:
                 has = f"{count:,} {part} images, and {base.name} has {base.splits[part]:,}"
                 partial.append(f"{found.path}: {has}; a result on them is not one of the cell")
-        if cell.ood is not None:
+        if cell.noise == "human":
+            find_human_labels(cell.base, root)
+        if cell.ood is not None and cell.ood != cell.base:
             found, pool = find_pool(cell.ood, root)
             check_pool(cell.protocol(0, split), count_images(get_set(cell.ood), found)[pool])
     return list(dict.fromkeys(partial))
@@ -58,11 +67,32 @@ def load_sources(
     cell: Cell, split: Split, root: Path | None = None, progress: Progress | None = None
 ) -> Sources:
     """The images and labels that a cell needs."""
-    return Sources(
-        load_split(cell.base, "train", root, progress=progress),
-        load_split(cell.base, "test", root, progress=progress) if split == "test" else None,
-        load_pool(cell.ood, root, progress=progress) if cell.ood is not None else None,
+    train = load_split(cell.base, "train", root, progress=progress)
+    test = load_split(cell.base, "test", root, progress=progress) if split == "test" else None
+    if cell.ood == cell.base:
+        return _take_classes(train, test, cell.n_classes)
+    pool = load_pool(cell.ood, root, progress=progress) if cell.ood is not None else None
+    human = None
+    if cell.noise == "human":
+        human = read_human_labels(*HUMAN[cell.name], train.labels, root)
+    return Sources(train, test, pool, human)
+
+
+def _take_classes(train: LabeledImages, test: LabeledImages | None, known: int) -> Sources:
+    """The first `known` classes of a set, and as its pool the images of the others."""
+    parts = [part for part in (train, test) if part is not None]
+    kept = [_where(part, part.labels < known) for part in parts]
+    rest = [_where(part, part.labels >= known) for part in parts]
+    pool = LabeledImages(
+        np.concatenate([part.images for part in rest]),
+        np.concatenate([part.labels for part in rest]),
+        train.classes,
     )
+    return Sources(kept[0], kept[1] if test is not None else None, pool, trained_pool=len(rest[0].images))
+
+
+def _where(data: LabeledImages, mask: npt.NDArray[np.bool_]) -> LabeledImages:
+    return LabeledImages(data.images[mask], data.labels[mask], data.classes)
 
 
 @dataclass(frozen=True)
@@ -112,6 +142,9 @@ def prepare_material(cell: Cell, seed: int, split: Split, sources: Sources, save
         except InputError as error:
             raise InputError(f"{saved}: {error}; remove {saved.parent} to start over") from error
         return Material(sources, draw)
-    draw = make_draw(protocol, sources.train.labels, pool, test)
+    basis = sources.train.images if cell.noise == "instance" else sources.human
+    draw = make_draw(
+        protocol, sources.train.labels, pool, test, basis=basis, trained_pool=sources.trained_pool
+    )
     save_draw(draw, saved)
     return Material(sources, draw)

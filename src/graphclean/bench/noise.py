@@ -14,7 +14,7 @@ from ..data.tables import READING
 from ..errors import InputError, parse_json
 
 LabelArray: TypeAlias = npt.NDArray[np.int64]
-NoiseKind: TypeAlias = Literal["sym", "asym"]
+NoiseKind: TypeAlias = Literal["sym", "asym", "pair", "instance", "human"]
 Split: TypeAlias = Literal["test", "dev"]
 
 OOD_LABEL = -1
@@ -26,6 +26,10 @@ CIFAR10_CLASSES = (
 ASYM = {"truck": "automobile", "bird": "airplane", "deer": "horse", "cat": "dog", "dog": "cat"}
 """What asymmetric noise takes each class of CIFAR-10 for; the others keep their label."""
 
+RESTS_ON = {"instance": "the training images", "human": "the labels that people gave"}
+"""What some kinds of noise need besides the true labels, a row a training sample."""
+RATE_SPREAD = 0.1
+"""Standard deviation of the rate from image to image under `instance` noise, as published."""
 DEV_SHARE = 0.1
 """Share of the training set that the development split holds out: 5,000 of 50,000."""
 DRAW_FORMAT = 1
@@ -38,7 +42,9 @@ class Protocol:
 
     noise: NoiseKind = "sym"
     rate: float = 0.5
-    """Share of the in-distribution samples that are drawn for a new label (which may be the true one)."""
+    """Share of the in-distribution samples that are drawn for a new label (which may be the true one); of
+    `instance` noise its mean, and without effect on `human` labels.
+    """
     n_ood: int = 20_000
     """Images of no class among the training set; the development split takes its own from these."""
     n_eval_ood: int = 10_000
@@ -118,6 +124,41 @@ def asymmetric(labels: LabelArray, rate: float, rng: np.random.Generator) -> Lab
     return noisy
 
 
+def pair(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Generator) -> LabelArray:
+    """A random `rate` of the labels moved on to the next class."""
+    noisy = labels.copy()
+    chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
+    noisy[chosen] = (noisy[chosen] + 1) % n_classes
+    return noisy
+
+
+def instance_dependent(
+    labels: LabelArray, rate: float, n_classes: int, images: npt.NDArray[Any], rng: np.random.Generator
+) -> LabelArray:
+    """Labels made wrong by what an image looks like (Xia et al., NeurIPS 2020).
+
+    An image x of class y keeps its label with probability 1 − q, q normal around `rate` (cut to 0 to 1); else
+    it gets another class j, with the probability that the softmax of x W_y gives it, W_y normal. x are pixels
+    from 0 to 255, as in the authors' own code, so that nearly always one class takes all of q.
+    """
+    wrong = rng.normal(rate, RATE_SPREAD, len(labels))
+    while (outside := (wrong < 0) | (wrong > 1)).any():
+        wrong[outside] = rng.normal(rate, RATE_SPREAD, outside.sum())
+    place = rng.random(len(labels))
+    noisy = labels.copy()
+    for label in range(n_classes):
+        of_class = np.flatnonzero(labels == label)
+        pixels = images[of_class].reshape(len(of_class), int(np.prod(images.shape[1:]))).astype(np.float64)
+        others = pixels @ rng.standard_normal((pixels.shape[1], n_classes))
+        others[:, label] = -np.inf
+        likely = np.exp(others - others.max(1, keepdims=True))
+        p = wrong[of_class, None] * likely / likely.sum(1, keepdims=True)
+        p[:, label] = 1 - wrong[of_class]
+        drawn = (p.cumsum(1) < place[of_class, None]).sum(1)
+        noisy[of_class] = np.minimum(drawn, n_classes - 1)
+    return noisy
+
+
 def check_pool(protocol: Protocol, pool_size: int) -> None:
     """Refuse a source of OOD that is too small."""
     need = protocol.n_ood + protocol.n_eval_ood
@@ -130,21 +171,33 @@ def make_draw(
     train_labels: npt.ArrayLike,
     pool_size: int,
     test_labels: npt.ArrayLike | None = None,
+    *,
+    basis: npt.NDArray[Any] | None = None,
+    trained_pool: int | None = None,
 ) -> Draw:
     """The draw of a protocol: always the same for the same protocol, labels and pool size.
 
     `test_labels` are those of the base test set, which a development draw never sees. Its OOD images are
     taken from those that the test draw of the same protocol trains on, so it never sees the scored ones.
+    `basis` is what the noise `RESTS_ON`. Of a pool whose images are split already, the first `trained_pool`
+    are for training alone and the others for scoring.
     """
     truth = _check_labels(train_labels, protocol.n_classes, "training")
-    check_pool(protocol, pool_size)
+    if protocol.noise in RESTS_ON and (basis is None or len(basis) != len(truth)):
+        raise InputError(f"{protocol.noise} noise rests on {RESTS_ON[protocol.noise]}, a row a sample")
+    if trained_pool is None:
+        check_pool(protocol, pool_size)
     if (test_labels is None) != (protocol.split == "dev"):
         raise InputError(f"a draw of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
     # The order of these calls is what a recorded run rests on.
     rng = np.random.default_rng(protocol.seed)
-    labels = _spoil(truth, protocol, rng)
-    order = rng.permutation(pool_size)
-    train_ood, eval_ood = order[: protocol.n_ood], order[protocol.n_ood :][: protocol.n_eval_ood]
+    labels = _spoil(truth, protocol, rng, basis)
+    if trained_pool is None:
+        order = rng.permutation(pool_size)
+        train_ood, eval_ood = order[: protocol.n_ood], order[protocol.n_ood :][: protocol.n_eval_ood]
+    else:
+        train_ood = rng.permutation(trained_pool)[: protocol.n_ood]
+        eval_ood = np.arange(trained_pool, pool_size)[: protocol.n_eval_ood]
     ood_labels = rng.integers(0, protocol.n_classes, protocol.n_ood)
     train_ind = np.arange(len(truth))
     if test_labels is not None:
@@ -155,7 +208,7 @@ def make_draw(
         held = round(DEV_SHARE * len(truth))
         eval_ind, train_ind = np.sort(mixed[:held]), np.sort(mixed[held:])
         eval_labels, truth = truth[eval_ind], truth[train_ind]
-        labels = _spoil(truth, protocol, rng)
+        labels = _spoil(truth, protocol, rng, basis[train_ind] if basis is not None else None)
         half, quarter = protocol.n_ood // 2, protocol.n_ood // 4
         train_ood, eval_ood = train_ood[:half], train_ood[half : half + quarter]
         ood_labels = rng.integers(0, protocol.n_classes, half)
@@ -175,9 +228,18 @@ def make_draw(
 _TEST_LABELS = {"test": " the test set's labels", "dev": "out the test set's labels"}
 
 
-def _spoil(truth: LabelArray, protocol: Protocol, rng: np.random.Generator) -> LabelArray:
+def _spoil(
+    truth: LabelArray, protocol: Protocol, rng: np.random.Generator, basis: npt.NDArray[Any] | None
+) -> LabelArray:
     if protocol.noise == "asym":
         return asymmetric(truth, protocol.rate, rng)
+    if protocol.noise == "pair":
+        return pair(truth, protocol.rate, protocol.n_classes, rng)
+    if protocol.noise == "instance":
+        assert basis is not None
+        return instance_dependent(truth, protocol.rate, protocol.n_classes, basis, rng)
+    if protocol.noise == "human":
+        return _check_labels(basis, protocol.n_classes, "given")  # type: ignore[arg-type]
     return symmetric(truth, protocol.rate, protocol.n_classes, rng)
 
 

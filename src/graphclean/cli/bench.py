@@ -127,14 +127,15 @@ def run(
 
 @app.command("cells")
 def list_cells() -> None:
-    """Show the paper's cells: their noise, and the preset that is run on them."""
+    """Show the cells, the paper's first: their noise, and the preset that is run on them."""
     with loading():
         from ..bench.cells import CELLS
 
     rows = [("cell", "noise", "OOD in training", "preset")]
     for cell in CELLS.values():
         ood = f"{cell.n_ood:,} of {cell.ood}" if cell.ood is not None else "none"
-        rows.append((cell.name, f"{cell.noise} {100 * cell.rate:.0f} %", ood, cell.preset))
+        rate = "" if cell.noise == "human" else f" {100 * cell.rate:.0f} %"
+        rows.append((cell.name, f"{cell.noise}{rate}", ood, cell.preset))
     _print_rows(rows)
 
 
