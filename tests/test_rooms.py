@@ -28,6 +28,7 @@ ORDER = [
     "bench",
     "estimator",
     "cli",
+    "api",
     "__main__",
     "__init__",
 ]

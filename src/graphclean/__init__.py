@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .api import Run, clean, train
     from .cleaning import clean_embeddings
     from .config import CleaningSettings, GraphSettings
     from .estimator import NoisyGraphClassifier
@@ -16,8 +17,11 @@ __all__ = [
     "GraphCleaner",
     "GraphSettings",
     "NoisyGraphClassifier",
+    "Run",
     "__version__",
+    "clean",
     "clean_embeddings",
+    "train",
 ]
 
 _ROOMS = {
@@ -25,7 +29,10 @@ _ROOMS = {
     "GraphCleaner": ".graph",
     "GraphSettings": ".config",
     "NoisyGraphClassifier": ".estimator",
+    "Run": ".api",
+    "clean": ".api",
     "clean_embeddings": ".cleaning",
+    "train": ".api",
 }
 
 

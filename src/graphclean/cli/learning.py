@@ -63,11 +63,11 @@ def clean(
         from ..config import Config, apply_settings
         from ..data.tables import Names
         from ..runs import clean as job
-        from ..runs.inputs import source_name
+        from ..runs.inputs import default_run
 
     changes = [f"cleaning.search={search.value}", *(settings or [])]
     config = apply_settings(Config(), changes, sections=("cleaning",))
-    target = out if out is not None else Path("runs") / f"{source_name(data)}-clean"
+    target = out if out is not None else default_run(data, "clean")
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
         cleaning = job.clean(
@@ -132,9 +132,9 @@ def train(
         from ..data.tables import Names
         from ..runs import train as job
         from ..runs.callbacks import Watcher
-        from ..runs.inputs import source_name
+        from ..runs.inputs import default_run
 
-    target = out if out is not None else Path("runs") / f"{source_name(data)}-train"
+    target = out if out is not None else default_run(data, "train")
     with StageProgress(quiet=quiet or as_json) as progress:
         done = job.train(
             data,

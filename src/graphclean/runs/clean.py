@@ -27,7 +27,7 @@ from .folder import (
     write_env,
     write_table,
 )
-from .inputs import Source, read_source, refuse_sources
+from .inputs import IN_PYTHON, Source, read_source, refuse_sources
 from .interrupts import telling_what_is_kept
 from .photos import Photos
 from .projection import Points, gather_points, write_points
@@ -35,7 +35,7 @@ from .schema import SourceRecord
 
 
 def clean(
-    data: Path,
+    data: Path | Source,
     out: Path,
     config: Config,
     *,
@@ -46,16 +46,24 @@ def clean(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> CleaningResult:
-    """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded."""
+    """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded.
+
+    `data` is where they are, or arrays that are in memory.
+    """
     check_target(out, overwrite=overwrite)
-    refuse_sources(out, [data, labels])
+    if not isinstance(data, Source):
+        refuse_sources(out, [data, labels])
     require_search(config.cleaning)
     names = names if names is not None else Names()
     place = choose_device(device)
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
-        source = read_source(
-            data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
+        source = (
+            data
+            if isinstance(data, Source)
+            else read_source(
+                data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
+            )
         )
         cleaning = infer_verdicts(
             source.inputs,
@@ -78,9 +86,10 @@ def clean(
     return cleaning
 
 
-def describe_request(data: Path, labels: Path | None, names: Names) -> SourceRecord:
+def describe_request(data: Path | Source, labels: Path | None, names: Names) -> SourceRecord:
     """What was asked for, as config.json has it."""
-    described: SourceRecord = {"data": str(data), "labels": str(labels) if labels is not None else None}
+    place = IN_PYTHON if isinstance(data, Source) else str(data)
+    described: SourceRecord = {"data": place, "labels": str(labels) if labels is not None else None}
     named = {name: value for name, value in asdict(names).items() if value is not None}
     return described | cast(SourceRecord, named)
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ def read_like(
     progress: Progress | None = None,
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused."""
-    kind = _kind(described, run)
+    kind = find_kind(described, run)
     if _are_photos(data, names, kind):
         reading = recorded_reading(described, run, device)
         found_photos = find_photos(data, names, labeled=labeled, least=1)
@@ -168,6 +168,14 @@ class Pieces:
     streamed: bool
     """In many pieces, with progress told as they are read; otherwise it is one."""
 
+    @classmethod
+    def whole(cls, source: Source, *, labeled: bool) -> Self:
+        """A source that was read already, as one piece."""
+        rows = list(range(len(source.inputs)))
+        ids = source.ids if source.ids is not None else [str(row) for row in rows]
+        labels = source.labels if labeled else None
+        return cls(ids, labels, iter([Piece(source.inputs, rows)]), False)
+
 
 def stream_like(
     described: SourceRecord,
@@ -180,12 +188,9 @@ def stream_like(
     progress: Progress | None = None,
 ) -> Pieces:
     """As `read_like`; photos in pieces, so that memory does not grow with their number."""
-    if not _are_photos(data, names, _kind(described, run)):
+    if not _are_photos(data, names, find_kind(described, run)):
         source = read_like(described, data, names, run=run, device=device, labeled=labeled, progress=progress)
-        rows = list(range(len(source.inputs)))
-        ids = source.ids if source.ids is not None else [str(row) for row in rows]
-        labels = source.labels if labeled else None
-        return Pieces(ids, labels, iter([Piece(source.inputs, rows)]), False)
+        return Pieces.whole(source, labeled=labeled)
     reading = recorded_reading(described, run, device)
     images = find_photos(data, names, labeled=labeled, least=1)
     batches = stream_photos(images, reading, data, progress=progress)
@@ -200,7 +205,7 @@ def embedding(embedder: str | Embedder | None, device: torch.device) -> Embeddin
 
 def recorded_reading(described: SourceRecord, run: Path, device: torch.device) -> Reading:
     """How the photos of a run were read, as its config.json has it; refused where it had none."""
-    kind = _kind(described, run)
+    kind = find_kind(described, run)
     if kind != "photos":
         raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
     if isinstance(described.get("embedder"), str):
@@ -221,6 +226,12 @@ def recorded_options(described: SourceRecord) -> dict[str, str]:
     names = ("labels", *(name.name for name in fields(Names)), "embedder", "validation")
     told = dict(described)
     return {name: str(told[name]) for name in names if told.get(name) is not None}
+
+
+def default_run(data: Path | Source, kind: str) -> Path:
+    """Where a run of `clean` or `train` goes if nothing is said."""
+    name = "arrays" if isinstance(data, Source) else source_name(data)
+    return Path("runs") / f"{name}-{kind}"
 
 
 def is_there(data: Path) -> bool:
@@ -280,7 +291,8 @@ def _are_photos(data: Path, names: Names, kind: InputKind) -> bool:
     return are_photos(data, names, "none" if table else None)
 
 
-def _kind(described: SourceRecord, run: Path) -> InputKind:
+def find_kind(described: SourceRecord, run: Path) -> InputKind:
+    """What a run was made from, as its config.json has it."""
     kind = described.get("kind", "photos" if "embedder" in described else "features")
     if kind not in NAMED:
         raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")

@@ -30,7 +30,7 @@ from .folder import (
     require_finished,
     safe_csv,
 )
-from .inputs import refuse_sources, source_name, stream_like
+from .inputs import Pieces, Source, refuse_sources, source_name, stream_like
 
 
 def predict(
@@ -45,7 +45,39 @@ def predict(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
-    """Class or OOD for new data, as .csv or .parquet; returns the table and where it is.
+    """`judge_new` with its table written as .csv or .parquet; returns the table and where it is."""
+    described = read_config(run).get("source", {})
+    target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
+    if target.suffix.lower() not in (".csv", *PARQUET):
+        raise InputError(f"{target}: predictions are written as .csv or .parquet")
+    refuse_own(target, run)
+    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
+    if target.exists() and not overwrite:
+        raise occupied(target, "the file exists")
+    table = judge_new(
+        run, data, names=names, detector=detector, evaluate=evaluate, device=device, progress=progress
+    )
+    told, table.attrs = table.attrs, {}
+    with replaced(target) as draft:
+        if target.suffix.lower() == ".csv":
+            safe_csv(table).to_csv(draft, index=False)
+        else:
+            table.to_parquet(draft, index=False)
+    table.attrs = told
+    return table, target
+
+
+def judge_new(
+    run: Path,
+    data: Path | Source,
+    *,
+    names: Names | None = None,
+    detector: str | None = None,
+    evaluate: bool = False,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Class or OOD for new data, which may be in memory.
 
     `.attrs["warnings"]` of the table holds what a user should know of the model. With `evaluate` the labels
     of the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
@@ -58,21 +90,24 @@ def predict(
             model = model.with_detector(detector)
         except InputError as error:
             raise InputError(f"{run}: {error}") from error
-    target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
-    if target.suffix.lower() not in (".csv", *PARQUET):
-        raise InputError(f"{target}: predictions are written as .csv or .parquet")
-    refuse_own(target, run)
-    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
-    if target.exists() and not overwrite:
-        raise occupied(target, "the file exists")
 
     def report(stage: str, done: int, total: int) -> None:
         if progress is not None and not pieces.streamed:
             progress(stage, done, total)
 
     try:
-        pieces = stream_like(
-            described, data, names, run=run, device=choose_device(device), labeled=evaluate, progress=progress
+        pieces = (
+            Pieces.whole(data, labeled=evaluate)
+            if isinstance(data, Source)
+            else stream_like(
+                described,
+                data,
+                names,
+                run=run,
+                device=choose_device(device),
+                labeled=evaluate,
+                progress=progress,
+            )
         )
     except MissingLabels as error:
         raise InputError(f"{error.missing}; {arg('evaluate')} needs labels in the data itself") from error
@@ -88,14 +123,9 @@ def predict(
     if given is not None:
         table.insert(1, "given_label", given.names(given.codes))
         scores = _score(table, given, model.classes)
-    with replaced(target) as draft:
-        if target.suffix.lower() == ".csv":
-            safe_csv(table).to_csv(draft, index=False)
-        else:
-            table.to_parquet(draft, index=False)
     table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes)
     table.attrs["scores"] = scores
-    return table, target
+    return table
 
 
 def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[str, Any]:

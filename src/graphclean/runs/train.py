@@ -168,6 +168,35 @@ def train(
         )
 
 
+def train_arrays(
+    source: Source,
+    out: Path,
+    *,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    device: str = "auto",
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+) -> TrainingRun:
+    """`train` on arrays that are in memory."""
+    check_target(out, overwrite=overwrite)
+    base = load_preset(preset) if preset is not None else Config()
+    route = Route(preset) if preset is not None else None
+    way = _Way(settings, None, None, choose_device(device), base, route)
+    route = way.settle(source.kind, len(source.inputs))
+    return train_source(
+        source,
+        out,
+        way.config,
+        route=route,
+        described=describe_request(source, None, Names()) | source.describe(),
+        device=device,
+        overwrite=overwrite,
+        again=f"start again with {arg('overwrite')}",
+        watcher=watcher if watcher is not None else Watcher(),
+    )
+
+
 def train_source(
     source: Source,
     out: Path,

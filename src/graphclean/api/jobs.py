@@ -1,0 +1,179 @@
+"""`graphclean.clean` and `graphclean.train`: the jobs of the commands of that name."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from ..cli.progress import StageProgress
+from ..config import Config, apply_settings
+from ..embed import Embedder
+from ..errors import DataWarning, InputError, arg
+from ..runs import clean as cleaning
+from ..runs import train as training
+from ..runs.callbacks import Watcher
+from ..runs.inputs import Source, default_run
+from ..runs.memory import hold_arrays
+from .names import NameOptions, to_names
+from .run import Run
+
+
+def clean(
+    data: Any,
+    labels: Any = None,
+    *,
+    ids: Sequence[Any] | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    embedder: str | Embedder | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **names: Unpack[NameOptions],
+) -> Run:
+    """Give every sample a verdict, without training, as `graphclean clean` does.
+
+    Parameters
+    ----------
+    data
+        All that the command takes, as a path: a folder of photos, a table, a file of embeddings. Or
+        embeddings in memory: an array or a DataFrame of shape (N, d).
+    labels
+        A file of labels, where `data` is a path that holds none; of embeddings in memory the labels.
+    ids
+        What samples in memory are called; otherwise they go by the index of pandas, or by their row.
+    out
+        The run folder; `runs/NAME-clean` if nothing is said.
+    settings
+        Changes by name, such as `{"cleaning.k": 20}`.
+    embedder
+        For photos: a name, or an `Embedder`.
+    device
+        Where a network of timm embeds photos: `auto`, `cpu` or `cuda`.
+    overwrite
+        Replace an earlier run.
+    quiet
+        Show no progress.
+    **names
+        Which arrays or columns hold what: `features_key`, `labels_key`, `label_column`, `id_column`,
+        `path_column`.
+
+    Examples
+    --------
+    >>> run = graphclean.clean("photos/train")
+    >>> run.verdicts.query("verdict == 'relabel'")
+    >>> run.apply(out="cleaned", form="link")
+    """
+    source = _find_source(data, labels, ids)
+    target = Path(out) if out is not None else default_run(source, "clean")
+    config = apply_settings(Config(), _as_assignments(settings), sections=("cleaning",))
+    with StageProgress(quiet=quiet) as progress:
+        cleaning.clean(
+            source,
+            target,
+            config,
+            labels=_labels_file(source, labels),
+            names=to_names(names),
+            embedder=embedder,
+            device=device,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    return _finish(target)
+
+
+def train(
+    data: Any,
+    labels: Any = None,
+    *,
+    ids: Sequence[Any] | None = None,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    embedder: str | Embedder | None = None,
+    validation: str | Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **names: Unpack[NameOptions],
+) -> Run:
+    """Learn a classifier and a detector from labels that can't be trusted, as `graphclean train` does.
+
+    Parameters are those of `clean`, with `preset` (see `graphclean presets`), `validation` (a path to
+    samples whose labels are known to be right) and `resume`, which continues an unfinished run. `data` in
+    memory may be images, too: (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names them in a file.
+
+    Examples
+    --------
+    >>> run = graphclean.train("photos/train", settings={"training.epochs": 30})
+    >>> run.predict("photos/new")
+    >>> run.export()
+    """
+    source = _find_source(data, labels, ids)
+    target = Path(out) if out is not None else default_run(source, "train")
+    assignments = _as_assignments(settings)
+    with StageProgress(quiet=quiet) as progress:
+        watcher = Watcher(progress.say, progress.epoch, progress)
+        if isinstance(source, Source):
+            _refuse_for_arrays(embedder=embedder, validation=validation, resume=resume or None, **names)
+            training.train_arrays(
+                source,
+                target,
+                preset=preset,
+                settings=assignments,
+                device=device,
+                overwrite=overwrite,
+                watcher=watcher,
+            )
+        else:
+            training.train(
+                source,
+                target,
+                preset=preset,
+                settings=assignments,
+                labels=_labels_file(source, labels),
+                names=to_names(names),
+                embedder=embedder,
+                validation=Path(validation) if validation is not None else None,
+                device=device,
+                resume=resume,
+                overwrite=overwrite,
+                watcher=watcher,
+            )
+    return _finish(target)
+
+
+def _find_source(data: Any, labels: Any, ids: Sequence[Any] | None) -> Path | Source:
+    if not isinstance(data, str | Path):
+        return hold_arrays(data, labels, ids)
+    if ids is not None:
+        raise InputError(f"{data}: {arg('ids')} are for arrays in memory; a table has {arg('id_column')}")
+    return Path(data)
+
+
+def _labels_file(source: Path | Source, labels: Any) -> Path | None:
+    if isinstance(source, Source) or labels is None:
+        return None
+    if not isinstance(labels, str | Path):
+        raise InputError(f"{source}: {arg('labels')} of a path are a path, too; arrays go with arrays")
+    return Path(labels)
+
+
+def _as_assignments(settings: Mapping[str, Any] | None) -> list[str]:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f'settings are a dict such as {{"cleaning.k": 20}}, not {type(settings).__name__}')
+    return [f"{name}={value}" for name, value in (settings or {}).items()]
+
+
+def _refuse_for_arrays(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{arg(name)} is for data that is given as a path, not for arrays in memory")
+
+
+def _finish(target: Path) -> Run:
+    run = Run(target)
+    for message in run.warnings:
+        warnings.warn(message, DataWarning, stacklevel=3)
+    return run

@@ -1,0 +1,163 @@
+"""`Run`: a run folder as an object."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import pandas as pd
+
+from ..cli.progress import StageProgress
+from ..errors import InputError, arg
+from ..report import write_report
+from ..runs.apply import Applied, apply
+from ..runs.cleaned_folder import Placing
+from ..runs.export import Exported, export
+from ..runs.folder import read_config, read_summary, read_verdicts, require_finished
+from ..runs.memory import hold_like
+from ..runs.predict import judge_new, predict
+from .names import NameOptions, to_names
+from .summary import as_html, as_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Run:
+    """A finished run of `clean` or `train`: its results, and what can be done with them.
+
+    Shown in a notebook it is its summary.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """The run in a folder, made by `clean`, `train` or the command line."""
+        self.path = Path(path)
+        self.config = read_config(self.path)
+        require_finished(self.path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The run in a folder."""
+        return cls(path)
+
+    @property
+    def kind(self) -> str:
+        """`clean` or `train`."""
+        return str(self.config.get("kind"))
+
+    @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """One row a sample, as in `verdicts.parquet`."""
+        return read_verdicts(self.path)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Rates, settings found and warnings, as in `summary.json`."""
+        return dict(read_summary(self.path))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the data and the model."""
+        return list(self.summary.get("warnings", []))
+
+    def predict(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        out: str | Path | None = None,
+        detector: str | None = None,
+        evaluate: bool = False,
+        device: str = "auto",
+        overwrite: bool = False,
+        quiet: bool = False,
+        **names: Unpack[NameOptions],
+    ) -> pd.DataFrame:
+        """Class or OOD for new data: a path, or arrays in memory, of the kind that the run was made from.
+
+        `out` (.csv or .parquet) is where predictions for a path are written, too. With `evaluate` the labels
+        of `data` (or `labels`, one for each sample in memory) are taken for the truth, and
+        `.attrs["scores"]` says how many are met.
+        """
+        options: dict[str, Any] = {"detector": detector, "device": device, "names": to_names(names)}
+        options["evaluate"] = evaluate or labels is not None
+        with StageProgress(quiet=quiet) as progress:
+            options["progress"] = progress
+            if not isinstance(data, str | Path):
+                source = hold_like(self.config.get("source", {}), data, labels, run=self.path)
+                return judge_new(self.path, source, **options)
+            if labels is not None:
+                raise InputError(
+                    f"{data}: {arg('labels')} are for arrays; {arg('evaluate')} reads those of a path"
+                )
+            if out is None:
+                return judge_new(self.path, Path(data), **options)
+            return predict(self.path, Path(data), out=Path(out), overwrite=overwrite, **options)[0]
+
+    def apply(
+        self,
+        *,
+        out: str | Path | None = None,
+        form: Placing | None = None,
+        data: str | Path | None = None,
+        drop_uncertain: bool = False,
+        dry_run: bool = False,
+        overwrite: bool = False,
+        quiet: bool = False,
+    ) -> Applied:
+        """Carry out the verdicts, as `graphclean apply` does: a manifest, or with a `form` (`link`,
+        `hardlink`, `copy`) a cleaned folder. The originals are never touched.
+        """
+        with StageProgress(quiet=quiet) as progress:
+            return apply(
+                self.path,
+                out=_path(out),
+                form=form,
+                data=_path(data),
+                drop_uncertain=drop_uncertain,
+                dry_run=dry_run,
+                overwrite=overwrite,
+                progress=progress,
+            )
+
+    def report(
+        self,
+        *,
+        out: str | Path | None = None,
+        data: str | Path | None = None,
+        overwrite: bool = False,
+        quiet: bool = False,
+    ) -> Path:
+        """Write the run as one HTML file that opens offline, and return where it is."""
+        with StageProgress(quiet=quiet) as progress:
+            return write_report(
+                self.path, out=_path(out), data=_path(data), overwrite=overwrite, progress=progress
+            ).out
+
+    def export(
+        self, *, out: str | Path | None = None, overwrite: bool = False, quiet: bool = False
+    ) -> Exported:
+        """Write the model as one ONNX file (extra onnx)."""
+        with StageProgress(quiet=quiet) as progress:
+            return export(self.path, out=_path(out), overwrite=overwrite, say=progress.say)
+
+    def plot_map(self, axes: "Axes | None" = None) -> "Axes":
+        """Samples near each other where their features are alike, in the colors of their verdicts."""
+        from .plots import plot_map
+
+        return plot_map(self.path, axes)
+
+    def plot_confusion(self, axes: "Axes | None" = None) -> "Axes":
+        """How many samples of each given label are proposed to be of which class."""
+        from .plots import plot_confusion
+
+        return plot_confusion(self.path, axes)
+
+    def __repr__(self) -> str:
+        return as_text(self.path, self.kind, self.summary, self.verdicts)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.path, self.kind, self.summary, self.verdicts)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return Path(given) if given is not None else None

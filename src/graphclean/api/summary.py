@@ -1,0 +1,59 @@
+"""A run in a few lines, as text and for notebooks."""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..data.verdict import Verdict
+
+MOST_WARNINGS = 5
+"""Shown; the others are in `run.warnings`."""
+
+
+def as_text(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFrame) -> str:
+    """For consoles."""
+    rows = [f"  {name:<10} {count:>9,}  {meaning}" for name, count, meaning in _counts(verdicts)]
+    notes = [f"  warning: {note}" for note in _notes(summary)]
+    return "\n".join([_title(path, kind, summary, verdicts), *rows, *_rates(summary), *notes])
+
+
+def as_html(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFrame) -> str:
+    """For notebooks; all that comes from data is escaped."""
+    cells = "".join(
+        f"<tr><td>{name}</td><td>{count:,}</td><td style='text-align:left'>{escape(meaning)}</td></tr>"
+        for name, count, meaning in _counts(verdicts)
+    )
+    head = "<tr><th>verdict</th><th>samples</th><th></th></tr>"
+    title = f"<p><b>{escape(_title(path, kind, summary, verdicts))}</b></p>"
+    lines = "".join(f"<p>{escape(line.strip())}</p>" for line in _rates(summary))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(summary))
+    return f"{title}<table>{head}{cells}</table>{lines}" + (f"<ul>{notes}</ul>" if notes else "")
+
+
+def _title(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFrame) -> str:
+    classes = len(summary.get("classes", []))
+    return f"Run {path} ({kind}): {len(verdicts):,} samples, {classes} classes"
+
+
+def _counts(verdicts: pd.DataFrame) -> list[tuple[str, int, str]]:
+    """Verdicts that occur, in their usual order."""
+    counts = verdicts["verdict"].value_counts()
+    return [(str(name), int(counts[name]), name.meaning) for name in Verdict if name in counts]
+
+
+def _rates(summary: dict[str, Any]) -> list[str]:
+    noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
+    if noise is None or ood is None:
+        return []
+    return [
+        f"  estimated: {100 * noise:.1f} % of the labels of known classes are wrong, "
+        f"{100 * ood:.1f} % of the samples belong to no class"
+    ]
+
+
+def _notes(summary: dict[str, Any]) -> list[str]:
+    notes = [str(note) for note in summary.get("warnings", [])]
+    more = len(notes) - MOST_WARNINGS
+    return [*notes[:MOST_WARNINGS], *([f"and {more} more, in run.warnings"] if more > 0 else [])]

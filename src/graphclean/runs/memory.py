@@ -1,0 +1,66 @@
+"""Arrays and tables that are in memory already, as a source like any other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..cleaning.inputs import check_embeddings
+from ..data.arrays import to_bytes
+from ..errors import InputError, arg
+from .inputs import NAMED, Source, find_kind, recorded_pixels
+from .schema import SourceRecord
+
+
+def hold_arrays(inputs: Any, labels: Any = None, ids: Sequence[Any] | None = None) -> Source:
+    """Features (N, d), or images (N, H, W), (N, H, W, C) or (N, C, H, W), with their labels.
+
+    Without `ids` samples go by the index of pandas, where it is more than a count of the rows.
+    """
+    if labels is None:
+        raise InputError(f"arrays bring no labels of their own; give {arg('labels')}, one a sample")
+    if isinstance(labels, str | Path):
+        raise InputError(f"{arg('labels')} of arrays are a list or an array, not a path as {labels}")
+    names = list(map(str, ids)) if ids is not None else _index_of(inputs, labels)
+    if getattr(inputs, "ndim", 2) > 2:
+        images, pixels, notes = to_bytes(np.asarray(inputs))
+        return Source(images, labels, names, notes, pixels=pixels)
+    return Source(_as_features(inputs), labels, names, columns=_columns_of(inputs))
+
+
+def hold_like(described: SourceRecord, inputs: Any, labels: Any, *, run: Path) -> Source:
+    """New arrays of the kind that a run was made from; other kinds are refused."""
+    kind = find_kind(described, run)
+    images = getattr(inputs, "ndim", 2) > 2
+    if kind == "photos" or images != (kind == "images"):
+        these = "images" if images else "embeddings"
+        raise InputError(f"the arrays are {these}, but {run} was made from {NAMED[kind]}")
+    if images:
+        pixels = recorded_pixels(described, run)
+        return Source(to_bytes(np.asarray(inputs), pixels)[0], labels, pixels=pixels)
+    columns = described.get("columns")
+    if isinstance(inputs, pd.DataFrame) and columns is not None:
+        missing = [name for name in columns if name not in inputs.columns.map(str)]
+        if missing:
+            raise InputError(f"the table has no column {missing[0]}, which {run} was made from")
+        inputs = inputs.rename(columns=str)[columns]
+    return Source(_as_features(inputs), labels, _index_of(inputs))
+
+
+def _as_features(inputs: Any) -> npt.NDArray[np.float32]:
+    """In the order of a file's, on which the last bits of sums depend."""
+    return np.ascontiguousarray(check_embeddings(inputs, zeros=True))
+
+
+def _index_of(*given: Any) -> list[str] | None:
+    """The first index of pandas that says more than the number of the row."""
+    tables = (part for part in given if isinstance(part, pd.DataFrame | pd.Series))
+    index = next((part.index for part in tables if not isinstance(part.index, pd.RangeIndex)), None)
+    return None if index is None else [str(name) for name in index]
+
+
+def _columns_of(inputs: Any) -> list[str] | None:
+    return [str(name) for name in inputs.columns] if isinstance(inputs, pd.DataFrame) else None
