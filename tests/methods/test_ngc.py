@@ -19,7 +19,7 @@ from graphclean.methods.blocks.classification import MixupClassification
 from graphclean.methods.ngc import NGC, NgcSettings, first_epoch
 from graphclean.training import EpochReport, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Run, Selection
+from graphclean.training.method import Selection, TrainerContext
 from tests.training.test_trainer import GRAPH, TINY, assert_same, ngc, train_until, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,7 +34,7 @@ class Decided(NGC):
         super().__init__(NgcSettings(**{"warmup_epochs": 0, **settings}), GRAPH)
         self.everything = everything
 
-    def decide(self, run: Run) -> Cleaned:
+    def decide(self, run: TrainerContext) -> Cleaned:
         selected = torch.full_like(run.given, self.everything, dtype=torch.bool)
         soft = torch.nn.functional.one_hot(run.given, run.n_classes).float()
         return Cleaned(selected, run.given, soft, selected, torch.zeros_like(run.given))

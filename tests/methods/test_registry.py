@@ -17,7 +17,7 @@ from graphclean.methods import OWN_METHODS, build_method, complete_settings, loa
 from graphclean.ood.detectors import detector_names
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Method, MethodKind, Prior, Run, Selection
+from graphclean.training.method import Method, MethodKind, Prior, Selection, TrainerContext
 from tests.builders import assert_same_tensors
 from tests.training.test_trainer import digits
 
@@ -45,7 +45,7 @@ def build(name: str, stop: tuple[int, int] | None = None) -> Method:
     own = {field.name for field in dataclasses.fields(made.Settings)}
     warmup = {"warmup_epochs": 1} if "warmup_epochs" in own else {}
 
-    def after_step(self: Any, run: Run, *batches: Any) -> None:
+    def after_step(self: Any, run: TrainerContext, *batches: Any) -> None:
         made.after_step(self, run, *batches)
         if (run.epoch, run.step) == stop:
             assert isinstance(run, Trainer)

@@ -13,7 +13,7 @@ from graphclean.methods.ngc import NgcSettings
 from graphclean.methods.sampled_labels import SampledLabels
 from graphclean.training import InterruptedRun, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Prior, Run
+from graphclean.training.method import Prior, TrainerContext
 from tests.builders import assert_same_tensors
 
 HEAD = TrainingSettings(network="embedding-head", epochs=3, batch_size=16, lr=0.05, feature_noise_std=0.1)
@@ -108,7 +108,7 @@ def test_a_run_resumed_with_other_verdicts_is_refused_as_what_it_is(tmp_path: Pa
 class Stopping(SampledLabels):
     """Asks to stop after the sixth step, in the second epoch."""
 
-    def after_step(self, run: Run, *batches: Any) -> None:
+    def after_step(self, run: TrainerContext, *batches: Any) -> None:
         super().after_step(run, *batches)
         if (run.epoch, run.step) == (1, 1):
             assert isinstance(run, Trainer)

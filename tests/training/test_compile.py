@@ -19,7 +19,7 @@ from graphclean.training import (
 )
 from graphclean.training.batches import ResidentInputs
 from graphclean.training.compile import SHAPES, Compiled
-from graphclean.training.method import Run, Selection
+from graphclean.training.method import Selection, TrainerContext
 from graphclean.training.views import scale
 from tests.training.test_trainer import (
     TINY,
@@ -72,7 +72,7 @@ def test_convolutions_are_tried_from_the_first_step_to_the_last(
     for compile_ in ("off", "on"):
         seen: list[bool] = []
 
-        def look(_: Run, losses: Losses, seen: list[bool] = seen) -> Losses:
+        def look(_: TrainerContext, losses: Losses, seen: list[bool] = seen) -> Losses:
             seen.append(torch.backends.cudnn.benchmark)
             factor = 1.0 if ends_well or len(seen) < 6 else math.nan
             return {name: loss * factor for name, loss in losses.items()}

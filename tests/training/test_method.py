@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from graphclean.training import EpochReport, InterruptedRun, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Batch, Method, MethodInfo, Run
+from graphclean.training.method import Batch, Method, MethodInfo, TrainerContext
 from tests.training.test_trainer import TINY, assert_same, digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ class Pair(Method):
         super().__init__()
         self.stop, self.seen = stop, list[tuple[int, int, int]]()
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         self.networks = nn.ModuleDict({"main": run.new_network(), "second": run.new_network()})
         self.weights = {"ce": 1.0, "scale": 0.1}
         self.temperature = nn.Parameter(torch.ones(()))
@@ -46,11 +46,11 @@ class Pair(Method):
     def parts(self, epoch: int) -> int:  # noqa: ARG002
         return 2
 
-    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         self.part = (self.part + 1) % 2
         return run.shuffle()[:, :32], run.shuffle()[:, :32]
 
-    def losses(self, run: Run, first: Batch, second: Batch) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, first: Batch, second: Batch) -> dict[str, Tensor]:
         self.seen.append((run.epoch, int(self.part), run.step))
         name = ("main", "second")[int(self.part)]
         views = torch.cat([run.weak_view(first.inputs), run.weak_view(second.inputs)])
@@ -59,7 +59,7 @@ class Pair(Method):
         scaled = out.logits / self.temperature
         return {"ce": cross_entropy(scaled, given), "scale": (self.temperature - 2) ** 2}
 
-    def after_step(self, run: Run, *batches: Any) -> None:
+    def after_step(self, run: TrainerContext, *batches: Any) -> None:
         for batch in batches:
             self.counts[batch.index] += 1
         if (run.epoch, int(self.part), run.step) == self.stop:

@@ -12,7 +12,7 @@ from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.methods.ngc import NGC, NgcSettings
 from graphclean.training import DivergedError, Trainer, state
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Batch, Run
+from graphclean.training.method import Batch, TrainerContext
 from tests.training.test_trainer import assert_same, train_until
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,12 +46,12 @@ class Dropping(NGC):
         super().__init__(NgcSettings(warmup_epochs=1), GraphSettings(k=5))
         self.layer, self.factor = layer, factor
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         super().setup(run)
         network: Any = self.networks["main"]
         network.trunk.append(self.layer)
 
-    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         return {name: self.factor * loss for name, loss in super().losses(run, batch).items()}
 
 

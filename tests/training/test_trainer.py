@@ -29,7 +29,7 @@ from graphclean.training import (
     Trainer,
 )
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Batch, Method, Run, Selection
+from graphclean.training.method import Batch, Method, Selection, TrainerContext
 from graphclean.training.views import scale
 from tests.builders import assert_same_tensors
 
@@ -82,17 +82,17 @@ class Watched(NGC):
 
     def __init__(
         self,
-        change: Callable[[Run, Losses], Losses] | None = None,
-        after: Callable[[Run], None] | None = None,
+        change: Callable[[TrainerContext, Losses], Losses] | None = None,
+        after: Callable[[TrainerContext], None] | None = None,
     ) -> None:
         super().__init__(NgcSettings(warmup_epochs=1), GRAPH)
         self.change, self.after = change, after
 
-    def losses(self, run: Run, batch: Batch) -> Losses:
+    def losses(self, run: TrainerContext, batch: Batch) -> Losses:
         found = super().losses(run, batch)
         return self.change(run, found) if self.change is not None else found
 
-    def after_step(self, run: Run, *batches: Any) -> None:
+    def after_step(self, run: TrainerContext, *batches: Any) -> None:
         super().after_step(run, *batches)
         if self.after is not None:
             self.after(run)
@@ -158,7 +158,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, stop_after: i
 @pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "step"), [(1, 0), (1, 2), (3, 1), (4, 3)])
 def test_a_run_asked_to_stop_saves_its_place(tmp_path: Path, epoch: int, step: int) -> None:
-    def stop(run: Run, losses: Losses) -> Losses:
+    def stop(run: TrainerContext, losses: Losses) -> Losses:
         if (run.epoch, run.step) == (epoch - 1, step):  # 200 samples are four steps of 64
             first.request_stop()
         return losses
@@ -314,7 +314,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
 def test_the_first_bad_term_is_named_and_nothing_spoiled_is_saved(tmp_path: Path, stopped: bool) -> None:
     """After a bad step the weights are NaN, and so is every other term."""
 
-    def spoil(run: Run, losses: Losses) -> Losses:
+    def spoil(run: TrainerContext, losses: Losses) -> Losses:
         if (run.epoch, run.step) != (3, 1):
             return losses
         if stopped:
@@ -331,7 +331,7 @@ def test_the_first_bad_term_is_named_and_nothing_spoiled_is_saved(tmp_path: Path
 def test_weights_spoiled_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
     """Its losses were numbers still, and those of the next epoch would be too late."""
 
-    def spoil(run: Run) -> None:
+    def spoil(run: TrainerContext) -> None:
         if (run.epoch, run.step) == (2, 3):
             next(made.method.networks.parameters()).data.fill_(math.nan)
 

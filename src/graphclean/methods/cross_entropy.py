@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..training.method import Batch, Method, MethodInfo, Run, join_state, split_state
+from ..training.method import Batch, Method, MethodInfo, TrainerContext, join_state, split_state
 from .blocks.classification import MixupClassification
 
 
@@ -34,19 +34,19 @@ class CrossEntropy(Method):
     detector = "msp"
     settings: CrossEntropySettings
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         """One network."""
         super().setup(run)
         self.mixup = MixupClassification(self.settings.mixup_alpha)
 
-    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         """A random order of everything, with labeled samples spread evenly."""
         labeled = run.given >= 0
         batches = run.shuffle(labeled)
         self.mixup.begin_epoch(run, labeled[batches])
         return (batches,)
 
-    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of both views."""
         mix = self.mixup.mix(run, run.views(batch.inputs), batch.given.clamp(min=0), batch.given >= 0)
         if mix is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..training.method import Batch, Method, MethodInfo, Run, Selected, Selection
+from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
 
 CLIP = 1e-4
 """Probabilities are kept this far from 0 and 1, so that 1 − ⟨t, p⟩ stays above 0."""
@@ -42,13 +42,13 @@ class ELR(Method):
     settings: ElrSettings
     targets: Tensor
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         """One network, and an average prediction for every sample."""
         super().setup(run)
         self.weights = {"ce": 1.0, "elr": self.settings.lambda_elr}
         self.register_buffer("targets", torch.zeros(len(run.given), run.n_classes, device=run.device))
 
-    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of the labeled samples, and the regularization of all."""
         (out,) = run.forward(run.weak_view(batch.inputs))
         logits = out.logits.float()
@@ -61,7 +61,7 @@ class ELR(Method):
         ce = -(log_p * labeled).sum() / labeled.sum().clamp(min=1)
         return {"ce": ce, "elr": (1 - (t * p).sum(1)).log().mean()}
 
-    def selection(self, run: Run) -> Selection:
+    def selection(self, run: TrainerContext) -> Selection:
         """The class that predictions agreed on; selected where it is the given one."""
         labels = self.targets.argmax(1)
         return Selected(labels, labels == run.given)

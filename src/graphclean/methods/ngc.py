@@ -11,7 +11,7 @@ from ..errors import check_choice
 from ..graph import Cleaned, GraphCleaner
 from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_similarity
 from ..training.losses import Positives, contrastive_losses
-from ..training.method import Batch, Method, MethodInfo, Run, Selection, join_state, split_state
+from ..training.method import Batch, Method, MethodInfo, Selection, TrainerContext, join_state, split_state
 from .blocks.classification import Mix, MixupClassification
 
 DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
@@ -68,7 +68,7 @@ class NGC(Method):
     settings: NgcSettings
     cleaned: Cleaned
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         """One network, the graph's memory, and the OOD gate, open."""
         super().setup(run)
         s = self.settings
@@ -78,7 +78,7 @@ class NGC(Method):
         self.excluded: Tensor | None = None
         self._given = run.given.clamp(min=0), run.given >= 0
 
-    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         """Clean; then a random order of everything, with what is classified spread evenly."""
         self.cleaned = self.decide(run)
         _, selected = self._targets(run)
@@ -86,12 +86,12 @@ class NGC(Method):
         self.mixup.begin_epoch(run, selected[batches])
         return (batches,)
 
-    def decide(self, run: Run) -> Cleaned:
+    def decide(self, run: TrainerContext) -> Cleaned:
         """The graph's decision on the whole set."""
         out = run.embed()
         return self._clean(run, out.z, out.logits)
 
-    def _clean(self, run: Run, z: Tensor, logits: Tensor) -> Cleaned:
+    def _clean(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Cleaned:
         """A step of the cleaner, without what the gate excludes."""
         if not self._warming_up(run) and self._gate_is_closed(run):
             if self.excluded is None:
@@ -110,18 +110,18 @@ class NGC(Method):
         )
         return torch.as_tensor(far > 0.5, device=z.device) if far is not None else None
 
-    def _gate_is_closed(self, run: Run) -> bool:
+    def _gate_is_closed(self, run: TrainerContext) -> bool:
         start = self.settings.ood_gate_start
         return start < 1 and run.epoch >= first_epoch(start, run.settings.epochs)
 
-    def _warming_up(self, run: Run) -> bool:
+    def _warming_up(self, run: TrainerContext) -> bool:
         return run.epoch < self.settings.warmup_epochs
 
-    def _targets(self, run: Run) -> tuple[Tensor, Tensor]:
+    def _targets(self, run: TrainerContext) -> tuple[Tensor, Tensor]:
         """Every sample's label, and whether it is classified: as given, and after warm-up by the graph."""
         return self._given if self._warming_up(run) else (self.cleaned.labels, self.cleaned.selected)
 
-    def losses(self, run: Run, batch: Batch) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Eq. 7; in warm-up the cross-entropy alone."""
         s = self.settings
         labels, chosen = self._targets(run)
@@ -158,15 +158,15 @@ class NGC(Method):
         weak, strong = views.chunk(2)
         return {"weak": weak, **mixed, **({"strong": strong} if contrast else {})}
 
-    def selection(self, run: Run) -> Selection:  # noqa: ARG002
+    def selection(self, run: TrainerContext) -> Selection:  # noqa: ARG002
         """The last decision."""
         return self.cleaned
 
-    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:
+    def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:
         """One more step of the graph, on the final network."""
         return self._clean(run, z, logits)
 
-    def metrics(self, run: Run) -> dict[str, Any]:
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:
         """Where warm-up ended, and how much the graph was sure of."""
         return {
             "warmup": self._warming_up(run),
@@ -174,7 +174,7 @@ class NGC(Method):
             "empty_steps": self.mixup.empty_steps,
         }
 
-    def notes(self, run: Run) -> list[str]:
+    def notes(self, run: TrainerContext) -> list[str]:
         """Where the graph never decided, or selected too little."""
         found, epochs = [], run.settings.epochs
         if self.settings.warmup_epochs >= epochs:

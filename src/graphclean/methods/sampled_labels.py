@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..graph import Cleaned
-from ..training.method import MethodInfo, Prior, Run, Selected, Selection, join_state, split_state
+from ..training.method import MethodInfo, Prior, Selected, Selection, TrainerContext, join_state, split_state
 from .ngc import NGC
 
 POSTERIOR_TOLERANCE = 1e-3
@@ -29,12 +29,12 @@ class SampledLabels(NGC):
         follows="ours: NGC's losses, with labels from the verdicts instead of the graph of z",
     )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         """As NGC, with the posterior of the verdicts."""
         super().setup(run)
         self.prior = run.prior
 
-    def decide(self, run: Run) -> Cleaned:
+    def decide(self, run: TrainerContext) -> Cleaned:
         """This epoch's sample; it depends on the seed and the epoch alone."""
         if self.prior is None:
             return super().decide(run)
@@ -45,7 +45,7 @@ class SampledLabels(NGC):
         labels = torch.where(selected, sampled, posterior[:, :-1].argmax(1))
         return Cleaned(selected, labels, posterior[:, :-1], selected, torch.zeros_like(labels))
 
-    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:
+    def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:
         """The verdicts' own selection in place of the last sample."""
         if self.prior is None:
             return super().conclude(run, z, logits)

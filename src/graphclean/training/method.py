@@ -69,7 +69,7 @@ class Prior:
     selected: Tensor
 
 
-class Run(Protocol):
+class TrainerContext(Protocol):
     """What the trainer lends a method."""
 
     @property
@@ -143,7 +143,7 @@ class Method(nn.Module):
         self.settings = settings if settings is not None else self.Settings()
         self.graph = graph if graph is not None else GraphSettings()
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: TrainerContext) -> None:
         """Declare networks, stores and the weights of the losses; called once, before anything else."""
         self.networks = nn.ModuleDict({"main": run.new_network()})
         self.weights = {"ce": 1.0}
@@ -156,22 +156,22 @@ class Method(nn.Module):
         """How many parts an epoch has, each begun by `begin_epoch`."""
         return 1
 
-    def begin_epoch(self, run: Run) -> tuple[Tensor, ...]:
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         """Decide what is trained on; returns one or more streams of sample indices (steps, size)."""
         return (run.shuffle(),)
 
-    def losses(self, run: Run, *batches: Any) -> dict[str, Tensor]:
+    def losses(self, run: TrainerContext, *batches: Any) -> dict[str, Tensor]:
         """The losses of a step by name, given a `Batch` of each stream."""
         raise NotImplementedError
 
-    def after_step(self, run: Run, *batches: Any) -> None:
+    def after_step(self, run: TrainerContext, *batches: Any) -> None:
         """After the update: moving averages, rows back into stores."""
 
-    def selection(self, run: Run) -> Selection:
+    def selection(self, run: TrainerContext) -> Selection:
         """What the samples are taken for now; the given labels unless the method decides otherwise."""
         return Selected(run.given.clamp(min=0), run.given >= 0)
 
-    def conclude(self, run: Run, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
+    def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
         """The same after the last epoch, given one more pass over the training set."""
         return self.selection(run)
 
@@ -179,11 +179,11 @@ class Method(nn.Module):
         """The network that predicts; several may be combined in one."""
         return self.networks["main"]
 
-    def metrics(self, run: Run) -> dict[str, Any]:  # noqa: ARG002
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
         """Numbers of the epoch that only this method has."""
         return {}
 
-    def notes(self, run: Run) -> list[str]:  # noqa: ARG002
+    def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
         """What a user should know about how training went."""
         return []
 

@@ -101,7 +101,7 @@ class Trainer:
 
     All randomness comes from one generator on the inputs' device (that of dropout, from PyTorch's own); their
     states are part of a checkpoint, so that a resumed run equals one that was never interrupted. It is also
-    the `Run` that the method works with.
+    the `TrainerContext` that the method works with.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...training.augment import draw_beta, mixup
 from ...training.losses import mixup_cross_entropy
-from ...training.method import Run
+from ...training.method import TrainerContext
 
 BUCKETS = 8
 """Compiled, the selected samples of a step are padded to one of so many fractions of the batch."""
@@ -43,12 +43,12 @@ class MixupClassification:
         """Steps of the epoch without a selected sample."""
         return self.sizes.count(0)
 
-    def begin_epoch(self, run: Run, selected: Tensor) -> None:
+    def begin_epoch(self, run: TrainerContext, selected: Tensor) -> None:
         """Choose the sizes of all steps from the selection by batch (steps, size): one look at the device."""
         counts = selected.sum(1).tolist()
         self.sizes = self._pad(run, counts) if run.compiled and any(counts) else counts
 
-    def _pad(self, run: Run, counts: list[int]) -> list[int]:
+    def _pad(self, run: TrainerContext, counts: list[int]) -> list[int]:
         sizes = self._compiled or [run.batch_size]
         part = -(-run.batch_size // BUCKETS)
         enough = min(run.batch_size, -(-max(counts) // part) * part)
@@ -60,7 +60,7 @@ class MixupClassification:
         self._compiled = sizes
         return [size if count else 0 for count in counts]
 
-    def mix(self, run: Run, views: Tensor, targets: Tensor, selected: Tensor) -> Mix | None:
+    def mix(self, run: TrainerContext, views: Tensor, targets: Tensor, selected: Tensor) -> Mix | None:
         """Both views of the selected samples, mixed; None for a step that has none.
 
         Padding repeats samples with weight 0, since blank images would spoil the batch statistics.
