@@ -331,3 +331,21 @@ def test_a_misspelled_choice_does_not_pass_for_another() -> None:
     labels = torch.zeros(4, dtype=torch.int64)
     with pytest.raises(ValueError, match="edges must be one of any, mutual"):
         select_components(labels, labels, labels, labels == 0, 1, "both")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [PAPER, RELEASE, STRICT])
+def test_what_people_decided_is_held_at_every_step(settings: GraphSettings) -> None:
+    """Against the evidence too; what they found to be OOD is never selected, and nobody's neighbor."""
+    z, labels, logits = blobs(80, 4, 0.3, 0)
+    decided = torch.full((80,), -1)
+    decided[:10], decided[10:20] = (labels[:10] + 1) % 4, 4
+    given = torch.where(decided >= 0, torch.where(decided < 4, decided, -1), labels)
+    cleaner = GraphCleaner(given, 4, settings, decided=decided)
+    for _ in range(3):
+        cleaned = cleaner.step(z, logits)
+        assert torch.equal(cleaned.labels[:10], decided[:10])
+        assert cleaned.selected[:10].all()
+        assert not cleaned.selected[10:20].any()
+        assert not cleaned.degrees[10:20].any()
+    nobody = GraphCleaner(labels, 4, settings, decided=torch.full((80,), -1))
+    assert_same_tensors(nobody.step(z, logits), GraphCleaner(labels, 4, settings).step(z, logits))

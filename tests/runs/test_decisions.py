@@ -16,6 +16,7 @@ from graphclean.runs.decisions import (
     DecisionLog,
     ReviewedSamples,
     merge_decisions,
+    place_decisions,
     read_decisions,
     settle,
 )
@@ -232,7 +233,7 @@ def test_merging_finds_samples_again_after_others_came_and_went(run: Path, tmp_p
 def test_an_id_that_is_there_twice_says_no_row() -> None:
     samples = ReviewedSamples(["a", "b", "a"], ["keep"] * 3, [None] * 3, [None] * 3)
     second, moved = Decision(2, "a", "remove", None, ""), Decision(1, "a", "remove", None, "")
-    assert samples.place([second, moved]) == ([second], ["a"])
+    assert place_decisions([second, moved], samples.ids) == ([second], ["a"])
 
 
 def test_merging_what_is_not_of_this_run_changes_nothing(run: Path, tmp_path: Path) -> None:

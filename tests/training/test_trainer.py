@@ -439,6 +439,20 @@ def test_unlabeled_and_lone_samples_are_survived() -> None:
     assert torch.isfinite(result.logits).all()
 
 
+def test_every_method_ends_with_what_people_decided() -> None:
+    """Also one that knows nothing of decisions."""
+    pixels, labels, _ = digits(150)
+    decided = torch.full((150,), -1)
+    decided[:20], decided[20:30] = (labels[:20] + 1) % 8, 8
+    given = torch.where(decided >= 0, torch.where(decided < 8, decided, -1), labels)
+    made = Trainer(ResidentInputs(pixels), given, 8, TINY, CrossEntropy(), decided=decided)
+    chosen = made.train().selection
+    assert torch.equal(chosen.labels[:20], decided[:20])
+    assert chosen.selected[:20].all()
+    assert not chosen.selected[20:30].any()
+    assert torch.equal(chosen.labels[30:], labels[30:])
+
+
 @pytest.mark.parametrize("n_classes", [2, 1000])
 def test_features_with_few_and_many_classes(n_classes: int) -> None:
     generator = torch.Generator().manual_seed(0)

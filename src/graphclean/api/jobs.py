@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..cli.progress import StageProgress
-from ..config import Config, apply_settings
+from ..config import apply_settings
 from ..embed import Embedder
 from ..errors import DataWarning, InputError, arg
 from ..runs import clean as cleaning
 from ..runs import train as training
 from ..runs.callbacks import Watcher
-from ..runs.inputs import Source, default_run
+from ..runs.inputs import Source
 from ..runs.memory import hold_arrays
+from ..runs.rerun import default_run, usual_settings
 from .names import NameOptions, to_names
 from .run import Run
 
@@ -36,7 +37,8 @@ def clean(
     Parameters
     ----------
     data
-        All that the command takes, as a path: a folder of photos, a table, a file of embeddings. Or
+        All that the command takes, as a path: a folder of photos, a table, a file of embeddings, or a run
+        that was reviewed, to make it again with every decision held fixed. Or
         embeddings in memory: an array or a DataFrame of shape (N, d).
     labels
         A file of labels, where `data` is a path that holds none; of embeddings in memory the labels.
@@ -66,7 +68,9 @@ def clean(
     """
     source = _find_source(data, labels, ids)
     target = Path(out) if out is not None else default_run(source, "clean")
-    config = apply_settings(Config(), _as_assignments(settings), sections=("cleaning",))
+    config = apply_settings(
+        usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning",)
+    )
     with StageProgress(quiet=quiet) as progress:
         cleaning.clean(
             source,
@@ -111,7 +115,7 @@ def train(
     >>> run.export()
     """
     source = _find_source(data, labels, ids)
-    target = Path(out) if out is not None else default_run(source, "train")
+    target = Path(out) if out is not None else default_run(source, "train", resume=resume)
     assignments = _as_assignments(settings)
     with StageProgress(quiet=quiet) as progress:
         watcher = Watcher(progress.say, progress.epoch, progress)

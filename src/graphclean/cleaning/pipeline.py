@@ -264,14 +264,31 @@ def _infer_posterior(
     similarity: Array | None,
     notes: list[str],
 ) -> Posterior:
-    """The posterior of each sample by its neighbors, and by s(x) where that knows better."""
+    """The posterior of each sample by its neighbors, and by s(x) where that knows better.
+
+    A sample is as likely OOD as evidence comes from samples that people found to be so, or more.
+    """
     evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
     other = _ood_by_similarity(similarity, posterior, notes) if similarity is not None else None
+    near = _near_decided_ood(propagated, copies, labels)
+    if near is not None:
+        before = other if other is not None else model.prior(evidence).ood.numpy()
+        other = 1 - (1 - before) * (1 - near)
     if other is not None:
         found = model.posterior(evidence, codes, torch.from_numpy(other))
         posterior = Posterior(*(part.numpy() for part in found))
     return hold_posterior(posterior, labels)
+
+
+def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) -> Array | None:
+    """How much of each sample's evidence is of samples that people found to be OOD."""
+    ood = len(labels.classes)
+    if labels.decided is None or ood not in labels.decided:
+        return None
+    codes = np.where(labels.decided == ood, ood, labels.reviewed)
+    found = propagate_labels(propagated.graph, copies.spread_labels(codes, ood + 1), propagated.k)
+    return _by_sample(found, copies)[:, -1]
 
 
 def _decide(

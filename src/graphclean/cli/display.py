@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..cleaning import Summary
+    from ..runs.schema import RerunRecord
 
 CONFUSED_SHOWN = 5
 MOST = 0.5
@@ -44,12 +45,13 @@ def print_json(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(plain(value), indent=2))
 
 
-def show_cleaning(summary: Summary, source: str, out: Path) -> None:
+def show_cleaning(summary: Summary, source: str, out: Path, changes: RerunRecord | None = None) -> None:
     """The verdicts, what they rest on, and where they are."""
     console = open_console()
     sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
+    _show_changes(console, changes, out)
     if summary.rejects:
         console.print(f"Detector: {_rejected(summary.rejects)}\n", soft_wrap=True)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
@@ -73,6 +75,7 @@ def show_training(summary: Summary, trained: dict[str, Any], source: str, out: P
         f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
     )
     _show_findings(console, summary)
+    _show_changes(console, trained.get("rerun"), out)
     _show_trained(console, trained)
     _show_places(console, out)
     console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
@@ -336,6 +339,27 @@ def _show_findings(console: Console, summary: Summary) -> None:
         for pair in summary.confused[:CONFUSED_SHOWN]:
             pairs.add_row(escape(str(pair["given"])), escape(str(pair["proposed"])), f"{pair['count']:,}")
         console.print(pairs)
+    console.print()
+
+
+def _show_changes(console: Console, changes: RerunRecord | None, out: Path) -> None:
+    """What came of the decisions of a review."""
+    if changes is None:
+        return
+    held, rest = f"{changes['decided']:,} decisions held", changes["changed_undecided"]
+    console.print(
+        f"Since {escape(changes['run'])}: {held}; {rest:,} other samples have another verdict or proposal "
+        f"({escape(str(out / 'changes.csv'))}).",
+        soft_wrap=True,
+    )
+    table = plain_table("before", "after", "samples", "of them decided")
+    table.columns[-1].justify = "right"
+    for count in changes["verdicts"]:
+        if count["before"] != count["after"]:
+            cells = f"{count['samples']:,}", f"{count['decided']:,}"
+            table.add_row(count["before"], count["after"], *cells)
+    if table.row_count:
+        console.print(table)
     console.print()
 
 

@@ -36,7 +36,8 @@ def clean(
             metavar="DATA",
             help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, a table of their paths, "
             "a parquet file (or a folder of parts) with the photos in it, a folder written by a Hugging Face "
-            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train.",
+            "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train. "
+            "Or a run: its data again, with what was decided in its review held fixed.",
         ),
     ],
     labels: LabelsFile = None,
@@ -50,8 +51,9 @@ def clean(
         DeviceName, typer.Option(help="Where a network of timm embeds photos; auto: CUDA where there is any.")
     ] = DeviceName.auto,
     search: Annotated[
-        NeighborSearch, typer.Option(help="Exact, or approx for very large sets (extra ann).")
-    ] = NeighborSearch.exact,
+        NeighborSearch | None,
+        typer.Option(help="Exact (the default), or approx for very large sets (extra ann)."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
     as_json: Json = False,
@@ -60,13 +62,13 @@ def clean(
 ) -> None:
     """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
     with loading():
-        from ..config import Config, apply_settings
+        from ..config import apply_settings
         from ..data.tables import Names
         from ..runs import clean as job
-        from ..runs.inputs import default_run
+        from ..runs.rerun import default_run, read_changes, usual_settings
 
-    changes = [f"cleaning.search={search.value}", *(settings or [])]
-    config = apply_settings(Config(), changes, sections=("cleaning",))
+    changes = [f"cleaning.search={search.value}"] if search is not None else []
+    config = apply_settings(usual_settings(data, "clean"), [*changes, *(settings or [])], ("cleaning",))
     target = out if out is not None else default_run(data, "clean")
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with StageProgress(quiet=quiet or as_json) as progress:
@@ -82,9 +84,9 @@ def clean(
             progress=progress,
         )
     if as_json:
-        screen.print_json({"run": str(target), **cleaning.summary.to_dict()})
+        screen.print_json({"run": str(target), **cleaning.summary.to_dict(), "rerun": read_changes(target)})
     elif not quiet:
-        screen.show_cleaning(cleaning.summary, str(data), target)
+        screen.show_cleaning(cleaning.summary, str(data), target, read_changes(target))
 
 
 def train(
@@ -132,9 +134,9 @@ def train(
         from ..data.tables import Names
         from ..runs import train as job
         from ..runs.callbacks import Watcher
-        from ..runs.inputs import default_run
+        from ..runs.rerun import default_run
 
-    target = out if out is not None else default_run(data, "train")
+    target = out if out is not None else default_run(data, "train", resume=resume)
     with StageProgress(quiet=quiet or as_json) as progress:
         done = job.train(
             data,

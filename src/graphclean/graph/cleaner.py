@@ -51,7 +51,17 @@ class GraphCleaner:
     ...     train_one_epoch(cleaned.selected, cleaned.labels)
     """
 
-    def __init__(self, labels: Tensor, n_classes: int, settings: GraphSettings | None = None) -> None:
+    def __init__(
+        self,
+        labels: Tensor,
+        n_classes: int,
+        settings: GraphSettings | None = None,
+        *,
+        decided: Tensor | None = None,
+    ) -> None:
+        """`decided` holds what a person found a sample to be, which no step changes: its class, or OOD
+        (`n_classes`); −1 elsewhere.
+        """
         _require_tensor("labels", labels)
         if settings is not None and not isinstance(settings, GraphSettings):
             raise TypeError(f"settings are GraphSettings(k=20, …), not {type(settings).__name__}")
@@ -65,6 +75,7 @@ class GraphCleaner:
         self.settings = settings if settings is not None else GraphSettings()
         self.n_classes = n_classes
         self.given = labels.long().clone()  # a loop may write what was cleaned into its own
+        self.decided = decided
         self.epoch = 0
         self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
         self.labels = self.given.clamp(min=0)
@@ -114,11 +125,18 @@ class GraphCleaner:
             confident = torch.ones_like(confident)
         if excluded is not None:
             confident = confident & ~excluded
+        sure = None
+        if self.decided is not None:
+            sure = (self.decided >= 0) & (self.decided < self.n_classes)
+            labels = torch.where(sure, self.decided, labels)
+            confident = torch.where(self.decided >= 0, sure, confident)
         rows, cols = confident_edges(neighbors, confident)
         degrees = torch.bincount(torch.cat([rows, cols]), minlength=len(labels))
         selected = confident
         if s.geometry:
             selected = select_components(rows, cols, labels, confident, self.n_classes, s.lcc_edges)
+        if sure is not None:
+            selected = selected | sure
         self.labels, self.selected = labels.clone(), selected.clone()
         self.epoch += 1
         return Cleaned(selected, labels, soft, confident, degrees, neighbors)

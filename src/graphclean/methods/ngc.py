@@ -73,7 +73,7 @@ class NGC(Method):
         super().setup(run)
         s = self.settings
         self.weights = {"ce": 1.0, "inst": s.lambda_inst, "subgraph": s.lambda_subgraph}
-        self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph)
+        self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph, decided=run.decided)
         self.mixup = MixupClassification(s.mixup_alpha)
         self.excluded: Tensor | None = None
         self._given = run.given.clamp(min=0), run.given >= 0

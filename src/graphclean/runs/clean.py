@@ -9,7 +9,7 @@ import pandas as pd
 from .._files import replaced, write_json
 from ..cleaning import CleaningResult, KnnModel, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import check_embeddings, encode_written
+from ..cleaning.inputs import check_embeddings
 from ..cleaning.nodes import require_search
 from ..config import Config
 from ..data.progress import Progress
@@ -27,10 +27,19 @@ from .folder import (
     write_env,
     write_table,
 )
-from .inputs import IN_PYTHON, Source, read_source, refuse_sources
+from .inputs import (
+    IN_PYTHON,
+    Source,
+    complete_names,
+    path_or,
+    read_source,
+    refuse_sources,
+    usual_embedder,
+)
 from .interrupts import telling_what_is_kept
 from .photos import Photos
 from .projection import Points, gather_points, write_points
+from .rerun import read_earlier
 from .schema import SourceRecord
 
 
@@ -48,13 +57,20 @@ def clean(
 ) -> CleaningResult:
     """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded.
 
-    `data` is where they are, or arrays that are in memory.
+    `data` is where they are, or arrays that are in memory. It may be a run: what that was made from is
+    cleaned again, and what people decided is held.
     """
     check_target(out, overwrite=overwrite)
     if not isinstance(data, Source):
         refuse_sources(out, [data, labels])
     require_search(config.cleaning)
-    names = names if names is not None else Names()
+    rerun = read_earlier(data)
+    told = rerun.source if rerun is not None else SourceRecord()
+    if rerun is not None:
+        data = rerun.data
+        refuse_sources(out, [data])
+    labels, names = path_or(labels, told.get("labels")), complete_names(names, told)
+    embedder = embedder if embedder is not None else usual_embedder(told)
     place = choose_device(device)
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
@@ -65,19 +81,21 @@ def clean(
                 data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
             )
         )
+        if rerun is not None:
+            source = rerun.hold(source)
         cleaning = infer_verdicts(
-            source.inputs,
-            encode_written(source.labels),
-            ids=source.ids,
-            settings=config.cleaning,
-            progress=progress,
+            source.inputs, source.encode(), ids=source.ids, settings=config.cleaning, progress=progress
         )
         cleaning = complete(cleaning, source)
         described = describe_request(data, labels, names) | source.describe()
+        changes = rerun.compare(cleaning, source) if rerun is not None else None
+        compared = {"rerun": changes.record} if changes is not None else {}
         with new_run(out, overwrite=overwrite) as folder:
             write_config(folder, "clean", described, {"cleaning": asdict(config.cleaning)})
-            write_env(folder, source.fingerprint())
-            write_json(folder / SUMMARY, cleaning.summary.to_dict())
+            write_env(folder, source.fingerprint(), decisions=source.decisions_fingerprint())
+            write_json(folder / SUMMARY, cleaning.summary.to_dict() | compared)
+            if changes is not None:
+                changes.write(folder, source)
             write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
             write_points(_gather_points(source, cleaning.predictor), folder)

@@ -81,25 +81,6 @@ class ReviewedSamples:
             outcome = None
         return Decision(row, self.ids[row], kind, outcome, datetime.now(UTC).isoformat(), by)
 
-    def place(self, decisions: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
-        """Decisions at the rows where their samples are now, and the ids of those that are not here.
-
-        Samples were added or taken away since. An id that is here more than once says no row.
-        """
-        rows: dict[str, int | None] = {}
-        for row, name in enumerate(self.ids):
-            rows[name] = None if name in rows else row
-        placed: list[Decision] = []
-        gone: dict[str, None] = {}
-        for decision in decisions:
-            here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
-            place = decision.row if here else rows.get(decision.id)
-            if place is None:
-                gone[decision.id] = None
-            else:
-                placed.append(replace(decision, row=place))
-        return placed, list(gone)
-
     def check(self, decisions: Sequence[Decision], path: Path) -> None:
         """Refuse decisions on samples that are not those of the run, or for labels that it does not have."""
         classes = self.classes
@@ -114,6 +95,26 @@ class ReviewedSamples:
                 raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
                 raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
+
+
+def place_decisions(decisions: Sequence[Decision], ids: Sequence[str]) -> tuple[list[Decision], list[str]]:
+    """Decisions at the rows where their samples are now, and the ids of those that are not among `ids`.
+
+    Samples were added or taken away since. An id that is there more than once says no row.
+    """
+    rows: dict[str, int | None] = {}
+    for row, name in enumerate(ids):
+        rows[name] = None if name in rows else row
+    placed: list[Decision] = []
+    gone: dict[str, None] = {}
+    for decision in decisions:
+        here = 0 <= decision.row < len(ids) and ids[decision.row] == decision.id
+        place = decision.row if here else rows.get(decision.id)
+        if place is None:
+            gone[decision.id] = None
+        else:
+            placed.append(replace(decision, row=place))
+    return placed, list(gone)
 
 
 def read_decisions(path: Path) -> list[Decision]:
@@ -262,7 +263,7 @@ def merge_decisions(run: Path, other: Path) -> Merged:
         raise InputError(f"{other}: there is not one decision in it")
     added, agreed, conflicts = 0, 0, []
     with DecisionLog(run) as log:
-        placed, gone = log.samples.place(theirs)
+        placed, gone = place_decisions(theirs, log.samples.ids)
         log.samples.check(placed or theirs, other)
         ours = settle(log.decisions)
         for row, decision in settle(placed).items():

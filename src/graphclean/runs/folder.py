@@ -42,6 +42,8 @@ VERDICTS_FILE = "verdicts.parquet"
 POINTS = "points.safetensors"
 DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
+CHANGES = "changes.csv"
+"""Of a run made again: what it says of a sample that the run before did not."""
 SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
@@ -60,7 +62,7 @@ OWN_FILES = frozenset(
             SCORES,
             METRICS,
         ),
-        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS),
+        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES),
     )
 )
 """What a run is made of."""
@@ -96,7 +98,7 @@ def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
         raise InputError(f"{out}: there is a file of that name; {ELSEWHERE}")
     if not any(out.iterdir()):
         return
-    if not _is_run(out):
+    if not is_run(out):
         raise InputError(f"{out}: the folder holds files that are not a run; {ELSEWHERE}")
     if not ours:
         check_unlocked(out, busy(out, "out"))
@@ -124,7 +126,7 @@ def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
         )
 
 
-def _is_run(out: Path) -> bool:
+def is_run(out: Path) -> bool:
     """Whether a folder holds a run, or what is left of one; a config.json may be anyone's."""
     if not (out / "config.json").is_file() or not (out / "env.json").is_file():
         return False
@@ -225,8 +227,8 @@ def write_config(
     write_json(folder / "config.json", {**head, "source": source, "settings": settings})
 
 
-def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
-    """What it ran on: versions, threads, commit, and a fingerprint of the data."""
+def write_env(folder: Path, fingerprint: str, device: str = "cpu", decisions: str | None = None) -> None:
+    """What it ran on: versions, threads, commit, and fingerprints of the data and of what was decided."""
     packages = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
     write_json(
         folder / "env.json",
@@ -239,6 +241,7 @@ def write_env(folder: Path, fingerprint: str, device: str = "cpu") -> None:
             "device": device,
             "threads": torch.get_num_threads(),
             "data_sha256": fingerprint,
+            "decisions_sha256": decisions,
         },
     )
 

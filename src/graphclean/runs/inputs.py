@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..cleaning.inputs import Labels, encode_classes, encode_written
 from ..data.arrays import PixelKind, Pixels, holds_images, read_images
 from ..data.embeddings import read_embeddings
 from ..data.hub import names_hub
@@ -19,6 +20,7 @@ from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
 from ..embed import Embedder, EmbeddingCache
 from ..errors import ELSEWHERE, InputError, arg
+from .decisions import Decision
 from .photos import (
     DEFAULT_EMBEDDER,
     Cropping,
@@ -53,6 +55,31 @@ class Source:
     """How image arrays were scaled; None for features."""
     photos: Photos | None = None
     """Where the inputs are those of photos."""
+    decisions: list[Decision] = field(default_factory=list)
+    """What people decided, by the rows of `all_ids`."""
+
+    @property
+    def all_ids(self) -> list[str]:
+        """Also of photos that can't be read."""
+        if self.photos is not None:
+            return self.photos.images.ids
+        return self.ids if self.ids is not None else [str(row) for row in range(len(self.inputs))]
+
+    def encode(self) -> Labels:
+        """The labels by class number, with what people decided."""
+        labels = encode_classes(encode_written(self.labels), len(self.inputs))
+        if not self.decisions:
+            return labels
+        codes: dict[str | None, int] = {str(name): code for code, name in enumerate(labels.classes)}
+        codes[None] = len(labels.classes)
+        decided = np.full(len(self.all_ids), -1)
+        for decision in self.decisions:
+            if decision.label not in codes:
+                raise InputError(
+                    f"{decision.id} was decided to be {decision.label}, which is no class any more"
+                )
+            decided[decision.row] = codes[decision.label]
+        return replace(labels, decided=decided if self.photos is None else decided[self.photos.rows])
 
     @property
     def kind(self) -> InputKind:
@@ -71,6 +98,11 @@ class Source:
         if self.pixels is not None:
             described["pixels"] = Scale(kind=self.pixels.kind, low=self.pixels.low, high=self.pixels.high)
         return described
+
+    def decisions_fingerprint(self) -> str | None:
+        """SHA-256 of what people decided; None where there is nothing."""
+        text = "\n".join(f"{decision.row} {decision.label}" for decision in self.decisions)
+        return hashlib.sha256(text.encode()).hexdigest() if text else None
 
     def fingerprint(self) -> str:
         """SHA-256 of inputs and labels."""
@@ -228,10 +260,20 @@ def recorded_options(described: SourceRecord) -> dict[str, str]:
     return {name: str(told[name]) for name in names if told.get(name) is not None}
 
 
-def default_run(data: Path | Source, kind: str) -> Path:
-    """Where a run of `clean` or `train` goes if nothing is said."""
-    name = "arrays" if isinstance(data, Source) else source_name(data)
-    return Path("runs") / f"{name}-{kind}"
+def usual_embedder(described: SourceRecord) -> str | None:
+    """By what a run read its photos; none, where they were embeddings already."""
+    return "none" if described.get("kind") == "features" else described.get("embedder")
+
+
+def complete_names(given: Names | None, before: SourceRecord) -> Names:
+    """Names as given, and for what was not, those of an earlier run."""
+    named = asdict(given if given is not None else Names()).items()
+    return replace(recorded_names(before), **{name: value for name, value in named if value is not None})
+
+
+def path_or(given: Path | None, before: str | None) -> Path | None:
+    """A path as given, or that of an earlier run."""
+    return Path(before) if given is None and before is not None else given
 
 
 def is_there(data: Path) -> bool:

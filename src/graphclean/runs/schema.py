@@ -47,6 +47,27 @@ class ConfigFile(TypedDict, total=False):
     settings: dict[str, JsonObject]
 
 
+class ChangeCount(TypedDict):
+    """How many samples went from one verdict to another."""
+
+    before: str
+    after: str
+    samples: int
+    decided: int
+    """Of these, those that people decided on."""
+
+
+class RerunRecord(TypedDict):
+    """How verdicts changed since the run that this one was made from."""
+
+    run: str
+    decided: int
+    changed: int
+    changed_undecided: int
+    """Of these, those that nobody decided on."""
+    verdicts: list[ChangeCount]
+
+
 class SummaryFile(TypedDict, total=False):
     """summary.json; null stands for what could not be told."""
 
@@ -58,6 +79,7 @@ class SummaryFile(TypedDict, total=False):
     expected_right: dict[str, float]
     selected: int
     warnings: list[str]
+    rerun: RerunRecord
     detector: DetectorRecord
     training: JsonObject
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 
 from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
-from ..cleaning.inputs import encode_classes, encode_written
 from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
 from ..data.tables import Names
@@ -41,12 +40,14 @@ from .folder import (
 from .inputs import (
     InputKind,
     Source,
+    complete_names,
     embedding,
     is_there,
+    path_or,
     read_source,
-    recorded_names,
     recorded_options,
     refuse_sources,
+    usual_embedder,
 )
 from .interrupts import (
     has_checkpoint,
@@ -57,6 +58,7 @@ from .interrupts import (
 )
 from .photos import Cropping, Reading
 from .projection import gather_points
+from .rerun import EarlierRun, read_earlier
 from .results import sum_up, write_results
 from .route import Route, choose_route
 from .schema import ConfigFile, SourceRecord
@@ -100,13 +102,18 @@ def train(
     checkpoint yet, it starts over.
     """
     watcher = watcher if watcher is not None else Watcher()
+    rerun = read_earlier(data)
+    if rerun is not None:
+        refuse_sources(out, [data])
+        data = rerun.data
     recorded = _check_out(out, resume=resume, overwrite=overwrite)
-    earlier = recorded.get("source", SourceRecord()) if recorded is not None else SourceRecord()
+    made = recorded if recorded is not None or rerun is None else rerun.config
+    earlier = made.get("source", SourceRecord()) if made is not None else SourceRecord()
     before = recorded_options(earlier)
-    names = _complete_names(names, earlier)
+    names = complete_names(names, earlier)
     labels, validation = (
-        _path_or(labels, before.get("labels")),
-        _path_or(validation, before.get("validation")),
+        path_or(labels, before.get("labels")),
+        path_or(validation, before.get("validation")),
     )
     refuse_sources(out, [data, labels, validation])
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
@@ -114,9 +121,9 @@ def train(
         raise InputError(
             f"{out}: the run is finished, and has no checkpoint; start again with {arg('overwrite')}"
         )
-    if preset is None and recorded is not None:
-        preset = recorded.get("preset")
-        base = recorded_settings(recorded.get("settings", {}), str(out / "config.json"))
+    if preset is None and made is not None and made.get("kind") == "train":
+        preset = made.get("preset")
+        base = recorded_settings(made.get("settings", {}), str(out / "config.json"))
     else:
         base = load_preset(preset) if preset is not None else Config()
     # What is misspelled is said before anything is read.
@@ -129,7 +136,7 @@ def train(
         device = _same_device(out, device)
     place = choose_device(device)
     route = Route(preset, earlier.get("route")) if preset is not None else None
-    usual = "none" if earlier.get("kind") == "features" else before.get("embedder")
+    usual = usual_embedder(earlier)
     way = _Way(settings, embedder, usual, place, base, route)
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
@@ -143,6 +150,8 @@ def train(
             cache=cache,
             progress=watcher.stage,
         )
+        if rerun is not None:
+            source = rerun.hold(source)
         route = way.settle(source.kind, len(source.inputs))
         described = describe_request(data, labels, names) | source.describe()
         extra = None
@@ -165,6 +174,7 @@ def train(
             overwrite=overwrite or resume,
             again=f"continue with {arg('resume')}",
             watcher=watcher,
+            rerun=rerun,
         )
 
 
@@ -210,11 +220,15 @@ def train_source(
     resume: bool = False,
     overwrite: bool = False,
     watcher: Watcher,
+    rerun: EarlierRun | None = None,
 ) -> TrainingRun:
-    """Train on what was read; `again` tells a user whose run stops how it can go on."""
+    """Train on what was read; `again` tells a user whose run stops how it can go on.
+
+    `rerun` is the run that the source holds the decisions of.
+    """
     preset = route.preset
     require_search(config.cleaning)
-    labels = encode_classes(encode_written(source.labels), len(source.inputs))
+    labels = source.encode()
     place = choose_device(device)
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
         try:
@@ -236,7 +250,7 @@ def train_source(
         else:
             with locked_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
-                write_env(folder, source.fingerprint(), place.type)
+                write_env(folder, source.fingerprint(), place.type, source.decisions_fingerprint())
                 write_unreadable(source, folder)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
@@ -264,7 +278,7 @@ def train_source(
             trained = prepared.trainer.train(resume=resume, on_epoch=watch)
         with interruptible(again):
             result = finish(prepared, trained, progress=watcher.stage)
-            return _write_results(result, prepared, source, out, epochs, route, described, validation)
+            return _write_results(result, prepared, source, out, epochs, route, described, validation, rerun)
 
 
 def _say_what_is_open(preset: str, settings: Sequence[str], config: Config, watcher: Watcher) -> None:
@@ -322,16 +336,6 @@ class _Way:
         return Cropping(training.image_size)
 
 
-def _complete_names(given: Names | None, before: SourceRecord) -> Names:
-    """Names as given, and for what was not, those of the run that goes on."""
-    named = asdict(given if given is not None else Names()).items()
-    return replace(recorded_names(before), **{name: value for name, value in named if value is not None})
-
-
-def _path_or(given: Path | None, before: str | None) -> Path | None:
-    return Path(before) if given is None and before is not None else given
-
-
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
     """The config of the run to go on with, if any; refuses one that may be neither resumed nor replaced."""
     if resume and overwrite:
@@ -348,10 +352,11 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None
 
 
 def _check_data(out: Path, source: Source) -> None:
-    if read_env(out).get("data_sha256") != source.fingerprint():
+    env, decided = read_env(out), source.decisions_fingerprint()
+    if env.get("data_sha256") != source.fingerprint() or env.get("decisions_sha256") != decided:
         raise InputError(
-            f"{out}: the data or its labels are not those that the run was started with; give the same DATA, "
-            f"or start again with {arg('overwrite')}"
+            f"{out}: the data, its labels or what was decided on them are not those that the run was started "
+            f"with; give the same DATA, or start again with {arg('overwrite')}"
         )
 
 
@@ -371,12 +376,17 @@ def _write_results(
     route: Route,
     described: SourceRecord,
     validation: ValidationSet | None,
+    rerun: EarlierRun | None,
 ) -> TrainingRun:
     cleaning = complete(result.cleaning, source)
     notes = validation.notes if validation is not None else []
     # Of the model that was made: prototypes or class means may be combined with the network.
     right = validation.accuracy(result.model) if validation is not None else None
     summary = sum_up(replace(result, cleaning=cleaning), prepared, epochs, route, notes, right)
+    if rerun is not None:
+        changes = rerun.compare(cleaning, source)
+        changes.write(out, source)
+        summary["rerun"] = changes.record
     points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
     model, verdicts = result.model, cleaning.verdicts
     write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)

@@ -127,11 +127,12 @@ def prepare(
         prior = _make_prior(verdicts, place)
     trainer = Trainer(
         place_inputs(tensor, place),
-        torch.as_tensor(labels.codes),
+        torch.as_tensor(labels.reviewed),
         len(labels.classes),
         config.training,
         method,
         prior=prior,
+        decided=torch.as_tensor(labels.decided) if labels.decided is not None else None,
         checkpoint=checkpoint,
     )
     return Prepared(trainer, labels, config, standardizer, ids, chosen, verdicts)

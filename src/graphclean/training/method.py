@@ -83,7 +83,13 @@ class TrainerContext(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def given(self) -> Tensor: ...
+    def given(self) -> Tensor:
+        """The given labels, or what people said instead; −1 where there is none."""
+
+    @property
+    def decided(self) -> Tensor | None:
+        """What people found samples to be, a class or OOD (`n_classes`), −1 elsewhere; None: no review."""
+
     @property
     def n_classes(self) -> int: ...
     @property

@@ -18,7 +18,7 @@ from ..ood import class_prototypes
 from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .compile import Compiled, trying_convolutions
-from .method import Batch, Method, Prior, Selection, join_state, split_state
+from .method import Batch, Method, Prior, Selected, Selection, join_state, split_state
 from .networks import Network, Output, build_network
 from .state import (
     EpochState,
@@ -113,13 +113,15 @@ class Trainer:
         method: Method,
         *,
         prior: Prior | None = None,
+        decided: Tensor | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        """`prior` holds verdicts on the inputs, for a method that needs them."""
+        """`prior` holds verdicts on the inputs, for a method that needs them; `decided` is as in `Run`."""
         _check_views(inputs.shape, settings)
         self.inputs, self.settings, self.method, self.prior = inputs, settings, method, prior
         self.device, self.n_classes = inputs.device, n_classes
         self.given = labels.to(self.device).long()
+        self.decided = decided.to(self.device) if decided is not None else None
         self.checkpoint = checkpoint
         on_gpu = self.device.type == "cuda"
         self.batch_size = min(settings.batch_size, len(inputs))
@@ -223,11 +225,19 @@ class Trainer:
         finally:
             if writer is not None:
                 writer.wait()
-        selection = self.method.conclude(self, out.z, out.logits)
+        selection = self._hold_decided(self.method.conclude(self, out.z, out.logits))
         prototypes = class_prototypes(out.z, selection.labels, selection.selected, self.n_classes)
         return Trained(
             self.method.predictor(), out.z, out.logits, selection, prototypes, self.method.notes(self)
         )
+
+    def _hold_decided(self, selection: Selection) -> Selection:
+        """A selection in which every sample that people decided on is what they said."""
+        if self.decided is None:
+            return selection
+        held, sure = self.decided >= 0, (self.decided >= 0) & (self.decided < self.n_classes)
+        labels = torch.where(sure, self.decided, selection.labels)
+        return Selected(labels, torch.where(held, sure, selection.selected))
 
     def _prepare_prediction(self) -> None:
         """With flip TTA, networks as they are: to compile them again would take longer than the passes."""
