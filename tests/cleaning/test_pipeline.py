@@ -70,7 +70,8 @@ def test_a_k_that_hides_class_dependent_noise_is_not_taken(monkeypatch: pytest.M
     z, _, truth = blobs([150] * 6, spread=0.8)
     wrong = np.random.default_rng(0).random(len(truth)) < 0.4
     labels = np.where(wrong, np.array([1, 1, 3, 2, 4, 5])[truth], truth)
-    first = infer_verdicts(z, labels).summary
+    settings = CleaningSettings(scaling="standardized")
+    first = infer_verdicts(z, labels, settings=settings).summary
     hidden = iter(k == first.k for k in first.k_tried)
 
     def fit(*args: Any, correct: bool, **rest: Any) -> NoiseModel:
@@ -78,8 +79,8 @@ def test_a_k_that_hides_class_dependent_noise_is_not_taken(monkeypatch: pytest.M
             return replace(fit_noise_model(*args, correct=False, **rest), log_likelihood=-0.01)
         return fit_noise_model(*args, correct=correct, **rest)
 
-    monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", fit)
-    cleaning = infer_verdicts(z, labels)
+    monkeypatch.setattr("graphclean.cleaning.choice.fit_noise_model", fit)
+    cleaning = infer_verdicts(z, labels, settings=settings)
     assert cleaning.summary.k != first.k
     assert score_verdicts(cleaning.verdicts, truth, truth < 0).mislabel_f1 > 0.95
 
@@ -96,8 +97,8 @@ def test_one_noise_model_does_where_noise_is_symmetric(monkeypatch: pytest.Monke
     z, labels, _ = blobs([120] * 5, noise=0.3, ood=100)
     results = []
     for twice in (True, False):
-        monkeypatch.setattr("graphclean.cleaning.pipeline.fit_noise_model", partial(fit, twice=twice))
-        results.append(infer_verdicts(z, labels))
+        monkeypatch.setattr("graphclean.cleaning.choice.fit_noise_model", partial(fit, twice=twice))
+        results.append(infer_verdicts(z, labels, settings=CleaningSettings(scaling="standardized")))
     ks = len(results[0].summary.k_tried)
     assert fitted == [True, False] * ks + [True] * ks
     pd.testing.assert_frame_equal(results[0].verdicts, results[1].verdicts, check_exact=True)
@@ -233,7 +234,7 @@ def test_verdicts_lie_beside_the_rows_of_a_data_frame() -> None:
 
 def test_neighbors_are_the_nearest_samples() -> None:
     z, labels, _ = blobs([40, 80])
-    table = clean_embeddings(z, labels)
+    table = clean_embeddings(z, labels, settings=CleaningSettings(scaling="standardized"))
     standard = (z - z.mean(0)) / z.std(0)
     unit = standard / np.linalg.norm(standard, axis=1, keepdims=True)
     similarity = unit @ unit.T - 9 * np.eye(120)
@@ -372,7 +373,7 @@ def test_an_own_graph_stands_for_embeddings() -> None:
     standard = torch.as_tensor((z - z.mean(0)) / z.std(0), dtype=torch.float32)
     graph = to_scipy(knn_graph(nearest_neighbors(standard, 20)))
     from_graph = infer_verdicts(None, labels, graph=graph)
-    from_z = infer_verdicts(z, labels, settings=CleaningSettings(k=(20,)))
+    from_z = infer_verdicts(z, labels, settings=CleaningSettings(k=(20,), scaling="standardized"))
     assert from_graph.summary.k == 20
     assert from_graph.predictor is None
     pd.testing.assert_frame_equal(from_graph.verdicts, from_z.verdicts, rtol=1e-3)

@@ -444,3 +444,22 @@ def test_one_class_or_no_labels_need_no_correction() -> None:
 def test_labels_must_spread() -> None:
     with pytest.raises(ValueError, match="class_dependent_noise needs correct"):
         GraphSettings(class_dependent_noise=True, correct=False)
+
+
+def test_log_p_of_each_label_is_the_formula_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    evidence = torch.as_tensor(rng.dirichlet(np.ones(3), 40))
+    labels = torch.as_tensor(rng.integers(0, 3, 40))
+    model = fit_noise_model(evidence, labels, correct=False, ood=True)
+    power = evidence.clamp(min=1e-6) ** model.temperature
+    q = power / power.sum(1, keepdim=True)
+    m = (evidence.amax(1).log() - model.center) / model.spread
+    o = 1 / (1 + torch.exp(-model.intercept - model.slope * m))
+    fits = (q * model.transition[:, labels].T).sum(1)
+    p = (1 - o) * fits + o * model.shares[labels]
+    found = model.log_p(evidence, labels)
+    torch.testing.assert_close(found, p.log())
+    assert float(found.mean()) == pytest.approx(model.log_likelihood)
+    unlabeled = labels.clone()
+    unlabeled[:5] = -1
+    assert model.log_p(evidence, unlabeled)[:5].abs().max() < 1e-12

@@ -38,6 +38,12 @@ class Standardizer:
             return cls(mean.astype(np.float32), scale.astype(np.float32))
         return cls(mean, scale)
 
+    @classmethod
+    def rescale_only(cls, z: Floats) -> "Standardizer":
+        """The features as they are, but for their size; one of them may then weigh more than another."""
+        size = float(np.sqrt(np.mean(np.square(z, dtype=np.float64))))
+        return cls(np.zeros_like(z[0]), np.full_like(z[0], 1 / size))
+
     @property
     def double(self) -> bool:
         """Whether features need float64, as far from zero as they lie."""
@@ -103,6 +109,10 @@ class Propagated:
     graph: Tensor
     evidence: Tensor
     """Leave-one-out: without the node's own label."""
+
+    def by_sample(self, copies: Copies) -> Array:
+        """The evidence of every sample."""
+        return np.asarray(self.evidence.numpy()[copies.node].astype(np.float64))
 
 
 def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:

@@ -1,7 +1,7 @@
 """Embeddings and labels as people have them, checked and brought into one form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +38,11 @@ class Labels:
             return self.codes
         known = np.where(self.decided < len(self.classes), self.decided, -1)
         return np.where(self.decided >= 0, known, self.codes)
+
+    def take(self, rows: Codes) -> "Labels":
+        """Of some of the samples."""
+        decided = self.decided[rows] if self.decided is not None else None
+        return replace(self, codes=self.codes[rows], decided=decided)
 
     def names(self, codes: Codes) -> pd.Series:
         """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""

@@ -48,10 +48,14 @@ class Nodes:
 
 
 def find_nodes(
-    array: Floats, copies: Copies, settings: CleaningSettings, notes: list[str], tell: Progress
+    array: Floats,
+    standardizer: Standardizer,
+    copies: Copies,
+    settings: CleaningSettings,
+    notes: list[str],
+    tell: Progress,
 ) -> Nodes:
-    """The distinct rows of checked embeddings, and their neighbors by cosine."""
-    standardizer = Standardizer.fit(array)
+    """The distinct rows of checked embeddings in one scaling, and their neighbors by cosine."""
     unit = standardizer(array[copies.first])
     if min(settings.k) >= len(unit):
         many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"

@@ -1,7 +1,7 @@
 """`clean_embeddings`: verdicts for anyone's embeddings and labels, without training."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from torch import Tensor
 
 from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
 from ..graph import Graph, confident_edges, largest_components
-from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
+from ..graph.noise_model import NoiseModel
 from ..ood import (
     MIN_OOD_RATE,
     are_separated,
@@ -25,10 +24,12 @@ from ..ood import (
     max_prototype_similarity,
 )
 from .checks import copy_notes, id_notes, label_notes, ood_notes
+from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, combine_with_class_means
 from .evidence import (
     Copies,
     Propagated,
+    Standardizer,
     class_signal,
     propagate_labels,
 )
@@ -39,7 +40,7 @@ from .knn_model import (
     fit_calibration,
     neighbor_shares,
 )
-from .nodes import Nodes, check_graph, find_nodes, nearest_rows
+from .nodes import Nodes, check_graph, nearest_rows
 from .verdicts import (
     Posterior,
     Summary,
@@ -68,6 +69,8 @@ class CleaningResult:
 
     verdicts: pd.DataFrame
     summary: Summary
+    standardizer: Standardizer | None
+    """The scaling of the features; None where a graph stood for them."""
     predictor: KnnModel | None
     """None where a graph stood for the embeddings, or the features carry no class signal."""
     posterior: Array | None
@@ -144,12 +147,12 @@ def infer_verdicts(
     encoded = encode_classes(labels, n)
     names = _check_ids(ids, n)
     notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
-    nodes = find_nodes(array, copies, settings, notes, tell) if graph is None else None
-    if nodes is None:
-        candidates = iter([(round(csr.values().numel() / n), csr)])
+    nodes, scaling = None, None
+    if graph is None:
+        scaling, nodes, fitted = choose_nodes(array, copies, encoded, settings, notes, tell)
     else:
-        candidates = nodes.graphs(settings, tell)
-    propagated, model, tried = _choose_graph(candidates, copies, encoded)
+        fitted = choose_graph(iter([(round(csr.values().numel() / n), csr)]), copies, encoded)
+    propagated, model, tried = fitted
     signal = _measure_signal(propagated, copies, encoded, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
     selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
@@ -178,9 +181,12 @@ def infer_verdicts(
     )
     table = verdict_table(decision, encoded, names, selected, rows)
     k = propagated.k if propagated is not None else 0
-    summary = summarize(decision, posterior, encoded, width, k, tried, signal, selected, rejects, notes)
+    summary = summarize(
+        decision, posterior, encoded, width, scaling, k, tried, signal, selected, rejects, notes
+    )
     stacked = np.column_stack(posterior) if posterior is not None else None
-    return CleaningResult(table, summary, predictor, stacked, class_means)
+    standardizer = nodes.standardizer if nodes is not None else None
+    return CleaningResult(table, summary, standardizer, predictor, stacked, class_means)
 
 
 def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
@@ -191,49 +197,12 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     return [str(name) for name in ids]
 
 
-def _choose_graph(
-    candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels
-) -> tuple[Propagated | None, NoiseModel | None, dict[int, float]]:
-    """The graph under which the given labels are most likely, its noise model, and what each k reached.
-
-    Noise is class-dependent if correcting for it is significant at any k. The k that the labels are most
-    likely under is often the wrong one to ask: many neighbors know the shares of labels so well that both
-    models foretell a label alike.
-    """
-    n_classes = len(labels.classes)
-    Y = copies.spread_labels(labels.reviewed, n_classes)
-    decided = torch.from_numpy(labels.decided) if labels.decided is not None else None
-    best: dict[bool, tuple[Propagated, NoiseModel]] = {}
-    tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
-    shared = False
-    for k, graph in candidates:
-        propagated = propagate_labels(graph, Y, k)
-        evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
-        corrected = fit_noise_model(evidence, codes, correct=True, ood=True, decided=decided)
-        plain = corrected
-        if corrected.corrected:
-            plain = fit_noise_model(evidence, codes, correct=False, ood=True, decided=decided)
-        shared |= gains_enough(corrected, plain)
-        for correct, model in ((False, plain), (True, corrected)):
-            tried[correct][k] = model.log_likelihood
-            if correct not in best or _rank(model) > _rank(best[correct][1]):
-                best[correct] = propagated, model
-    if not best:
-        return None, None, {}
-    return *best[shared], tried[shared]
-
-
-def _rank(model: NoiseModel) -> tuple[bool, float]:
-    """Of the models that may correct evidence, those that do go first."""
-    return model.asymmetric is not None, model.log_likelihood
-
-
 def _measure_signal(propagated: Propagated, copies: Copies, labels: Labels, needed: float) -> float:
     """How far neighbors agree with the given labels beyond chance, and beyond permuted ones where that
     decides.
     """
     codes = labels.reviewed
-    signal = class_signal(_by_sample(propagated, copies), codes)
+    signal = class_signal(propagated.by_sample(copies), codes)
     strong = STRONG_SIGNAL * np.sqrt((codes >= 0).sum())
     return signal - _permutation_baseline(propagated, copies, labels) if needed <= signal < strong else signal
 
@@ -252,7 +221,7 @@ def _permutation_baseline(propagated: Propagated, copies: Copies, labels: Labels
         shuffled = propagate_labels(
             propagated.graph, copies.spread_labels(codes, len(labels.classes)), propagated.k
         )
-        found.append(class_signal(_by_sample(shuffled, copies), codes))
+        found.append(class_signal(shuffled.by_sample(copies), codes))
     return max(0.0, float(np.mean(found)))
 
 
@@ -268,7 +237,7 @@ def _infer_posterior(
 
     A sample is as likely OOD as evidence comes from samples that people found to be so, or more.
     """
-    evidence, codes = torch.from_numpy(_by_sample(propagated, copies)), torch.from_numpy(labels.codes)
+    evidence, codes = torch.from_numpy(propagated.by_sample(copies)), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
     other = _ood_by_similarity(similarity, posterior, notes) if similarity is not None else None
     near = _near_decided_ood(propagated, copies, labels)
@@ -288,7 +257,7 @@ def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) ->
         return None
     codes = np.where(labels.decided == ood, ood, labels.reviewed)
     found = propagate_labels(propagated.graph, copies.spread_labels(codes, ood + 1), propagated.k)
-    return _by_sample(found, copies)[:, -1]
+    return np.asarray(found.by_sample(copies)[:, -1])
 
 
 def _decide(
@@ -320,10 +289,6 @@ def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]
         # As near to the classes as all others: mislabeled, not OOD.
         return np.full(len(far), MIN_OOD_RATE)
     return None
-
-
-def _by_sample(propagated: Propagated, copies: Copies) -> Array:
-    return np.asarray(propagated.evidence.numpy()[copies.node].astype(np.float64))
 
 
 def _select(

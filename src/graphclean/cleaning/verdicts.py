@@ -159,6 +159,8 @@ class Summary:
     classes: list[Any]
     verdicts: dict[str, int]
     """Samples by verdict."""
+    scaling: str | None
+    """`standardized` features or `raw` ones; None where a graph stood for them."""
     k: int
     """Neighbors a sample in the graph that was used."""
     k_tried: dict[int, float]
@@ -189,6 +191,7 @@ def summarize(
     posterior: Posterior | None,
     labels: Labels,
     features: int | None,
+    scaling: str | None,
     k: int,
     k_tried: dict[int, float],
     signal: float,
@@ -206,6 +209,7 @@ def summarize(
     return Summary(
         samples=len(labels.codes),
         features=features,
+        scaling=scaling,
         classes=list(labels.classes),
         verdicts={
             name: int((decision.verdict == name).sum()) for name in Verdict if name != Verdict.UNREADABLE

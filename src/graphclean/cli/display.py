@@ -333,6 +333,8 @@ def _show_findings(console: Console, summary: Summary) -> None:
             else f"Neighbors: k = {summary.k}.",
             soft_wrap=True,
         )
+    if summary.scaling == "raw":
+        console.print("Features: as they are; standardized, they would make the given labels less likely.")
     if summary.confused:
         console.print("\nMost often relabeled:")
         pairs = plain_table("given", "proposed", "samples")

@@ -10,6 +10,7 @@ from ..errors import check_choice
 
 Search = Literal["exact", "approx"]
 Classifier = Literal["knn", "knn+class-means"]
+Scaling = Literal["auto", "standardized", "raw"]
 Symmetrize = Literal["max", "sum"]
 Accept = Literal["uniform", "argmax"]
 LccEdges = Literal["any", "mutual"]
@@ -35,6 +36,8 @@ class CleaningSettings:
 
     k: tuple[int, ...] = (10, 20, 50, 100)
     """Neighbors a sample: of these, the one under which the given labels are most likely is taken."""
+    scaling: Scaling = "auto"
+    """Features `standardized` or `raw`, as they are; `auto`: as the given labels are most likely."""
     search: Search = "exact"
     """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
     classifier: Classifier = "knn"
@@ -52,6 +55,7 @@ class CleaningSettings:
         whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
         if not whole or not self.k or min(self.k) < 1:
             raise ValueError("k must be whole numbers of at least 1, such as (10, 20)")
+        check_choice("scaling", self.scaling, Scaling)
         check_choice("search", self.search, Search)
         check_choice("classifier", self.classifier, Classifier)
         if not 0.5 <= self.certainty < 1:

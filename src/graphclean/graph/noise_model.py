@@ -106,6 +106,11 @@ class NoiseModel:
             whole.classes[part], whole.ood[part] = self.update(prior, labels[part])
         return whole
 
+    def log_p(self, evidence: Tensor, labels: Tensor) -> Tensor:
+        """log p of each given label; 0 where there is none."""
+        parts = [self._join(self.prior(evidence[part]), labels[part])[1].log() for part in _parts(evidence)]
+        return torch.cat(parts)
+
     def update(self, prior: Probabilities, labels: Tensor) -> Probabilities:
         """The same from any probabilities that do not know the given labels yet."""
         joint, total = self._join(prior, labels)

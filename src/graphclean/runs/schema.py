@@ -73,6 +73,7 @@ class SummaryFile(TypedDict, total=False):
 
     classes: list[int | str]
     k: int
+    scaling: str | None
     k_tried: dict[str, float | None]
     noise_rate: float | None
     ood_rate: float | None

@@ -104,7 +104,6 @@ def prepare(
     else:
         array = check_embeddings(inputs, zeros=True)
         standardizer = Standardizer.fit(array)
-        tensor = standardizer.rescale(array)
     verdicts = prior = None
     if "verdicts" in method.info.needs:
         if standardizer is None:
@@ -124,7 +123,10 @@ def prepare(
                 "OOD; take auto, or cleaning.classifier=knn"
             )
         verdicts = _judge(array, labels, config, ids, progress)
+        standardizer = verdicts.standardizer
         prior = _make_prior(verdicts, place)
+    if standardizer is not None:
+        tensor = standardizer.rescale(array)
     trainer = Trainer(
         place_inputs(tensor, place),
         torch.as_tensor(labels.reviewed),
