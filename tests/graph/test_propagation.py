@@ -16,6 +16,7 @@ from graphclean.graph import (
     to_scipy,
     weight_graph,
 )
+from graphclean.graph.csr import from_edges
 from graphclean.graph.propagation import symmetrize_by_sorting
 from tests.graph.oracles import dense_normalized, dense_soft
 
@@ -128,8 +129,40 @@ def test_leave_one_out_evidence_is_that_of_the_dense_inverse(alpha: float, k: in
     exact = (M - np.diag(np.diag(M))) @ (Y / Y.sum(0)).numpy()
     exact /= exact.sum(1, keepdims=True)
     found = gather_evidence(S, Y, alpha=alpha, class_balance=True, leave_one_out=True).numpy()
-    assert np.abs(found - exact).max() < 0.02
+    assert np.abs(found - exact).max() < 0.01
     assert (found.argmax(1) == exact.argmax(1)).mean() > 0.99
+
+
+@pytest.mark.parametrize("alpha", [0.8, 0.95])
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+def test_long_returns_are_twice_as_close_as_scaled_two_step_ones(alpha: float, spread: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    classes = torch.randint(0, 8, (800,), generator=generator)
+    z = torch.randn(8, 16, generator=generator, dtype=torch.float64)[classes]
+    z = z + spread * torch.randn(800, 16, generator=generator, dtype=torch.float64)
+    S = normalize_graph(weight_graph(knn_graph(nearest_neighbors(z, 20)), gamma=3, symmetrize="sum"))
+    dense = to_scipy(S).toarray()
+    exact = np.diag(np.linalg.inv(np.eye(800) - alpha * dense)) - 1
+    two_steps = alpha**2 * (dense**2).sum(1)
+    scaled = two_steps * exact.sum() / two_steps.sum()
+    found = self_influence(S, alpha=alpha).numpy() - 1
+    error, of_scaled = (np.abs(one / exact - 1).mean() for one in (found, scaled))
+    assert error < 0.5 * of_scaled
+    single = self_influence(S.to(torch.float32), alpha=alpha).numpy() - 1
+    assert np.abs(single / exact - 1).mean() == pytest.approx(error, abs=1e-3)
+
+
+def test_long_returns_where_nodes_are_all_alike_or_alone() -> None:
+    """On a ring every node returns alike, and features say the same of all; two more nodes have no edges."""
+    n = 30
+    rows = torch.arange(n).repeat_interleave(2)
+    cols = (rows + torch.tensor([-1, 1]).repeat(n)) % n
+    order = torch.argsort(rows * n + cols)
+    ring = from_edges(rows[order], cols[order], torch.full((2 * n,), 0.5, dtype=torch.float64), n + 2)
+    exact = np.diag(np.linalg.inv(np.eye(n + 2) - 0.9 * to_scipy(ring).toarray()))
+    np.testing.assert_allclose(self_influence(ring, alpha=0.9, tolerance=1e-10).numpy(), exact, rtol=1e-6)
+    nothing = from_edges(rows[:0], cols[:0], torch.zeros(0, dtype=torch.float64), 4)
+    assert self_influence(nothing, alpha=0.9).tolist() == [1.0] * 4
 
 
 def test_own_weight_without_probes_is_the_returns_over_two_steps() -> None:

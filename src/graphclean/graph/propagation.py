@@ -15,6 +15,8 @@ CPU_COLUMNS = 32
 """Columns a product on the CPU: more fall out of its cache, fewer read the graph too often."""
 PROBES = 32
 """Nodes on which the weight of an own label is measured exactly."""
+MOSTLY_TWO_STEPS = 0.5
+"""α up to which a node's returns are close to proportional to those over two steps."""
 
 
 def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrize: Symmetrize = "max") -> Tensor:
@@ -107,7 +109,8 @@ def self_influence(
 
     The returns over two steps give 1 + α² Σ_j S_ij². Longer ones are measured on `probes` evenly spaced
     nodes, and the two-step term of all nodes is scaled to match: left out, they would stay behind in
-    leave-one-out evidence as a trace of the own label, which with many classes is more than 1/K.
+    leave-one-out evidence as a trace of the own label, which with many classes is more than 1/K. At an α over
+    `MOSTLY_TWO_STEPS` most returns are long, and long walks return to nodes of high degree: `_fit_returns`.
     """
     excess = alpha**2 * row_sums(S, S.values() ** 2)
     if probes > 0 and alpha > 0:
@@ -118,10 +121,33 @@ def self_influence(
         unit = torch.zeros(n, len(nodes), dtype=S.dtype, device=S.device)
         unit[nodes, columns] = 1
         exact = propagate(S, unit, alpha=alpha, tolerance=tolerance)[nodes, columns] / (1 - alpha) - 1
-        two_steps = excess[nodes].sum()
-        excess = excess * torch.where(two_steps > 0, exact.sum() / two_steps, 1)
+        if alpha > MOSTLY_TWO_STEPS:
+            reached = propagate(S, torch.ones_like(unit[:, :1]), alpha=alpha, tolerance=tolerance).squeeze(1)
+            exact = torch.maximum(exact, excess[nodes])
+            excess = _fit_returns(excess, reached, nodes, exact).clamp(max=alpha / (1 - alpha))
+        else:
+            two_steps = excess[nodes].sum()
+            excess = excess * torch.where(two_steps > 0, exact.sum() / two_steps, 1)
         excess[nodes] = exact
     return 1 + excess
+
+
+def _fit_returns(two_steps: Tensor, reached: Tensor, nodes: Tensor, exact: Tensor) -> Tensor:
+    """All returns of every node: a power of its two-step ones times a power of what reaches it from all.
+
+    The powers and a factor are those of least squares on the logarithms of the `exact` ones. No node returns
+    less than over two steps.
+    """
+    alone = two_steps == 0
+    shape = torch.stack([two_steps.log(), reached.log(), torch.ones_like(reached)], 1)
+    known = nodes[~alone[nodes]]
+    if len(known) == 0:
+        return two_steps
+    wanted = exact[~alone[nodes]].log().unsqueeze(1)
+    # On the host, where a driver exists for features that say the same, as on a regular graph.
+    powers = torch.linalg.lstsq(shape[known].double().cpu(), wanted.double().cpu(), driver="gelsd").solution
+    returns = (shape @ powers.to(shape)).squeeze(1).exp()
+    return torch.where(alone, 0, torch.maximum(returns, two_steps))
 
 
 def gather_evidence(
