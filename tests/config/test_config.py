@@ -43,7 +43,7 @@ def test_truth_values_are_no_numbers() -> None:
         ("lr=0.1", "did you mean training.lr?"),
         ("learning_rate=0.1", "no such setting; there are cleaning.k"),
         ("=0.1", "no such setting; there are cleaning.k"),
-        ("zzz=1", "no such setting; there are cleaning.k, cleaning.search"),
+        ("zzz=1", "zzz: no such setting; there are cleaning.k"),
         ("cleaning.certainty", "write settings as section.name=value"),
         ("cleaning.certainty=high", "cleaning.certainty: 'high' is not a number"),
         ("cleaning.k=1.5", "is not a list of whole numbers such as 10,20,50"),

@@ -16,6 +16,7 @@ import pytest
 from graphclean._files import read_tensors, write_json, write_tensors
 from graphclean.config import recorded_settings
 from graphclean.errors import InputError
+from graphclean.runs.folder import read_verdicts
 from tests.builders import Cli, Refuse
 from tests.cleaning.test_pipeline import blobs
 
@@ -179,13 +180,17 @@ def test_columns_of_another_kind_are_named(
         refuse(f"{command} run", f"run/verdicts.parquet: damaged: {said}\n")
 
 
-def test_verdicts_with_odd_metadata_or_of_a_damaged_file_are_named(refuse: Refuse, run: Path) -> None:
+@pytest.mark.parametrize("metadata", ["{}", "[]", "5", "not JSON"])
+def test_verdicts_are_read_whatever_their_pandas_metadata_says(cli: Cli, run: Path, metadata: str) -> None:
     path = run / "verdicts.parquet"
-    whole = path.read_bytes()
-    table = pq.read_table(path).replace_schema_metadata({"pandas": "{}"})
-    pq.write_table(table, path)
-    for command in ("report", "apply", "review"):
-        refuse(f"{command} run", "run/verdicts.parquet: its columns are not what its pandas metadata says")
-    path.write_bytes(whole[:-100])
+    expected = read_verdicts(run)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"pandas": metadata}), path)
+    pd.testing.assert_frame_equal(read_verdicts(run), expected)
+    assert cli("apply", "run").code == 0
+
+
+def test_verdicts_of_a_damaged_file_are_named(refuse: Refuse, run: Path) -> None:
+    path = run / "verdicts.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
     for command in ("report", "apply", "review"):
         refuse(f"{command} run", "run/verdicts.parquet: can't be read: ")

@@ -218,7 +218,7 @@ def test_what_may_be_resumed(cli: Cli, tmp_path: Path) -> None:
     np.savez(data, **arrays)
     changed = cli("train", "digits.npz", "--resume")
     assert changed.code == 2
-    assert "the data or its labels are not those that the run was started with" in changed.err
+    assert "what was decided on them are not those that the run was started with" in changed.err
     assert results(out) == first
     np.savez(tmp_path / "z.npz", z=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 2)
     cli("clean", "z.npz", "--out", "cleaned", "--quiet")

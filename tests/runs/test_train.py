@@ -99,8 +99,10 @@ def test_features_choose_their_preset_and_are_standardized(cli: Cli, tmp_path: P
     names = np.array(["ant", "bee", "cat"])[labels]
     np.savez(tmp_path / "plain.npz", z=z, y=names)
     np.savez(tmp_path / "spread.npz", z=z * spread + spread, y=names)
+    settings = "training.epochs=8", "method.warmup_epochs=2", "cleaning.scaling=standardized"
+    few = [word for setting in settings for word in ("--set", setting)]
     for name in ("plain", "spread"):
-        done = cli("train", f"{name}.npz", "--set", "training.epochs=8", "--set", "method.warmup_epochs=2")
+        done = cli("train", f"{name}.npz", *few)
         assert "16 features, 3 classes; preset embeddings, epochs: 8" in done.err
         assert "Detector k-NN + class means: threshold 0.500, found on the training set" in done.out
     tables = [

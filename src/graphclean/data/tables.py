@@ -110,9 +110,8 @@ class Table:
         import pandas as pd
 
         whole = {pa.int64(): pd.Int64Dtype()}  # may have gaps
-        frame: pd.DataFrame = guard(
-            self.path, lambda: self.columns.to_pandas(ignore_metadata=True, types_mapper=whole.get)
-        )
+        bare = self.columns.replace_schema_metadata(None)
+        frame: pd.DataFrame = guard(self.path, lambda: bare.to_pandas(types_mapper=whole.get))
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         frame.attrs = {"decimal": self.decimal}
         return frame
