@@ -36,6 +36,7 @@ STEPS = {
 """Methods on the cell that lead to the fast preset and on to the best, and the full schedule."""
 LEDGER = {
     "runs": "Every run",
+    "verdicts": "The verdicts of every run",
     "lond-accuracy": "Accuracy, with OOD in training",
     "lond-auroc": "AUROC",
     "lond-fmeasure": "Open-set F",

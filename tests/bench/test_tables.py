@@ -291,6 +291,25 @@ def test_two_networks_need_the_arrays_of_both_on_the_same_images(tmp_path: Path)
         render_table("lond-accuracy", tmp_path, "markdown")
 
 
+def test_verdicts_of_every_run_are_listed_with_what_they_call_ood(tmp_path: Path) -> None:
+    scores = {"mislabel_f1": 0.95, "issue_f1": 0.9655, "three_way_f1": 0.92, "label_accuracy": 0.94321}
+    counts = {
+        "right": {"keep": 700, "relabel": 20, "ood": 10, "uncertain": 20},
+        "wrong": {"keep": 30, "relabel": 200, "ood": 15, "uncertain": 5},
+        "ood": {"keep": 9, "relabel": 9, "ood": 99, "uncertain": 9},
+    }
+    write_run(tmp_path, epochs=2, verdicts=scores | {"ood_auroc": 0.96, "confusion": counts})
+    write_run(tmp_path, seed=1, epochs=2, verdicts=scores | {"ood_auroc": None})
+    write_run(tmp_path, seed=2, epochs=2)
+    text = render_table("verdicts", tmp_path, "markdown")
+    shared = ["0.950", "0.966", "0.920", "94.32"]
+    assert rows(text)[1:] == [
+        [LOND, "test", "cifar10-lond", "0", *shared, "0.960", "2.50"],
+        [LOND, "test", "cifar10-lond", "1", *shared, "–", "–"],
+    ]
+    assert "2 runs with verdicts." in text
+
+
 def test_every_run_and_every_scoring_is_listed(tmp_path: Path) -> None:
     write_run(tmp_path, "cifar10/sym50", seed=1, epochs=3)
     write_run(tmp_path, split="dev", epochs=2)

@@ -304,6 +304,40 @@ def _runs_table(records: list[Record]) -> MarkdownTable:
     return MarkdownTable([*header, "noise of selected", "minutes", "commit"], rows, notes)
 
 
+def _verdicts_table(records: list[Record]) -> MarkdownTable:
+    header = ["cell", "split", "method", "seed", "mislabel F1", "any-issue F1", "three-way F1"]
+    rows = [
+        [
+            record.cell, record.split, record.method, str(record.seed),
+            *(_text(record, 3, "verdicts", key) for key in ("mislabel_f1", "issue_f1", "three_way_f1")),
+            _text(record, 2, "verdicts", "label_accuracy"), _text(record, 3, "verdicts", "ood_auroc"),
+            _called_ood(record),
+        ]
+        for record in records
+        if record.data.get("verdicts") is not None
+    ]  # fmt: skip
+    notes = [
+        _count(rows, "run", "with verdicts"),
+        "Label accuracy in percent, after the verdicts are applied; ood: percent of the in-distribution "
+        "samples whose verdict is `ood`.",
+        *_partial_notes(records),
+    ]
+    return MarkdownTable([*header, "label accuracy", "OOD AUROC", "ood"], rows, notes)
+
+
+def _called_ood(record: Record) -> str:
+    """How many samples of known classes have the verdict `ood`, in percent; older runs don't tell."""
+    counts = [
+        record.number("verdicts", "confusion", kind, verdict)
+        for kind in ("right", "wrong")
+        for verdict in ("keep", "relabel", "ood", "uncertain")
+    ]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts) or not any(known):
+        return NOT_RUN
+    return round_text(_decimal(100 * (known[2] + known[6]) / sum(known)), 2)
+
+
 def _scorings(records: list[Record]) -> MarkdownTable:
     scored = sorted((record for record in records if record.split == "test"), key=_time)
     header = ["time", "cell", "method", "seed", "accuracy", "AUROC", "F, auto ζ", "control", "draw", "commit"]
@@ -380,5 +414,6 @@ PAPER_TABLES: dict[str, Callable[[list[Record]], MarkdownTable]] = {
     "ablation-accuracy": _ablation_accuracy,
     "webvision50": _webvision50,
     "runs": _runs_table,
+    "verdicts": _verdicts_table,
     "scorings": _scorings,
 }
