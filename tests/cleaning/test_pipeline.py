@@ -197,7 +197,7 @@ def test_table_keeps_its_contract() -> None:
     names = np.array(["ant", "bee", "cat"])[labels]
     with pytest.warns(DataWarning, match="with 3 classes a wrong label and a sample of no class look alike"):
         table = clean_embeddings(z, names, ids=[f"photo {i}" for i in range(len(z))])
-    columns = "id given_label proposed_label verdict label_quality ood_score selected neighbors"
+    columns = "id given_label proposed_label verdict confidence label_quality ood_score selected neighbors"
     assert list(table.columns) == columns.split()
     assert table.id.tolist() == [f"photo {i}" for i in range(len(z))]
     assert table.given_label.tolist() == names.tolist()
@@ -208,6 +208,12 @@ def test_table_keeps_its_contract() -> None:
     assert table.label_quality.between(0, 1).all()
     assert table.ood_score.between(0, 1).all()
     p_keep = table.label_quality * (1 - table.ood_score)
+    right = {"keep": p_keep, "ood": table.ood_score, "uncertain": p_keep}
+    for verdict, expected in right.items():
+        rows = table.verdict == verdict
+        np.testing.assert_allclose(table.confidence[rows], expected[rows], atol=1e-9)
+    moved = table.verdict == "relabel"
+    assert (table.confidence[moved] <= (1 - table.ood_score - p_keep)[moved] + 1e-9).all()
     assert (p_keep[table.verdict == "keep"] >= 0.6 - 1e-9).all()
     assert (p_keep[table.verdict.isin(["relabel", "ood"])] <= 0.4 + 1e-9).all()
     assert p_keep[table.verdict == "uncertain"].between(0.4, 0.6).all()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from graphclean.cleaning.inputs import Labels
-from graphclean.cleaning.verdicts import Posterior, decide, verdict_table, with_unreadable
+from graphclean.cleaning.verdicts import Posterior, decide, verdict_table, with_unreadable, withhold_relabels
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
@@ -42,6 +42,17 @@ def test_quality_is_the_chance_of_the_label_among_known_classes() -> None:
     decision = decide(posterior, np.array([0, 1, -1]), 0.6)
     np.testing.assert_allclose(decision.quality, [0.75, 0, np.nan])
     assert decision.verdict.tolist() == ["ood", "ood", "unlabeled"]
+
+
+def test_confidence_is_the_probability_of_what_is_stated() -> None:
+    classes = [[0.8, 0.1, 0.0], [0.1, 0.5, 0.2], [0.1, 0.2, 0.1], [0.5, 0.4, 0.0], [0.1, 0.2, 0.4]]
+    posterior = Posterior(np.array(classes), np.array([0.1, 0.2, 0.6, 0.1, 0.3]))
+    decision = decide(posterior, np.array([0, 0, 0, 0, -1]), 0.6)
+    assert decision.verdict.tolist() == ["keep", "relabel", "ood", "uncertain", "unlabeled"]
+    np.testing.assert_allclose(decision.confidence, [0.8, 0.5, 0.6, 0.5, 0.4])
+    # A proposal that is withheld leaves the given label.
+    withheld = withhold_relabels(decision, np.array([0, 0, 0, 0, -1]))
+    np.testing.assert_allclose(withheld.confidence, [0.8, 0.1, 0.6, 0.5, 0.4])
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
 def take_scores(run: Path) -> Path:
     """The same run, had its features told nothing: all is uncertain, and has no scores."""
     table = pd.read_parquet(run / "verdicts.parquet")
-    table = table.assign(verdict="uncertain", label_quality=np.nan, ood_score=np.nan, selected=False)
+    table = table.assign(
+        verdict="uncertain", confidence=np.nan, label_quality=np.nan, ood_score=np.nan, selected=False
+    )
     table.to_parquet(run / "verdicts.parquet", index=False)
     return run
 
@@ -82,6 +84,7 @@ def make_verdicts(n: int, classes: list[str]) -> pd.DataFrame:
             "given_label": [classes[code] for code in given],
             "proposed_label": [classes[code] for code in proposed],
             "verdict": verdict,
+            "confidence": np.where(verdict == "uncertain", 0.4, 0.8) + share / 10,
             "label_quality": np.where(verdict == "keep", 0.9, 0.1) + share / 100,
             "ood_score": np.where(verdict == "ood", 0.9, 0.1) + share / 100,
             "selected": verdict == "keep",

@@ -51,7 +51,12 @@ def test_photos_are_in_the_page(tmp_path: Path) -> None:
 def test_photos_without_an_image_are_not_missed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
     table = pd.read_parquet(run / "verdicts.parquet")
-    table.loc[3, ["verdict", "label_quality", "ood_score"]] = ["unreadable", np.nan, np.nan]
+    table.loc[3, ["verdict", "confidence", "label_quality", "ood_score"]] = [
+        "unreadable",
+        np.nan,
+        np.nan,
+        np.nan,
+    ]
     table.to_parquet(run / "verdicts.parquet")
     (tmp_path / "photos" / table.id[3]).write_bytes(b"")
     page, notes, _ = build_page(run)
@@ -163,7 +168,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert any("80 of 200" in note for note in notes)
     assert any("30 pictures" in note for note in notes)
     # The surest suspect has its picture.
-    surest = max((r for r in range(80) if rows["verdict"][r] == 1), key=lambda r: rows["sure"][r])
+    surest = max((r for r in range(80) if rows["verdict"][r] == 1), key=lambda r: rows["confidence"][r])
     assert str(surest) in facts["pictures"]
 
 

@@ -20,6 +20,7 @@ TABLE = pd.DataFrame(
         "given_label": ["cat", "cat", "dog", "dog", None, "emu"],
         "proposed_label": ["cat", "dog", "dog", "cat", "cat", None],
         "verdict": ["keep", "relabel", "ood", "uncertain", "unlabeled", "unreadable"],
+        "confidence": [0.81, 0.6, 0.8, 0.4, 0.7, np.nan],
         "label_quality": [0.9, 0.1, 0.5, 0.5, np.nan, np.nan],
         "ood_score": [0.1, 0.2, 0.8, 0.2, 0.3, np.nan],
         "selected": [True, True, False, False, True, False],
@@ -51,9 +52,11 @@ def test_numbers_as_labels_are_the_classes_of_the_summary() -> None:
     assert (samples.classes, samples.given.tolist()) == (["3", "7"], [0, 1])
 
 
-def test_how_sure_a_verdict_is_by_hand() -> None:
-    sure = read_samples(TABLE, ["cat", "dog"], None).sureness
-    np.testing.assert_allclose(sure, [0.81, 0.72, 0.8, 0.6, 0.7, np.nan], atol=1e-12)
+def test_the_surest_come_first_and_of_the_uncertain_the_least_likely_right() -> None:
+    samples = read_samples(TABLE.assign(verdict="relabel"), ["cat", "dog"], None)
+    assert rank(samples, "relabel").tolist() == [0, 2, 4, 1, 3, 5]
+    samples = read_samples(TABLE.assign(verdict="uncertain"), ["cat", "dog"], None)
+    assert rank(samples, "uncertain").tolist() == [3, 1, 4, 2, 0, 5]
 
 
 def test_columns_are_thousandths_and_places_among_the_rows_chosen() -> None:

@@ -25,6 +25,7 @@ def words(
             "given_label": "cat",
             "proposed_label": "dog",
             "verdict": verdicts,
+            "confidence": 0.5,
             "label_quality": 0.5,
             "ood_score": 0.5,
             "selected": [row % 3 == 0 for row in range(len(verdicts))],

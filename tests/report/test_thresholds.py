@@ -19,6 +19,7 @@ def make_samples(n: int = 200) -> Samples:
             "given_label": "cat",
             "proposed_label": "cat",
             "verdict": np.where(ood > 0.6, "ood", "keep"),
+            "confidence": 0.5,
             "label_quality": 0.5,
             "ood_score": ood,
             "selected": True,

@@ -19,17 +19,17 @@ from graphclean.runs.folder import write_config, write_env, write_table
 from tests.builders import Cli, Refuse
 from tests.conftest import states
 
-# id, given, proposed, verdict, label quality, OOD score, selected
+# id, given, proposed, verdict, confidence, OOD score, selected
 ROWS: list[tuple[Any, ...]] = [
     ("cat/1.png", "cat", "cat", "keep", 0.981, 0.01, True),
-    ("cat/2.png", "cat", "dog", "relabel", 0.02, 0.05, True),
+    ("cat/2.png", "cat", "dog", "relabel", 0.92, 0.05, True),
     ("cat/deep/1.png", "cat", "cat", "keep", 0.9, 0.02, True),
     ("cat/bad.png", "cat", None, "unreadable", np.nan, np.nan, False),
-    ("dog/1.png", "dog", "cat", "ood", 0.3, 0.93, False),
+    ("dog/1.png", "dog", "cat", "ood", 0.93, 0.93, False),
     ("dog/2.png", "dog", "dog", "uncertain", 0.45, 0.2, False),
     ("dog/3.png", "dog", "dog", "keep", 0.99, 0.01, True),
-    ("loose.png", None, "dog", "unlabeled", np.nan, 0.1, True),
-    ("vague.png", None, "cat", "unlabeled", np.nan, 0.4, False),
+    ("loose.png", None, "dog", "unlabeled", 0.88, 0.1, True),
+    ("vague.png", None, "cat", "unlabeled", 0.35, 0.4, False),
 ]
 PLACED = {
     "cat/1.png": "cat/1.png",
@@ -42,8 +42,9 @@ PLACED = {
 
 
 def make_verdicts(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
-    names = ["id", "given_label", "proposed_label", "verdict", "label_quality", "ood_score", "selected"]
-    return pd.DataFrame(rows, columns=names).assign(neighbors=[[] for _ in rows])
+    names = ["id", "given_label", "proposed_label", "verdict", "confidence", "ood_score", "selected"]
+    table = pd.DataFrame(rows, columns=names)
+    return table.assign(label_quality=table["confidence"], neighbors=[[] for _ in rows])
 
 
 def make_run(run: Path, rows: list[tuple[Any, ...]] = ROWS, **source: Any) -> Path:
@@ -73,18 +74,18 @@ def test_the_manifest_tells_label_action_and_reason(cli: Cli, tmp_path: Path) ->
     done = cli("apply", "run")
     assert done.code == 0
     table = pd.read_csv(tmp_path / "run/cleaned.csv", keep_default_na=False)
-    unsure = "can't tell whether the label fits, so it stays (label quality 0.45, OOD score 0.20)"
+    unsure = "can't tell whether the label fits, so it stays (confidence 0.45)"
     assert list(table.columns) == ["id", "label", "given_label", "action", "reason"]
     assert table.values.tolist() == [
-        ["cat/1.png", "cat", "cat", "kept", "the label fits (label quality 0.98)"],
-        ["cat/2.png", "dog", "cat", "relabeled", "given cat, looks like dog (label quality 0.02)"],
-        ["cat/deep/1.png", "cat", "cat", "kept", "the label fits (label quality 0.90)"],
+        ["cat/1.png", "cat", "cat", "kept", "the label fits (confidence 0.98)"],
+        ["cat/2.png", "dog", "cat", "relabeled", "given cat, looks like dog (confidence 0.92)"],
+        ["cat/deep/1.png", "cat", "cat", "kept", "the label fits (confidence 0.90)"],
         ["cat/bad.png", "", "cat", "removed", "can't be read"],
-        ["dog/1.png", "", "dog", "removed", "looks like no known class (OOD score 0.93)"],
+        ["dog/1.png", "", "dog", "removed", "looks like no known class (confidence 0.93)"],
         ["dog/2.png", "dog", "dog", "kept", unsure],
-        ["dog/3.png", "dog", "dog", "kept", "the label fits (label quality 0.99)"],
-        ["loose.png", "dog", "", "relabeled", "had no label, looks like dog (OOD score 0.10)"],
-        ["vague.png", "", "", "removed", "had no label, and no class is sure enough (OOD score 0.40)"],
+        ["dog/3.png", "dog", "dog", "kept", "the label fits (confidence 0.99)"],
+        ["loose.png", "dog", "", "relabeled", "had no label, looks like dog (confidence 0.88)"],
+        ["vague.png", "", "", "removed", "had no label, and no class is sure enough (confidence 0.35)"],
     ]  # fmt: skip
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
         ["kept", "4"],
@@ -97,9 +98,61 @@ def test_uncertain_ones_can_be_dropped() -> None:
     dropped = decide_actions(make_verdicts(ROWS), drop_uncertain=True)
     differs = (dropped.action != decide_actions(make_verdicts(ROWS)).action).to_numpy()
     assert dropped.id[differs].tolist() == ["dog/2.png"]
-    scores = "label quality 0.45, OOD score 0.20"
+    scores = "confidence 0.45"
     assert dropped.reason[differs].tolist() == [f"can't tell whether the label fits ({scores})"]
     assert dropped.label[differs].isna().all()
+
+
+NOT_SURE = "the verdict is not sure enough"
+CAT = ("cat/2.png", "kept", f"{NOT_SURE}, so it stays (confidence 0.92)")
+LOOSE = ("loose.png", "removed", f"had no label, and {NOT_SURE} (confidence 0.88)")
+
+
+@pytest.mark.parametrize(
+    ("least", "changed"),
+    [(0.35, []), (0.9, [LOOSE]), (0.93, [CAT, LOOSE])],
+)
+def test_only_sure_verdicts_are_carried_out(least: float, changed: list[tuple[str, str, str]]) -> None:
+    usual, sure = (
+        decide_actions(make_verdicts(ROWS)),
+        decide_actions(make_verdicts(ROWS), min_confidence=least),
+    )
+    other = sure[usual.action != sure.action]
+    assert list(zip(other.id, other.action, other.reason, strict=True)) == changed
+    # What is not sure enough is as what is uncertain.
+    dropped = decide_actions(make_verdicts(ROWS), min_confidence=least, drop_uncertain=True)
+    enough = make_verdicts(ROWS).confidence >= least
+    assert (dropped.action[~enough] == "removed").all()
+    assert dropped.action[enough & (sure.action == "kept")].tolist() == [
+        "removed" if verdict == "uncertain" else "kept"
+        for verdict in make_verdicts(ROWS).verdict[enough & (sure.action == "kept")]
+    ]
+
+
+def test_what_nobody_reviewed_can_be_left_alone() -> None:
+    decided = {
+        1: Decision(1, "cat/2.png", "accept", "dog", ""),
+        2: Decision(2, "cat/deep/1.png", "remove", None, ""),
+    }
+    table = decide_actions(make_verdicts(ROWS), decided, reviewed_only=True)
+    rows = list(zip(table.action, table.reason, strict=True))
+    assert rows[:3] == [
+        ("kept", "nobody reviewed it, so it stays (confidence 0.98)"),
+        ("relabeled", "reviewed: given cat, is dog"),
+        ("removed", "reviewed: of no class"),
+    ]
+    assert rows[3] == ("removed", "can't be read")
+    assert {action for action, _ in rows[4:7]} == {"kept"}
+    assert rows[7] == ("removed", "had no label, and nobody reviewed it (confidence 0.88)")
+    alone = decide_actions(make_verdicts(ROWS), decided, reviewed_only=True, drop_uncertain=True)
+    assert alone.id[alone.action != "removed"].tolist() == ["cat/2.png"]
+
+
+@pytest.mark.usefixtures("photos")
+def test_confidences_that_make_no_sense_are_refused(refuse: Refuse) -> None:
+    for given in ("90", "-0.1", "nan"):
+        refuse(f"apply run --min-confidence={given}", "--min-confidence")
+    refuse("apply run --min-confidence 0.9 --reviewed-only", "carries out no verdict, however sure")
 
 
 def test_a_second_time_changes_nothing(cli: Cli, photos: Path) -> None:
@@ -194,7 +247,7 @@ def test_a_dry_run_tells_and_writes_nothing(cli: Cli, photos: Path) -> None:
     for arguments, count in (([], 1), (["--link", "--out", "clean"], 7)):
         done = cli("apply", "run", "--dry-run", *arguments)
         assert done.code == 0
-        assert "looks like no known class (OOD score 0.93)" in " ".join(done.out.split())
+        assert "looks like no known class (confidence 0.93)" in " ".join(done.out.split())
         where = arguments[-1] if arguments else "run/cleaned.csv"
         assert f"Nothing was written; files to change in {where}: {count}" in done.out
         assert states(photos.parent) == before

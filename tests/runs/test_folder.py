@@ -265,7 +265,9 @@ def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
 
 def verdicts(**changed: object) -> pd.DataFrame:
     row = {"id": "a", "given_label": "x", "proposed_label": "x", "verdict": "keep", "label_quality": 0.9}
-    return pd.DataFrame([{**row, "ood_score": 0.1, "selected": True, "neighbors": ["b"], **changed}])
+    return pd.DataFrame(
+        [{**row, "ood_score": 0.1, "confidence": 0.8, "selected": True, "neighbors": ["b"], **changed}]
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,6 +277,7 @@ def verdicts(**changed: object) -> pd.DataFrame:
         ({"ood_score": "high"}, "damaged: ood_score is no column of numbers"),
         ({"ood_score": 1e300}, "damaged: ood_score holds 1e\\+300, which is not from 0 to 1"),
         ({"ood_score": -np.inf}, "damaged: ood_score holds -inf, which"),
+        ({"confidence": 1.5}, "damaged: confidence holds 1.5, which"),
         ({"label_quality": 1.5}, "damaged: label_quality holds 1.5, which"),
         ({"label_quality": [0.5]}, "damaged: label_quality is no column of numbers"),
         ({"neighbors": None}, "damaged: neighbors is no column of lists of names"),

@@ -100,12 +100,15 @@ class Run:
         form: Placing | None = None,
         data: str | Path | None = None,
         drop_uncertain: bool = False,
+        min_confidence: float = 0.0,
+        reviewed_only: bool = False,
         dry_run: bool = False,
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Applied:
         """Carry out the verdicts, as `graphclean apply` does: a manifest, or with a `form` (`link`,
-        `hardlink`, `copy`) a cleaned folder. The originals are never touched.
+        `hardlink`, `copy`) a cleaned folder. The originals are never touched. Verdicts of less than
+        `min_confidence` count as uncertain; with `reviewed_only` so does all that nobody decided on.
         """
         with StageProgress(quiet=quiet) as progress:
             return apply(
@@ -114,6 +117,8 @@ class Run:
                 form=form,
                 data=_path(data),
                 drop_uncertain=drop_uncertain,
+                min_confidence=min_confidence,
+                reviewed_only=reviewed_only,
                 dry_run=dry_run,
                 overwrite=overwrite,
                 progress=progress,

@@ -98,7 +98,7 @@ def clean_embeddings(
     Examples
     --------
     >>> verdicts = clean_embeddings(z, labels)
-    >>> verdicts[verdicts.verdict == "relabel"].sort_values("label_quality").head()
+    >>> verdicts[verdicts.verdict == "relabel"].sort_values("confidence", ascending=False).head()
     """
     encoded = encode_labels(labels)
     cleaning = infer_verdicts(z, encoded, ids=ids, graph=graph, settings=settings)

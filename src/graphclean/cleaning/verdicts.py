@@ -31,6 +31,10 @@ class VerdictArrays:
     quality: Array
     """P(given label | in distribution); NaN where unlabeled."""
     ood: Array
+    confidence: Array
+    """P(what the sample is taken for is right): the proposed class, no class under `ood`, and under
+    `uncertain`, where the label stays, the given one.
+    """
 
 
 def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArrays:
@@ -54,7 +58,11 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArray
     verdict[~labeled] = np.where(posterior.ood[~labeled] >= certainty, Verdict.OOD, Verdict.UNLABELED)
     proposed = np.where(verdict == Verdict.KEEP, given, proposed)
     quality = np.where(labeled, keep / np.maximum(known, 1e-12), np.nan)
-    return VerdictArrays(verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood)
+    confidence = np.where(verdict == Verdict.UNCERTAIN, keep, posterior.classes[rows, proposed])
+    confidence = np.where(verdict == Verdict.OOD, posterior.ood, confidence)
+    return VerdictArrays(
+        verdict, proposed.astype(np.int64), np.clip(quality, 0, 1), posterior.ood, np.clip(confidence, 0, 1)
+    )
 
 
 def hold_posterior(posterior: Posterior, labels: Labels) -> Posterior:
@@ -93,14 +101,20 @@ def withhold_relabels(decision: VerdictArrays, given: Codes) -> VerdictArrays:
     """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
     unsure = np.isin(decision.verdict, (Verdict.RELABEL, Verdict.UNCERTAIN))
     verdict = np.where(unsure, Verdict.UNCERTAIN, decision.verdict)
-    return replace(decision, verdict=verdict, proposed=np.where(unsure, given, decision.proposed))
+    keep = decision.quality * (1 - decision.ood)
+    return replace(
+        decision,
+        verdict=verdict,
+        proposed=np.where(unsure, given, decision.proposed),
+        confidence=np.where(unsure, keep, decision.confidence),
+    )
 
 
 def undecided(given: Codes) -> VerdictArrays:
     """No verdicts: the features say nothing, so every label stays as it is and no score is made up."""
     nothing = np.full(len(given), np.nan)
     verdict = np.where(given >= 0, Verdict.UNCERTAIN, Verdict.UNLABELED).astype("U10")
-    return VerdictArrays(verdict, given, nothing, nothing)
+    return VerdictArrays(verdict, given, nothing, nothing, nothing)
 
 
 def verdict_table(
@@ -118,6 +132,7 @@ def verdict_table(
             "given_label": labels.names(labels.codes),
             "proposed_label": labels.names(decision.proposed),
             "verdict": pd.Series(decision.verdict.astype(object), dtype=str),
+            "confidence": decision.confidence,
             "label_quality": decision.quality,
             "ood_score": decision.ood,
             "selected": selected,
@@ -219,7 +234,7 @@ def summarize(
         signal=signal,
         noise_rate=noise_rate,
         ood_rate=ood_rate,
-        expected_right=_expected_right(decision, posterior, labels.codes) if posterior is not None else {},
+        expected_right=_expected_right(decision) if posterior is not None else {},
         confused=_confused_pairs(decision, labels),
         selected=int(selected.sum()),
         rejects=rejects,
@@ -227,16 +242,10 @@ def summarize(
     )
 
 
-def _expected_right(decision: VerdictArrays, posterior: Posterior, given: Codes) -> dict[str, float]:
-    """By verdict, the mean probability that it is right: of `relabel`, that the proposed class is."""
-    rows = np.arange(len(given))
-    right = {
-        Verdict.KEEP: posterior.classes[rows, np.maximum(given, 0)],
-        Verdict.RELABEL: posterior.classes[rows, np.maximum(decision.proposed, 0)],
-        Verdict.OOD: posterior.ood,
-    }
-    chosen = {name: decision.verdict == name for name in right}
-    return {name: float(right[name][rows].mean()) for name, rows in chosen.items() if rows.any()}
+def _expected_right(decision: VerdictArrays) -> dict[str, float]:
+    """By verdict, the fraction that is right, by the model's own estimate: the mean confidence."""
+    stated = {name: decision.verdict == name for name in (Verdict.KEEP, Verdict.RELABEL, Verdict.OOD)}
+    return {name: float(decision.confidence[rows].mean()) for name, rows in stated.items() if rows.any()}
 
 
 def _confused_pairs(decision: VerdictArrays, labels: Labels) -> list[dict[str, Any]]:

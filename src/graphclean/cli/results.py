@@ -101,6 +101,17 @@ def apply(
         bool,
         flag("--drop-uncertain", "Remove what is uncertain (default: its label stays)."),
     ] = False,
+    min_confidence: Annotated[
+        float,
+        typer.Option(
+            help="Carry out verdicts of at least this confidence; others count as uncertain.",
+            show_default=False,
+        ),
+    ] = 0.0,
+    reviewed_only: Annotated[
+        bool,
+        flag("--reviewed-only", "Carry out what people decided alone; all else counts as uncertain."),
+    ] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and write nothing.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -110,7 +121,8 @@ def apply(
 
     What people decided in `graphclean review` goes before the verdicts.
     `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
-    removed; what had no label takes the proposed one where that is sure, and is removed otherwise.
+    removed; what had no label takes the proposed one where that is sure, and is removed otherwise. With
+    --drop-uncertain and --reviewed-only the samples that people decided on are left.
     The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
     a Hugging Face data set, `--copy` writes the rows that stay, with their labels put right, as one .parquet.
     """
@@ -129,6 +141,8 @@ def apply(
             form=forms[0] if forms else None,
             data=data,
             drop_uncertain=drop_uncertain,
+            min_confidence=min_confidence,
+            reviewed_only=reviewed_only,
             dry_run=dry_run,
             overwrite=overwrite,
             progress=progress,

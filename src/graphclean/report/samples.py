@@ -34,6 +34,8 @@ class Samples:
     proposed: Ints
     verdict: Ints
     """Places in `Verdict`."""
+    confidence: Floats
+    """NaN where there are no scores."""
     quality: Floats
     ood: Floats
     selected: npt.NDArray[np.bool_]
@@ -48,18 +50,6 @@ class Samples:
     def where(self, *verdicts: str) -> npt.NDArray[np.bool_]:
         """Which samples have one of these verdicts."""
         return np.isin(self.verdict, [list(Verdict).index(Verdict(name)) for name in verdicts])
-
-    @property
-    def sureness(self) -> Floats:
-        """P(relabel), P(ood) or P(keep), as the verdict is; of `uncertain`, that the label is wrong.
-
-        NaN where there are no scores.
-        """
-        keep = self.quality * (1 - self.ood)
-        sure = np.where(self.where(Verdict.RELABEL), 1 - self.ood - keep, keep)
-        sure = np.where(self.where(Verdict.UNCERTAIN), 1 - keep, sure)
-        sure = np.where(self.where(Verdict.OOD), self.ood, sure)
-        return np.where(self.where(Verdict.UNLABELED), 1 - self.ood, sure).clip(0, 1)
 
 
 def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Floats | None) -> Samples:
@@ -82,6 +72,7 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
         given=_codes(verdicts["given_label"], code),
         proposed=_codes(verdicts["proposed_label"], code),
         verdict=np.array([order[Verdict(name)] for name in verdicts["verdict"]], dtype=np.int64),
+        confidence=verdicts["confidence"].to_numpy(dtype=np.float64, na_value=np.nan),
         quality=verdicts["label_quality"].to_numpy(dtype=np.float64, na_value=np.nan),
         ood=verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan),
         selected=verdicts["selected"].to_numpy(dtype=bool),
@@ -103,9 +94,10 @@ def _find_rows(ids: list[str], named: list[list[str]]) -> list[list[int]]:
 
 
 def rank(samples: Samples, verdict: str) -> Ints:
-    """The rows with a verdict, surest first."""
+    """The rows with a verdict, surest first; of `uncertain`, where the label is least likely right."""
     rows = np.flatnonzero(samples.where(verdict))
-    return np.asarray(rows[np.argsort(-samples.sureness[rows], kind="stable")])
+    sign = 1 if verdict == Verdict.UNCERTAIN else -1
+    return np.asarray(rows[np.argsort(sign * samples.confidence[rows], kind="stable")])
 
 
 def choose_rows(samples: Samples, wanted: Ints) -> Ints:
@@ -131,9 +123,9 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
         "given": samples.given[rows].tolist(),
         "proposed": samples.proposed[rows].tolist(),
         "verdict": samples.verdict[rows].tolist(),
+        "confidence": _thousandths(samples.confidence[rows]),
         "quality": _thousandths(samples.quality[rows]),
         "ood": _thousandths(samples.ood[rows]),
-        "sure": _thousandths(samples.sureness[rows]),
         "selected": samples.selected[rows].astype(int).tolist(),
         "near": [place[samples.near[row]].tolist() for row in rows],
     }

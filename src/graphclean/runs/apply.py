@@ -31,6 +31,9 @@ from .photos import find_photos
 from .schema import SourceRecord
 
 ACTIONS = ("kept", "relabeled", "removed")
+UNCERTAIN = "can't tell whether the label fits"
+NOT_SURE = "the verdict is not sure enough"
+NOT_REVIEWED = "nobody reviewed it"
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,15 @@ def apply(
     form: Placing | None = None,
     data: Path | None = None,
     drop_uncertain: bool = False,
+    min_confidence: float = 0.0,
+    reviewed_only: bool = False,
     dry_run: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
     """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
+
+    Of verdicts only those of at least `min_confidence` are carried out, with `reviewed_only` none at all.
 
     Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
     links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
@@ -75,7 +82,21 @@ def apply(
             f"{arg('data')} says where photos are, and is of use with {arg('link')}, {arg('hardlink')} or "
             f"{arg('copy')} alone"
         )
-    table = decide_actions(read_verdicts(run), read_decided(run), drop_uncertain=drop_uncertain)
+    if not 0 <= min_confidence <= 1:
+        raise InputError(
+            f"{arg('min_confidence')} {min_confidence:g}: a probability from 0 to 1, such as 0.9"
+        )
+    if reviewed_only and min_confidence > 0:
+        raise InputError(
+            f"{arg('reviewed_only')} carries out no verdict, however sure; leave out {arg('min_confidence')}"
+        )
+    table = decide_actions(
+        read_verdicts(run),
+        read_decided(run),
+        drop_uncertain=drop_uncertain,
+        min_confidence=min_confidence,
+        reviewed_only=reviewed_only,
+    )
     sources = [data, *(source.get(name) for name in ("data", "labels", "validation"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"
@@ -114,17 +135,25 @@ def apply(
 
 
 def decide_actions(
-    verdicts: pd.DataFrame, decided: Mapping[int, Decision] | None = None, *, drop_uncertain: bool = False
+    verdicts: pd.DataFrame,
+    decided: Mapping[int, Decision] | None = None,
+    *,
+    drop_uncertain: bool = False,
+    min_confidence: float = 0.0,
+    reviewed_only: bool = False,
 ) -> pd.DataFrame:
     """What becomes of every sample, and why. What was `decided` in a review goes before the verdict.
 
     `keep` and `uncertain` keep their label (`drop_uncertain` removes the latter), `relabel` takes the
     proposed one, and `ood` and `unreadable` are removed. A sample that had no label takes the proposed one
-    if it was selected as clean, and is removed otherwise.
+    if it was selected as clean, and is removed otherwise. A verdict of less than `min_confidence` counts as
+    `uncertain`; with `reviewed_only` so does each that nobody decided on.
     """
-    columns = ("verdict", "given_label", "proposed_label", "label_quality", "ood_score", "selected")
+    columns = ("verdict", "given_label", "proposed_label", "confidence", "selected")
+    doubt = NOT_REVIEWED if reviewed_only else NOT_SURE
+    least = float("inf") if reviewed_only else min_confidence
     rows = zip(*(verdicts[name] for name in columns), strict=True)
-    done = [_decide(*row, drop_uncertain=drop_uncertain) for row in rows]
+    done = [_decide(*row, least=least, doubt=doubt, drop_uncertain=drop_uncertain) for row in rows]
     named = {str(name): name for column in columns[1:3] for name in verdicts[column].dropna().unique()}
     for row, decision in (decided or {}).items():
         done[row] = _carry_out(decision, verdicts["given_label"].iloc[row], named)
@@ -145,30 +174,39 @@ def _decide(
     verdict: str,
     given: Any,
     proposed: Any,
-    quality: float,
-    ood: float,
+    confidence: float,
     selected: bool,
     *,
+    least: float,
+    doubt: str,
     drop_uncertain: bool,
 ) -> tuple[Any, str, str]:
-    """Label, action and reason."""
-    fit, far = _scores({"label quality": quality}), _scores({"OOD score": ood})
-    both = _scores({"label quality": quality, "OOD score": ood})
-    if verdict == Verdict.KEEP:
-        return given, "kept", f"the label fits{fit}"
-    if verdict == Verdict.RELABEL:
-        return proposed, "relabeled", f"given {given}, looks like {proposed}{fit}"
-    if verdict == Verdict.OOD:
-        return None, "removed", f"looks like no known class{far}"
-    if verdict == Verdict.UNCERTAIN and drop_uncertain:
-        return None, "removed", f"can't tell whether the label fits{both}"
+    """Label, action and reason; `doubt` is the reason where the confidence is under the `least`."""
+    sure = f" (confidence {confidence:.2f})" if not pd.isna(confidence) else ""
+    if verdict == Verdict.UNREADABLE:
+        return None, "removed", "can't be read"
+    if least > 0 and not confidence >= least:
+        return _leave(given, doubt, sure, drop_uncertain=drop_uncertain)
     if verdict == Verdict.UNCERTAIN:
-        return given, "kept", f"can't tell whether the label fits, so it stays{both}"
-    if verdict == Verdict.UNLABELED and selected:
-        return proposed, "relabeled", f"had no label, looks like {proposed}{far}"
-    if verdict == Verdict.UNLABELED:
-        return None, "removed", f"had no label, and no class is sure enough{far}"
-    return None, "removed", "can't be read"
+        return _leave(given, UNCERTAIN, sure, drop_uncertain=drop_uncertain)
+    if verdict == Verdict.KEEP:
+        return given, "kept", f"the label fits{sure}"
+    if verdict == Verdict.RELABEL:
+        return proposed, "relabeled", f"given {given}, looks like {proposed}{sure}"
+    if verdict == Verdict.OOD:
+        return None, "removed", f"looks like no known class{sure}"
+    if selected:
+        return proposed, "relabeled", f"had no label, looks like {proposed}{sure}"
+    return _leave(given, "no class is sure enough", sure, drop_uncertain=drop_uncertain)
+
+
+def _leave(given: Any, why: str, sure: str, *, drop_uncertain: bool) -> tuple[Any, str, str]:
+    """A label that is left as it is, unless what is uncertain goes; a sample without one goes."""
+    if pd.isna(given):
+        return None, "removed", f"had no label, and {why}{sure}"
+    if drop_uncertain:
+        return None, "removed", f"{why}{sure}"
+    return given, "kept", f"{why}, so it stays{sure}"
 
 
 def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[Any, str, str]:
@@ -180,11 +218,6 @@ def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[A
         return given, "kept", f"reviewed{by}: the label is right"
     before = "had no label" if pd.isna(given) else f"given {given}"
     return named[decision.label], "relabeled", f"reviewed{by}: {before}, is {decision.label}"
-
-
-def _scores(values: dict[str, float]) -> str:
-    known = [f"{name} {value:.2f}" for name, value in values.items() if not pd.isna(value)]
-    return f" ({', '.join(known)})" if known else ""
 
 
 def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bool, overwrite: bool) -> int:

@@ -68,14 +68,14 @@ OWN_FILES = frozenset(
 """What a run is made of."""
 KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
 """And what is made from it, and put beside it, by us or by who shows the folder."""
-SCORE_COLUMNS = ("label_quality", "ood_score")
+SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
 ROUNDING = 1e-6
 """By which a score, which is a probability, may leave 0 to 1."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *(*SCORE_COLUMNS, "selected", "neighbors"),
 }
-RUN_FORMAT = 3
+RUN_FORMAT = 4
 """Rises when an older version could no longer read what this one writes."""
 
 

@@ -11,9 +11,9 @@ const given = (row) => className(rows.given[row]);
 const proposed = (row) => className(rows.proposed[row]);
 const verdict = (row) => facts.verdicts[rows.verdict[row]];
 const score = (thousandths, digits = 2) => (thousandths === null ? "–" : (thousandths / 1000).toFixed(digits));
-// Nothing is ever quite sure; where no verdict could be given, there is nothing to be sure of.
-const sure = (row) =>
-  rows.sure[row] === null ? null : `${Math.min(99, Math.round(rows.sure[row] / 10))} % ${verdict(row) === "uncertain" ? "likely wrong" : "sure"}`;
+/** How likely what is stated of a row is right, in words; null where there is no verdict. Nothing is ever quite sure. */
+const confidence = (row) =>
+  rows.confidence[row] === null ? null : `${verdict(row) === "uncertain" ? "label " : ""}${Math.min(99, Math.round(rows.confidence[row] / 10))} % likely right`;
 const code = (name) => facts.verdicts.indexOf(name);
 
 /** All rows with a verdict. */

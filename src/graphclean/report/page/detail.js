@@ -40,6 +40,7 @@ const detail = (() => {
     say("Verdict", verdictMark(name));
     say("Given label", label(given(row)));
     say(name === "ood" ? "Nearest class" : "Looks like", label(proposed(row)));
+    if (confidence(row) !== null) say("Confidence", confidence(row));
     if (rows.quality[row] !== null) say("Label quality", score(rows.quality[row], 3));
     if (rows.ood[row] !== null) say("OOD score", score(rows.ood[row], 3));
     if (rows.detector_score && rows.detector_score[row] !== null) say("Detector's score", score(rows.detector_score[row], 3));

@@ -4,7 +4,7 @@ const LEAST = 8;
 const MORE = 48;
 const shortNames = facts.classes.every((name) => name.length <= 4);
 
-/** How sure first, but one of each kind (given → proposed) before the second of any: a first look shows all kinds. */
+/** In their order, but one of each kind (given → proposed) before the second of any: a first look shows all kinds. */
 function varied(list) {
   const seen = new Map();
   const turn = new Map();
@@ -20,7 +20,7 @@ function makeCard(row, open) {
   const image = picture(row, "");
   const captions = shortNames && verdict(row) !== "ood";
   const near = detail.neighborList(row, { captions });
-  const words = [`${rows.id[row]}: ${describe(row)}`, sure(row)].filter(Boolean).join(", ");
+  const words = [`${rows.id[row]}: ${describe(row)}`, confidence(row)].filter(Boolean).join(", ");
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));
   return make("li", {},
@@ -28,8 +28,8 @@ function makeCard(row, open) {
       button,
       make("div", { class: "body" },
         change(row),
-        sure(row) === null ? null : make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.sure[row] / 10}%` } },
-          make("span", { class: "meter" }, make("i")), make("span", {}, sure(row))),
+        confidence(row) === null ? null : make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.confidence[row] / 10}%` } },
+          make("span", { class: "meter" }, make("i")), make("span", {}, confidence(row))),
         near,
         captions || near?.matches(".words") ? null : make("p", { class: "said" }, detail.support(row)),
         image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
@@ -56,7 +56,9 @@ function startGallery(root) {
     const there = [...new Set(all.map((row) => rows[column][row]))].sort((a, b) => a - b);
     return [["", "any"], ...there.map((place) => [String(place), className(place)])];
   };
-  const order = choice("Order", [["varied", "surest of each kind"], ["sure", "surest first"], ["unsure", "least sure first"], ["place", "as in the data"]], (value) => set({ order: value }));
+  // Of what is uncertain the labels least likely right come first.
+  const first = name === "uncertain" ? 1 : -1;
+  const order = choice("Order", [["varied", "one of each kind first"], ["sure", "most likely right first"], ["unsure", "least likely right first"], ["place", "as in the data"]], (value) => set({ order: value }));
   const from = choice("Given", used("given"), (value) => set({ given: value }));
   const to = choice(name === "ood" ? "Nearest" : "Looks like", used("proposed"), (value) => set({ proposed: value }));
 
@@ -71,8 +73,8 @@ function startGallery(root) {
       (state.given === "" || rows.given[row] === Number(state.given)) &&
       (state.proposed === "" || rows.proposed[row] === Number(state.proposed)));
     if (state.order !== "place") {
-      const sign = state.order === "unsure" ? 1 : -1;
-      list.sort((a, b) => sign * (rows.sure[a] - rows.sure[b]) || a - b);
+      const sign = { sure: -1, unsure: 1, varied: first }[state.order];
+      list.sort((a, b) => sign * (rows.confidence[a] - rows.confidence[b]) || a - b);
       if (state.order === "varied") varied(list);
     }
     cards.replaceChildren();

@@ -12,9 +12,9 @@ function startTable(root) {
     { name: "verdict", title: "Verdict", compare: by(rows.verdict) },
     { name: "given", title: "Given", compare: by(rows.given) },
     { name: "proposed", title: "Looks like", compare: by(rows.proposed) },
+    { name: "confidence", title: "Confidence", compare: by(rows.confidence), kind: "bar-cell" },
     { name: "quality", title: "Label quality", compare: by(rows.quality), kind: "bar-cell" },
     { name: "ood", title: "OOD score", compare: by(rows.ood), kind: "bar-cell" },
-    { name: "detector_score", title: "Detector", compare: by(rows.detector_score), kind: "number", show: Boolean(rows.detector_score) },
   ].filter((column) => column.show !== false);
   const state = { text: "", verdicts: new Set(), label: "", sort: null, down: false };
   let order = [];
@@ -107,7 +107,7 @@ function startTable(root) {
       if (done || verdict(row) === "relabel") box.classList.add("moved");
       box.append(done ? "✓ " : "", label(done ? review.outcome(row) : looks(row)));
     } else if (column.kind === "bar-cell" && value !== null) {
-      const color = column.name === "ood" ? "--ood" : "--keep";
+      const color = { ood: "--ood", quality: "--keep" }[column.name] ?? `--${verdict(row)}`;
       box.append(score(value), make("span", { class: "meter", vars: { "--c": `var(${color})`, "--w": `${value / 10}%` } }, make("i")));
     } else box.append(score(value));
     return box;
@@ -152,10 +152,10 @@ function startTable(root) {
     return /[",\n\r]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
   }
   function saveRows() {
-    const lines = ["id,given_label,proposed_label,verdict,label_quality,ood_score"];
+    const lines = ["id,given_label,proposed_label,verdict,confidence,label_quality,ood_score"];
     for (const row of order) {
       const labels = [rows.given[row], rows.proposed[row]].map((place) => (place < 0 ? "" : facts.classes[place]));
-      const scores = [rows.quality[row], rows.ood[row]].map((value) => (value === null ? "" : value / 1000));
+      const scores = [rows.confidence[row], rows.quality[row], rows.ood[row]].map((value) => (value === null ? "" : value / 1000));
       lines.push([rows.id[row], ...labels, verdict(row), ...scores].map(csvCell).join(","));
     }
     const address = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
@@ -163,7 +163,7 @@ function startTable(root) {
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}${rows.detector_score ? "" : " no-detector-score"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
+  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total
