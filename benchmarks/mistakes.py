@@ -32,7 +32,12 @@ TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
 """Of ten digits; like CIFAR-10's map, five classes keep their labels."""
 TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
 """Where 8s and 9s are of no class."""
-SMALL_CIFAR = ("training.augmix=off", "method.ood_gate_start=1", "training.epochs=15", "graph.eta=0.7")
+SMALL_CIFAR = (
+    "training.strong_augmentation=off",
+    "method.ood_gate_start=1",
+    "training.epochs=15",
+    "graph.eta=0.7",
+)
 """Changes to `small-images`, so that a run takes minutes."""
 TRAINED_ON, SCORED_ON, SIDE = 10_000, 4_000, 16
 

@@ -96,6 +96,8 @@ RENAMED: dict[str, Now] = {
     "learn.flip=": Now("training.horizontal_flip=", "[learn]"),
     "learn.size=": Now("training.image_size=", "[learn]"),
     "learn.mirrored=": Now("training.flip_tta=", "[learn]"),
+    "learn.augmix=off": Now("training.strong_augmentation=off", "augmix: AugMixVariant"),
+    "learn.augmix=last-chain": Now("training.strong_augmentation=augmix-last-chain", "augmix: AugMixVariant"),
     "learn.": Now("training.", "[learn]"),
     "audit.judges=panel": Now("cleaning.classifier=knn+class-means", "[audit]"),
     "audit.": Now("cleaning.", "[audit]"),

@@ -14,7 +14,8 @@ MIXED = Cell(
 )
 WRONG = Cell("cifar10/symtiny", "cifar10", "cifar10-lcnl", rate=0.2)
 QUICK = (
-    "training.network=small-conv", "training.epochs=3", "training.batch_size=64", "training.augmix=off",
+    "training.network=small-conv", "training.epochs=3", "training.batch_size=64",
+    "training.strong_augmentation=off",
     "graph.k=5",
     "method.warmup_epochs=1",
 )  # fmt: skip

@@ -157,7 +157,11 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     """Without what NGC brings along, and without what its preset has of its own."""
     cell, ce = get_cell("cifar10/sym50"), "method.name=cross-entropy"
     method = make_method(cell, [ce])
-    changes = ("method.name=cross-entropy", "training.augmix=off", "training.prototype_ensemble=false")
+    changes = (
+        "method.name=cross-entropy",
+        "training.prototype_ensemble=false",
+        "training.strong_augmentation=off",
+    )
     assert (method.name, method.changes) == ("cross-entropy--cifar10-lcnl", changes)
     assert method.config == complete_settings(apply_settings(load_preset("cifar10-lcnl"), changes))
     assert make_method(cell, [ce], ablate=["mixup", "augmix"]) == method

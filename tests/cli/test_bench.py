@@ -22,7 +22,8 @@ from tests.bench.conftest import _small_cells, root  # noqa: F401 – fixtures
 from tests.bench.fakes import write_run
 
 QUICK = (
-    "training.network=small-conv", "training.epochs=1", "training.batch_size=64", "training.augmix=off",
+    "training.network=small-conv", "training.epochs=1", "training.batch_size=64",
+    "training.strong_augmentation=off",
     "graph.k=5",
     "method.warmup_epochs=0",
 )  # fmt: skip

@@ -85,7 +85,9 @@ def test_presets_load_and_say_why() -> None:
     assert load_preset("paper").graph.symmetrize == "max"
     assert load_preset("release").training.trunk == "release"
     assert (
-        apply_settings(lond, ["training.horizontal_flip=false", "training.augmix=off"]).training.augmix
+        apply_settings(
+            lond, ["training.horizontal_flip=false", "training.strong_augmentation=off"]
+        ).training.strong_augmentation
         == "off"
     )
 

@@ -162,7 +162,7 @@ def test_from_images_to_predictions_and_onnx(cli: Cli, tmp_path: Path) -> None:
         "method.warmup_epochs=1",
         "training.batch_size=30",
     ]
-    settings += ["training.augmix=off", "graph.k=8", "cleaning.k=10"]
+    settings += ["training.strong_augmentation=off", "graph.k=8", "cleaning.k=10"]
     done = cli("train", "x.npz", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 0
     assert cli("predict", "runs/x-train", "x.npz", "--quiet", "--out", "p.csv").code == 0

@@ -156,7 +156,7 @@ def test_a_large_network_without_a_gpu_is_warned_of(cli: Cli, tmp_path: Path) ->
     options = [
         "training.epochs=1",
         "method.warmup_epochs=1",
-        "training.augmix=off",
+        "training.strong_augmentation=off",
         "graph.k=5",
         "cleaning.k=5",
     ]

@@ -10,17 +10,17 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from graphclean.training.augment import (
-    OPERATIONS,
     apply_augmix,
     apply_crops,
-    apply_operations,
     draw_augmix,
     draw_beta,
     draw_crops,
     mixup,
     read_chains,
+    read_levels,
 )
 from graphclean.training.networks import PIXEL_CENTER
+from graphclean.training.operations import OPERATIONS, apply_operations
 from graphclean.training.views import scale
 
 INTERPOLATED = ("rotate", "shear_x", "shear_y")
@@ -38,6 +38,12 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, pad: int = 4, f
 def augmix(images: Tensor, generator: torch.Generator, **settings: Any) -> Tensor:
     sizes = {name: settings[name] for name in ("width", "depth") if name in settings}
     return apply_augmix(images, draw_augmix(len(images), generator, **sizes), **settings)
+
+
+def apply_levels(images: Tensor, operations: Tensor, levels: Tensor, signs: Tensor) -> Tensor:
+    """One operation an image at a level of AugMix."""
+    amounts = read_levels(operations, levels, signs, *images.shape[2:])
+    return apply_operations(images, operations, amounts)
 
 
 def pictures(kind: str, n: int, channels: int, height: int, width: int) -> Tensor:
@@ -83,7 +89,7 @@ def at_levels(name: str, images: Tensor) -> tuple[Tensor, Tensor]:
     """One image a level, both directions: ours, and Pillow's."""
     levels = torch.tensor(LEVELS, dtype=torch.float64).repeat(2)
     signs = torch.tensor([1.0, -1.0]).repeat_interleave(len(LEVELS))
-    ours = apply_operations(images, torch.full((len(images),), OPERATIONS.index(name)), levels, signs)
+    ours = apply_levels(images, torch.full((len(images),), OPERATIONS.index(name)), levels, signs)
     rows = zip(images, levels.tolist(), signs.tolist(), strict=True)
     return ours, torch.stack([with_pillow(image, name, level, sign) for image, level, sign in rows])
 
@@ -123,7 +129,7 @@ def test_histogram_edges_equal_pillows() -> None:
     rare[0, 5, 5] = 255
     images = torch.stack([one, two, rare])
     for name in ("autocontrast", "equalize", "contrast"):
-        ours = apply_operations(
+        ours = apply_levels(
             images, torch.full((3,), OPERATIONS.index(name)), torch.full((3,), 5.0), torch.ones(3)
         )
         assert torch.equal(ours, torch.stack([with_pillow(image, name, 5, 1) for image in images]))
@@ -132,7 +138,7 @@ def test_histogram_edges_equal_pillows() -> None:
 def test_every_sample_has_its_own_operation() -> None:
     n = len(OPERATIONS)
     images = pictures("smooth", 1, 3, 32, 32).repeat(n + 1, 1, 1, 1)
-    ours = apply_operations(images, torch.arange(-1, n), torch.full((n + 1,), 7.3), torch.ones(n + 1))
+    ours = apply_levels(images, torch.arange(-1, n), torch.full((n + 1,), 7.3), torch.ones(n + 1))
     assert torch.equal(ours[0], images[0])
     for name, image in zip(OPERATIONS, ours[1:], strict=True):
         assert (image.int() - with_pillow(images[0], name, 7.3, 1).int()).abs().max() <= 1, name
@@ -144,7 +150,7 @@ def test_every_sample_has_its_own_operation() -> None:
 def test_no_operation_leaves_every_pixel(side: int) -> None:
     image = 255 * torch.randint(0, 2, (1, 1, side, side), generator=seeded(), dtype=torch.uint8)
     none = torch.tensor([-1])
-    assert torch.equal(apply_operations(image, none, torch.ones(1), torch.ones(1)), image)
+    assert torch.equal(apply_levels(image, none, torch.ones(1), torch.ones(1)), image)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -291,7 +297,7 @@ def test_last_chain_has_two_thirds_of_the_contrast() -> None:
         augmented = images[i : i + 1]
         for step in range(3):
             last = (part[step].view(3, -1)[2, i : i + 1] for part in chains[:3])
-            augmented = apply_operations(augmented, *last)
+            augmented = apply_levels(augmented, *last)
         expected = (1 - m) * scale(images[i : i + 1]) + m * w * scale(augmented)
         assert torch.allclose(ours[i], expected[0], atol=1e-4)
     kept = 1 - chains.mix + chains.mix * chains.weights[2]
@@ -304,7 +310,7 @@ def test_severity_strengthens_what_is_not_tone() -> None:
 
     def change(level: float) -> float:
         levels = torch.full((40,), level)
-        changed = apply_operations(images, geometric, levels, torch.ones(40))
+        changed = apply_levels(images, geometric, levels, torch.ones(40))
         return float((changed.float() - images).abs().mean())
 
     assert 0 < change(1) < change(3) < change(9)
@@ -324,7 +330,7 @@ def test_black_stays_black_and_flat_stays_flat() -> None:
     middle = views[..., 8:24, 8:24].flatten(2)
     assert (middle.amax(2) - middle.amin(2)).max() < 1e-3
     tone = torch.tensor([OPERATIONS.index(name) for name in ("autocontrast", "equalize", "sharpness")])
-    kept = apply_operations(flat[:3], tone, torch.full((3,), 5.0), torch.ones(3))
+    kept = apply_levels(flat[:3], tone, torch.full((3,), 5.0), torch.ones(3))
     assert torch.equal(kept, flat[:3])
 
 

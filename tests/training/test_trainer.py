@@ -373,7 +373,7 @@ def test_the_optimizer_of_a_gpu_gets_past_warm_up() -> None:
         ({}, functools.partial(ngc, GraphSettings(k=1, eta=0.999999))),  # next to nothing is selected
         ({"batch_size": 199}, ngc),  # one sample more than a batch
         ({"batch_size": 512}, ngc),  # less than a batch
-        ({"augmix": "off", "crop_padding": 0}, functools.partial(ngc, mixup_alpha=0.0)),
+        ({"strong_augmentation": "off", "crop_padding": 0}, functools.partial(ngc, mixup_alpha=0.0)),
         ({}, CrossEntropy),
         (
             {},
@@ -398,16 +398,18 @@ def test_a_crop_that_could_miss_the_image_is_refused() -> None:
     assert trainer(dataclasses.replace(TINY, crop_padding=7)).epoch == 0
 
 
-def test_images_too_small_for_augmix_are_refused() -> None:
+def test_images_too_small_for_strong_views_are_refused() -> None:
     dots = ResidentInputs(torch.randint(0, 256, (60, 1, 2, 5), dtype=torch.uint8))
-    with pytest.raises(InputError, match=r"training\.augmix = full needs 3×3 pixels or more, not 2×5"):
+    with pytest.raises(
+        InputError, match=r"training\.strong_augmentation = augmix needs 3×3 pixels or more, not 2×5"
+    ):
         Trainer(dots, torch.arange(60) % 3, 3, TINY, ngc())
-    off = dataclasses.replace(TINY, augmix="off")
+    off = dataclasses.replace(TINY, strong_augmentation="off")
     assert Trainer(dots, torch.arange(60) % 3, 3, off, ngc()).train().z.isfinite().all()
 
 
-def test_augmix_off_leaves_the_strong_view_a_crop() -> None:
-    made = trainer(dataclasses.replace(TINY, augmix="off", crop_padding=0))
+def test_without_strong_augmentation_leaves_the_strong_view_a_crop() -> None:
+    made = trainer(dataclasses.replace(TINY, strong_augmentation="off", crop_padding=0))
     images = made.inputs.inputs[:8]  # type: ignore[attr-defined]
     assert torch.equal(made.views(images), scale(images).repeat(2, 1, 1, 1))
 

@@ -7,6 +7,6 @@ ABLATIONS = {
     "inst": "method.lambda_inst=0",
     "subgraph": "method.lambda_subgraph=0",
     "mixup": "method.mixup_alpha=0",
-    "augmix": "training.augmix=off",
+    "augmix": "training.strong_augmentation=off",
 }
 """The paper's ablations, each as the one setting that it changes."""

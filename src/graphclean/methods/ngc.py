@@ -117,6 +117,10 @@ class NGC(Method):
     def _warming_up(self, run: TrainerContext) -> bool:
         return run.epoch < self.settings.warmup_epochs
 
+    def _takes_strong(self, run: TrainerContext) -> bool:
+        """AutoAugment not while wrong labels are trained on: with it they are learned before the classes."""
+        return not self._warming_up(run) or run.settings.strong_augmentation != "autoaugment"
+
     def _targets(self, run: TrainerContext) -> tuple[Tensor, Tensor]:
         """Every sample's label, and whether it is classified: as given, and after warm-up by the graph."""
         return self._given if self._warming_up(run) else (self.cleaned.labels, self.cleaned.selected)
@@ -126,7 +130,7 @@ class NGC(Method):
         s = self.settings
         labels, chosen = self._targets(run)
         targets, selected = labels[batch.index], chosen[batch.index]
-        views = run.views(batch.inputs)
+        views = run.views(batch.inputs, strong=self._takes_strong(run))
         mix = self.mixup.mix(run, views, targets, selected)
         passes = self._passes(views, mix, contrast=not self._warming_up(run))
         outputs = dict(zip(passes, run.forward(*passes.values()), strict=True))

@@ -114,8 +114,11 @@ class TrainerContext(Protocol):
     def embed(self, network: str | None = None) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed."""
 
-    def views(self, inputs: Tensor) -> Tensor:
-        """A weak and then a strong view of each input, as one tensor of twice the length."""
+    def views(self, inputs: Tensor, *, strong: bool = True) -> Tensor:
+        """A weak and then a strong view of each input, as one tensor of twice the length.
+
+        Without `strong` both are weak: for a method that says when strong views would harm.
+        """
 
     def weak_view(self, inputs: Tensor) -> Tensor:
         """One weakly augmented view of each input."""

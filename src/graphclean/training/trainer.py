@@ -173,9 +173,9 @@ class Trainer:
         even = even if even is not None else self.given >= 0
         return shuffled_batches(len(self.inputs), self.batch_size, self.generator, even)
 
-    def views(self, inputs: Tensor) -> Tensor:
-        """Weak views, then strong ones."""
-        return self._views(inputs)
+    def views(self, inputs: Tensor, *, strong: bool = True) -> Tensor:
+        """Weak views, then strong ones, or weak ones again."""
+        return self._views(inputs, strong=strong)
 
     def weak_view(self, inputs: Tensor) -> Tensor:
         """Weak views alone."""
@@ -454,8 +454,9 @@ def _check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
         raise InputError(
             f"training.crop_padding = {settings.crop_padding}: a crop could miss an image of {size} pixels"
         )
-    if settings.augmix != "off" and min(shape[1:]) < 3:
-        raise InputError(f"training.augmix = {settings.augmix} needs 3×3 pixels or more, not {size}")
+    strong = settings.strong_augmentation
+    if strong != "off" and min(shape[1:]) < 3:
+        raise InputError(f"training.strong_augmentation = {strong} needs 3×3 pixels or more, not {size}")
 
 
 def network_options(settings: TrainingSettings) -> dict[str, Any]:

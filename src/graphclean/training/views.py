@@ -4,8 +4,8 @@ import torch
 from torch import Generator, Tensor
 
 from ..config import TrainingSettings
-from ..config.settings import AugMixVariant
 from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
+from .autoaugment import Parts, apply_autoaugment, draw_autoaugment
 from .compile import Compiled
 from .networks import PIXEL_CENTER, PIXEL_SCALE
 
@@ -18,17 +18,24 @@ class Views:
         self.generator = generator
         self._make = Compiled(make_views) if compiled else make_views
 
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Images (uint8) are cropped, mirrored and put through AugMix; features (float) get noise."""
+    def __call__(self, batch: Tensor, *, strong: bool = True) -> Tensor:
+        """Images (uint8) are cropped, mirrored and augmented strongly; features (float) get noise.
+
+        Without `strong` the second half is weak views too.
+        """
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch.repeat(2, 1))
-        crops = chains = None
+        crops: Tensor | None = None
+        draws: Tensor | Parts | None = None
         if s.crop_padding > 0 or s.horizontal_flip:
             crops = draw_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
-        if s.augmix != "off":
-            chains = draw_augmix(len(batch), self.generator)
-        views: Tensor = self._make(batch, crops, chains, s.crop_padding, s.augmix)
+        if strong and s.strong_augmentation == "autoaugment":
+            draws = draw_autoaugment(len(batch), self.generator)
+        elif strong and s.strong_augmentation != "off":
+            draws = draw_augmix(len(batch), self.generator)
+        last = s.strong_augmentation == "augmix-last-chain"
+        views: Tensor = self._make(batch, crops, draws, s.crop_padding, last)
         return views
 
     def weak(self, batch: Tensor) -> Tensor:
@@ -48,16 +55,18 @@ class Views:
 
 
 def make_views(
-    images: Tensor, crops: Tensor | None, chains: Tensor | None, pad: int, variant: AugMixVariant
+    images: Tensor, crops: Tensor | None, draws: Tensor | Parts | None, pad: int, last_chain: bool
 ) -> Tensor:
-    """Both views from their draws; without a randomness of its own, so that it can be compiled."""
+    """Both views from their draws, of AugMix or AutoAugment; no randomness of its own: it can be compiled."""
     both = images.repeat(2, 1, 1, 1)
     if crops is not None:
         both = apply_crops(both, crops, pad=pad)
-    if chains is None or variant == "off":
+    if draws is None:
         return scale(both)
     weak, strong = both.chunk(2)
-    strong = apply_augmix(strong, chains, variant=variant, center=PIXEL_CENTER)
+    if isinstance(draws, Parts):
+        return scale(torch.cat([weak, apply_autoaugment(strong, draws)]))
+    strong = apply_augmix(strong, draws, variant="last-chain" if last_chain else "full", center=PIXEL_CENTER)
     return scale(torch.cat([weak.float(), strong]))
 
 

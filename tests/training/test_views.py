@@ -1,0 +1,61 @@
+"""Weak and strong views, and when a method takes which."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphclean.config.settings import StrongAugmentation
+from graphclean.training.augment import apply_augmix, apply_crops, draw_augmix, draw_crops
+from graphclean.training.autoaugment import apply_autoaugment, draw_autoaugment
+from graphclean.training.networks import PIXEL_CENTER
+from graphclean.training.views import Views, scale
+from tests.training.test_augment import pictures, seeded
+from tests.training.test_trainer import TINY, ngc, trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("kind", ["augmix", "augmix-last-chain", "autoaugment", "off"])
+def test_the_strong_half_is_a_crop_and_its_augmentation(kind: StrongAugmentation) -> None:
+    images = pictures("smooth", 20, 3, 16, 16)
+    settings = dataclasses.replace(TINY, strong_augmentation=kind, crop_padding=2)
+    weak, strong = Views(settings, seeded())(images).chunk(2)
+    generator = seeded()
+    crops = draw_crops(40, generator, flip=False)
+    first, second = apply_crops(images.repeat(2, 1, 1, 1), crops, pad=2).chunk(2)
+    assert torch.equal(weak, scale(first))
+    expected: Tensor = second
+    if kind == "autoaugment":
+        expected = apply_autoaugment(second, draw_autoaugment(20, generator))
+    elif kind != "off":
+        draws = draw_augmix(20, generator)
+        variant = "last-chain" if kind == "augmix-last-chain" else "full"
+        expected = apply_augmix(second, draws, variant=variant, center=PIXEL_CENTER)  # type: ignore[arg-type]
+    assert torch.equal(strong, scale(expected))
+    both = Views(settings, seeded())(images, strong=False)
+    assert torch.equal(both, scale(torch.cat([first, second])))
+
+
+@pytest.mark.parametrize(("kind", "warmup"), [("augmix", True), ("autoaugment", False)])
+def test_warm_up_takes_no_autoaugment(
+    kind: StrongAugmentation, warmup: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its labels are the noisy ones; what is judged is never augmented."""
+    asked: list[tuple[int, bool]] = []
+    made = trainer(dataclasses.replace(TINY, strong_augmentation=kind, epochs=2), ngc(warmup_epochs=1))
+    plain = made._views.__class__.__call__
+
+    def watch(self: Views, batch: Tensor, *, strong: bool = True) -> Tensor:
+        asked.append((made.epoch, strong))
+        return plain(self, batch, strong=strong)
+
+    monkeypatch.setattr(Views, "__call__", watch)
+    judged: list[Tensor] = []
+    embed = made._embed
+    monkeypatch.setattr(made, "_embed", lambda *args: (judged.append(args[1].inputs), embed(*args))[1])
+    made.train()
+    steps = len(asked) // 2
+    assert asked == [(0, warmup)] * steps + [(1, True)] * steps
+    assert all(inputs is made.inputs.inputs for inputs in judged)  # type: ignore[attr-defined]
