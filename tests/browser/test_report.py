@@ -1,11 +1,13 @@
 """The report in a real browser."""
 
 import csv
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from graphclean.report import write_report
@@ -379,3 +381,23 @@ def test_without_scripts_the_summary_is_there(browser: Any, report: Path) -> Non
     assert "15 of 60 labels look wrong" in page.locator("h1").inner_text()
     assert page.locator("noscript").count() == 1
     context.close()
+
+
+def test_photos_with_issues_are_shown_and_filtered(watched: Watched, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", photos=tmp_path / "photos")
+    table = pd.read_parquet(run / "verdicts.parquet")
+    found = [["blank", "dark"], ["dark"], ["grayscale"], *([] for _ in range(len(table) - 3))]
+    table.assign(photo_issues=found).to_parquet(run / "verdicts.parquet", index=False)
+    summary = json.loads((run / "summary.json").read_text())
+    counts = {"blank": 1, "dark": 2, "grayscale": 1}
+    (run / "summary.json").write_text(json.dumps({**summary, "photo_issues": counts}))
+    page = watched.open(write_report(run).out)
+    section = page.locator("#photos")
+    assert "3 photos" in section.inner_text()
+    assert "1 blank (one color all over), 2 dark" in section.inner_text()
+    assert section.locator(".card").count() == 3
+    section.get_by_label("Issue").select_option("dark")
+    assert section.locator(".card").count() == 2
+    assert "blank, dark" in section.locator(".card").first.inner_text()
+    section.locator(".card .open").first.click()
+    assert "As a photo" in page.locator("#detail").inner_text()

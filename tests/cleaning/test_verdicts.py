@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from graphclean.cleaning.inputs import Labels
-from graphclean.cleaning.verdicts import Posterior, decide, verdict_table, with_unreadable, withhold_relabels
+from graphclean.cleaning.verdicts import (
+    Posterior,
+    decide,
+    hold_posterior,
+    verdict_table,
+    with_unreadable,
+    withhold_relabels,
+)
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
@@ -69,3 +76,15 @@ def test_numbers_stay_numbers_beside_what_cant_be_read(
     assert table.given_label.tolist() == given
     assert table.proposed_label.astype(object).where(table.proposed_label.notna(), None).tolist() == proposed
     assert table.verdict.tolist() == ["relabel", "unreadable", "keep"]
+
+
+def test_nothing_speaks_for_another_class_of_what_is_blank() -> None:
+    """Rows: blank with a label, blank without one, not blank, and blank but decided by a person."""
+    codes, decided = np.array([0, -1, 0, 0]), np.array([-1, -1, -1, 1])
+    posterior = Posterior(np.tile([0.2, 0.7], (4, 1)), np.full(4, 0.1))
+    labels = Labels(codes, ["a", "b"], decided, np.array([True, True, False, True]))
+    held = hold_posterior(posterior, labels)
+    np.testing.assert_allclose(held.classes, [[0.2, 0], [0, 0], [0.2, 0.7], [0, 1]])
+    np.testing.assert_allclose(held.ood, [0.8, 1, 0.1, 0])
+    assert decide(held, codes, 0.6).verdict.tolist() == ["ood", "ood", "relabel", "relabel"]
+    assert labels.take(np.array([3, 0])).blank is not None

@@ -12,6 +12,7 @@ from graphclean.report.samples import (
     count_pairs,
     rank,
     read_samples,
+    rows_with_issues,
 )
 
 TABLE = pd.DataFrame(
@@ -91,3 +92,11 @@ def test_rows_with_long_names_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None
     for letters, most in (("abcdef", 2), ("<>&<>&", 1)):  # an escape takes six bytes
         samples = read_samples(TABLE.assign(id=[letter * 400 for letter in letters]), ["cat", "dog"], None)
         assert len(choose_rows(samples, np.zeros(0, dtype=np.int64))) == most
+
+
+def test_photos_that_something_is_wrong_with() -> None:
+    table = TABLE.assign(photo_issues=[[], ["dark"], ["blank", "dark"], ["blank"], [], []])
+    samples = read_samples(table, ["cat", "dog"], None)
+    assert as_columns(samples, np.array([1, 2, 5]))["issues"] == [[1], [0, 1], []]
+    assert rows_with_issues(samples).tolist() == [2, 3, 1]  # most first, then the gravest
+    assert rows_with_issues(read_samples(TABLE, ["cat", "dog"], None)).tolist() == []

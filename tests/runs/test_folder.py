@@ -282,6 +282,7 @@ def verdicts(**changed: object) -> pd.DataFrame:
         ({"label_quality": [0.5]}, "damaged: label_quality is no column of numbers"),
         ({"neighbors": None}, "damaged: neighbors is no column of lists of names"),
         ({"neighbors": [["b"]]}, "damaged: neighbors is no column of lists of names"),
+        ({"photo_issues": "dark"}, "damaged: photo_issues is no column of lists of names"),
         ({"id": ["a"]}, "damaged: id is no column of names"),
     ],
 )

@@ -52,6 +52,31 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+def test_blank_and_dark_photos_are_listed_and_a_blank_one_is_never_relabeled(cli: Cli, folder: Path) -> None:
+    Image.new("RGB", (48, 48), COLORS["red"]).save(folder / "green" / "blank.png")
+    Image.new("RGB", (48, 48), (9, 9, 9)).save(folder / "red" / "black.png")
+    Image.fromarray(np.asarray(Image.open(folder / "red" / "00.png")) // 8).save(folder / "red" / "dark.png")
+    for kind, more in (("clean", ()), ("train", ("--set", "training.epochs=2"))):
+        done = cli(kind, "photos", "--set", "cleaning.k=8", *more)
+        assert "2 blank, 2 dark" in done.out
+        out = folder.parent / "runs" / f"photos-{kind}"
+        table = pd.read_parquet(out / "verdicts.parquet").set_index("id")
+        issues = table.photo_issues.map(list)
+        assert issues["green/blank.png"] == ["blank", "low information"]
+        assert issues["red/dark.png"] == ["dark"]
+        assert issues["red/01.png"] == issues["red/empty.jpg"] == []
+        assert set(table.verdict[["green/blank.png", "red/black.png"]]) <= {"ood", "uncertain", "keep"}
+        assert (table.width["red/00.png"], table.height["red/00.png"]) == (48, 48)
+        assert pd.isna(table.width["red/empty.jpg"])
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["photo_issues"]["blank"] == 2
+        csv = pd.read_csv(out / "verdicts.csv").set_index("id")
+        assert csv.photo_issues["green/blank.png"] == '["blank", "low information"]'
+    assert cli("report", "runs/photos-clean").code == 0
+    assert "Photo quality" in (folder.parent / "runs" / "photos-clean" / "report.html").read_text()
+
+
+@pytest.mark.slow
 def test_wrong_folders_are_found_and_bad_files_listed(cli: Cli, folder: Path) -> None:
     done = cli("clean", "photos", "--set", "cleaning.k=8")
     assert done.code == 0

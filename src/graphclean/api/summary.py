@@ -45,11 +45,14 @@ def _counts(verdicts: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 def _rates(summary: dict[str, Any]) -> list[str]:
     noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
+    issues = ", ".join(f"{count:,} {name}" for name, count in summary.get("photo_issues", {}).items())
+    lines = [f"  photos, as pictures: {issues}"] if issues else []
     if noise is None or ood is None:
-        return []
+        return lines
     return [
         f"  estimated: {100 * noise:.1f} % of the labels of known classes are wrong, "
-        f"{100 * ood:.1f} % of the samples belong to no class"
+        f"{100 * ood:.1f} % of the samples belong to no class",
+        *lines,
     ]
 
 

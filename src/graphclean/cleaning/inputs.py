@@ -30,6 +30,8 @@ class Labels:
     classes: list[int] | list[str]
     decided: Codes | None = None
     """What a person found a sample to be, as its class or (the number of classes) OOD; −1: not looked at."""
+    blank: npt.NDArray[np.bool_] | None = None
+    """Which samples show nothing, so that nothing speaks for another class than the given one."""
 
     @property
     def reviewed(self) -> Codes:
@@ -41,8 +43,9 @@ class Labels:
 
     def take(self, rows: Codes) -> "Labels":
         """Of some of the samples."""
-        decided = self.decided[rows] if self.decided is not None else None
-        return replace(self, codes=self.codes[rows], decided=decided)
+        others = ((name, getattr(self, name)) for name in ("decided", "blank"))
+        taken = {name: values[rows] for name, values in others if values is not None}
+        return replace(self, codes=self.codes[rows], **taken)
 
     def names(self, codes: Codes) -> pd.Series:
         """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""

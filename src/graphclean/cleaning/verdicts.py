@@ -66,7 +66,16 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArray
 
 
 def hold_posterior(posterior: Posterior, labels: Labels) -> Posterior:
-    """The posterior with what people decided in place of what was inferred."""
+    """The posterior with what people decided in place of what was inferred.
+
+    Of what shows nothing, all that spoke for other classes than the given one speaks for none.
+    """
+    if labels.blank is not None and labels.blank.any():
+        kept = np.zeros_like(posterior.classes)
+        rows = np.flatnonzero(labels.blank & (labels.codes >= 0))
+        kept[rows, labels.codes[rows]] = posterior.classes[rows, labels.codes[rows]]
+        classes = np.where(labels.blank[:, None], kept, posterior.classes)
+        posterior = Posterior(classes, np.where(labels.blank, 1 - classes.sum(1), posterior.ood))
     if labels.decided is None:
         return posterior
     inferred = Probabilities(*map(torch.from_numpy, posterior))
@@ -195,6 +204,8 @@ class Summary:
     rejects: dict[str, float]
     """Shares of `known` and of `ood` inputs that the predictor rejects, by the model's own estimate."""
     warnings: list[str] = field(default_factory=list)
+    photo_issues: dict[str, int] = field(default_factory=dict)
+    """Of photos, how many are dark, blurred, …; those that none is are left out."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""

@@ -335,6 +335,9 @@ def _show_findings(console: Console, summary: Summary) -> None:
         )
     if summary.scaling == "raw":
         console.print("Features: as they are; standardized, they would make the given labels less likely.")
+    if summary.photo_issues:
+        found = ", ".join(f"{count:,} {name}" for name, count in summary.photo_issues.items())
+        console.print(f"Photos, as pictures: {found} (photo_issues in the table).", soft_wrap=True)
     if summary.confused:
         console.print("\nMost often relabeled:")
         pairs = plain_table("given", "proposed", "samples")

@@ -12,6 +12,7 @@ from .._files import has_file, read_tensors, replaced
 from ..cleaning.knn_model import PROTOTYPES
 from ..data.progress import Progress
 from ..data.verdict import Verdict
+from ..embed.quality import ISSUES
 from ..errors import InputError, occupied
 from ..runs.decisions import read_decided
 from ..runs.folder import (
@@ -40,6 +41,7 @@ from .samples import (
     count_pairs,
     rank,
     read_samples,
+    rows_with_issues,
 )
 from .text import describe_run, describe_things, train_again
 from .thresholds import sweep_thresholds
@@ -161,6 +163,9 @@ def build_page(
         "right": summary.get("expected_right", {}),
         "total": len(samples),
         "map": plan,
+        "issues": list(ISSUES),
+        "issue_counts": summary.get("photo_issues", {}),
+        "with_issues": len(rows_with_issues(samples)),
         "pairs": count_pairs(samples),
         "by_class": count_classes(samples),
         "border": sweep_thresholds(samples, float(detector["threshold"])) if detector else None,
@@ -177,6 +182,7 @@ def build_page(
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
         scores=read_scores(run),
         summary=summary,
+        issue_meaning=ISSUES,
         config=config,
         env=read_env(run),
         token=token,
@@ -218,6 +224,7 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
                 if number < len(rows):
                     yield rows[number]
                     yield from samples.near[rows[number]]
+        yield from rows_with_issues(samples)[:MOST_PICTURES].tolist()
         yield from mapped.tolist()
         if len(samples) <= MOST_PICTURES:
             yield from range(len(samples))

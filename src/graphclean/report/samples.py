@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..data.verdict import Verdict
+from ..embed.quality import ISSUES
 from .escape import count_bytes, to_json
 
 FLAGGED = (Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
@@ -43,6 +44,8 @@ class Samples:
     """Rows of the neighbors that were named."""
     detector_score: Floats | None
     """Larger is more OOD; NaN where a sample has none."""
+    issues: list[list[int]]
+    """What is wrong with each as a photo: places in `ISSUES`."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,11 +81,19 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
         selected=verdicts["selected"].to_numpy(dtype=bool),
         near=_find_rows(ids, verdicts["neighbors"].tolist()),
         detector_score=wide,
+        issues=_find_issues(verdicts),
     )
 
 
 def _codes(labels: "pd.Series[Any]", code: dict[str, int]) -> Ints:
     return np.array([-1 if pd.isna(label) else code[str(label)] for label in labels], dtype=np.int64)
+
+
+def _find_issues(verdicts: pd.DataFrame) -> list[list[int]]:
+    if "photo_issues" not in verdicts:
+        return [[] for _ in range(len(verdicts))]
+    place = {name: number for number, name in enumerate(ISSUES)}
+    return [[place[name] for name in names if name in place] for names in verdicts["photo_issues"]]
 
 
 def _find_rows(ids: list[str], named: list[list[str]]) -> list[list[int]]:
@@ -98,6 +109,12 @@ def rank(samples: Samples, verdict: str) -> Ints:
     rows = np.flatnonzero(samples.where(verdict))
     sign = 1 if verdict == Verdict.UNCERTAIN else -1
     return np.asarray(rows[np.argsort(sign * samples.confidence[rows], kind="stable")])
+
+
+def rows_with_issues(samples: Samples) -> Ints:
+    """The photos that something is wrong with, those with the most issues and the gravest ones first."""
+    rows = [row for row, found in enumerate(samples.issues) if found]
+    return np.array(sorted(rows, key=lambda row: (-len(samples.issues[row]), samples.issues[row])), np.int64)
 
 
 def choose_rows(samples: Samples, wanted: Ints) -> Ints:
@@ -128,6 +145,7 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
         "ood": _thousandths(samples.ood[rows]),
         "selected": samples.selected[rows].astype(int).tolist(),
         "near": [place[samples.near[row]].tolist() for row in rows],
+        "issues": [samples.issues[row] for row in rows],
     }
     if len(rows) < len(samples):
         columns["row"] = rows.tolist()

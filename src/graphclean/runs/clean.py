@@ -16,6 +16,7 @@ from ..data.progress import Progress
 from ..data.tables import Names
 from ..data.verdict import Verdict
 from ..embed import Embedder, EmbeddingCache
+from ..embed.quality import ISSUES, quality_columns
 from ..ood import prototype_similarity
 from .device import choose_device
 from .folder import (
@@ -116,7 +117,7 @@ def complete(cleaning: CleaningResult, source: Source) -> CleaningResult:
     """A result with the notes of its source, and with photos that can't be read in their places."""
     summary = replace(cleaning.summary, warnings=[*source.notes, *cleaning.summary.warnings])
     cleaning = replace(cleaning, summary=summary)
-    return cleaning if source.photos is None else _add_unreadable(cleaning, source.photos)
+    return cleaning if source.photos is None else _add_quality(cleaning, source.photos)
 
 
 def write_unreadable(source: Source, folder: Path) -> None:
@@ -126,6 +127,20 @@ def write_unreadable(source: Source, folder: Path) -> None:
         rows = [(ids[row], reason) for row, reason in sorted(source.photos.problems.items())]
         with replaced(folder / "unreadable.csv") as draft:
             safe_csv(pd.DataFrame(rows, columns=["id", "reason"])).to_csv(draft, index=False)
+
+
+def _add_quality(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
+    """With photos that can't be read, and with what is wrong with the others as photos."""
+    cleaning = _add_unreadable(cleaning, photos)
+    found = quality_columns(photos.measures)
+    counts = found["photo_issues"].explode().value_counts()
+    summary = replace(
+        cleaning.summary, photo_issues={name: int(counts[name]) for name in ISSUES if name in counts}
+    )
+    wide = found.set_index(photos.rows).reindex(range(len(cleaning.verdicts)))
+    wide["photo_issues"] = [names if isinstance(names, list) else [] for names in wide["photo_issues"]]
+    table = pd.concat([cleaning.verdicts.reset_index(drop=True), wide], axis=1)
+    return replace(cleaning, verdicts=table, summary=summary)
 
 
 def _add_unreadable(cleaning: CleaningResult, photos: Photos) -> CleaningResult:

@@ -71,6 +71,8 @@ KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store",
 SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
 ROUNDING = 1e-6
 """By which a score, which is a probability, may leave 0 to 1."""
+LIST_COLUMNS = ("neighbors", "photo_issues")
+"""Lists of names; the latter of runs of photos alone."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *(*SCORE_COLUMNS, "selected", "neighbors"),
@@ -338,8 +340,12 @@ def read_verdicts(run: Path) -> pd.DataFrame:
         outside = values[(values - 0.5).abs() > 0.5 + ROUNDING]
         if len(outside):
             raise InputError(f"{path}: damaged: {name} holds {outside.iloc[0]:g}, which is not from 0 to 1")
-    near = [[] if row is None else row for row in table.columns["neighbors"].to_pylist()]
-    return verdicts.assign(neighbors=near, **scores)
+    lists: dict[str, Any] = {
+        name: [names or [] for names in table.columns[name].to_pylist()]
+        for name in LIST_COLUMNS
+        if name in kinds
+    }
+    return verdicts.assign(**lists, **scores)
 
 
 def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
@@ -357,9 +363,10 @@ def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
         return f"{odd} is no column of numbers"
     if not text["id"] and not whole["id"]:
         return "id is no column of names"
-    near = kinds["neighbors"]
-    inner = near.value_type if pa.types.is_list(near) or pa.types.is_large_list(near) else None
     kept = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
-    if inner is None or not any(kind(inner) for kind in kept):
-        return "neighbors is no column of lists of names"
+    for name in LIST_COLUMNS:
+        kind = kinds.get(name, pa.list_(pa.string()))
+        inner = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+        if inner is None or not any(is_kind(inner) for is_kind in kept):
+            return f"{name} is no column of lists of names"
     return None

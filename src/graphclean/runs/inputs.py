@@ -19,6 +19,7 @@ from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
 from ..embed import Embedder, EmbeddingCache
+from ..embed.quality import is_blank
 from ..errors import ELSEWHERE, InputError, arg
 from .decisions import Decision
 from .photos import (
@@ -68,6 +69,8 @@ class Source:
     def encode(self) -> Labels:
         """The labels by class number, with what people decided."""
         labels = encode_classes(encode_written(self.labels), len(self.inputs))
+        if self.photos is not None:
+            labels = replace(labels, blank=is_blank(self.photos.measures))
         if not self.decisions:
             return labels
         codes: dict[str | None, int] = {str(name): code for code, name in enumerate(labels.classes)}

@@ -80,6 +80,7 @@ class SummaryFile(TypedDict, total=False):
     expected_right: dict[str, float]
     selected: int
     warnings: list[str]
+    photo_issues: dict[str, int]
     rerun: RerunRecord
     detector: DetectorRecord
     training: JsonObject

@@ -24,6 +24,10 @@ function rowsWith(name) {
   return found;
 }
 
+/** All rows that something is wrong with as photos. */
+const rowsWithIssues = () => [...rows.id.keys()].filter((row) => rows.issues[row].length);
+const issues = (row) => rows.issues[row].map((place) => facts.issues[place]).join(", ");
+
 /** The address of a row's picture, or null. */
 function pictureOf(row) {
   const text = facts.pictures[row];

@@ -46,6 +46,7 @@ const detail = (() => {
     if (rows.detector_score && rows.detector_score[row] !== null) say("Detector's score", score(rows.detector_score[row], 3));
     say("In the clean set", rows.selected[row] ? "yes" : "no");
     say("Nearest neighbors", support(row));
+    if (rows.issues[row].length) say("As a photo", issues(row));
     const step = (by, text, key) =>
       make("button", { type: "button", class: "button", disabled: !shown.list[shown.place + by] && shown.list[shown.place + by] !== 0, "data-focus": key, "aria-keyshortcuts": key, on: { click: () => move(by) } }, text);
     const focused = document.activeElement?.dataset.focus;

@@ -28,6 +28,7 @@ function makeCard(row, open) {
       button,
       make("div", { class: "body" },
         change(row),
+        rows.issues[row].length ? make("p", { class: "said" }, issues(row)) : null,
         confidence(row) === null ? null : make("div", { class: "sure", vars: { "--c": `var(--${verdict(row)})`, "--w": `${rows.confidence[row] / 10}%` } },
           make("span", { class: "meter" }, make("i")), make("span", {}, confidence(row))),
         near,
@@ -44,13 +45,15 @@ function goTo(button) {
 
 function startGallery(root) {
   const name = root.dataset.gallery;
-  const all = rowsWith(name);
-  const state = { order: "varied", given: "", proposed: "", reviewed: "", shown: 0 };
+  const ofPhotos = name === "photos";
+  const all = ofPhotos ? rowsWithIssues() : rowsWith(name);
+  const total = ofPhotos ? facts.with_issues : facts.counts[name];
+  const state = { order: ofPhotos ? "place" : "varied", given: "", proposed: "", issue: "", reviewed: "", shown: 0 };
   let list = [];
   const cards = make("ul", { class: "cards" });
   const said = make("p", { class: "said", role: "status" });
   const more = make("button", { type: "button", class: "button", on: { click: () => show(state.shown + MORE) } }, "Show more");
-  const held = facts.counts[name] > all.length ? ` (${count(facts.counts[name])} in all; the others are not in this file)` : "";
+  const held = total > all.length ? ` (${count(total)} in all; the others are not in this file)` : "";
 
   const used = (column) => {
     const there = [...new Set(all.map((row) => rows[column][row]))].sort((a, b) => a - b);
@@ -62,6 +65,8 @@ function startGallery(root) {
   const from = choice("Given", used("given"), (value) => set({ given: value }));
   const to = choice(name === "ood" ? "Nearest" : "Looks like", used("proposed"), (value) => set({ proposed: value }));
 
+  const kinds = facts.issues.filter((kind) => facts.issue_counts[kind]).map((kind) => [String(facts.issues.indexOf(kind)), kind]);
+  const issue = choice("Issue", [["", "any"], ...kinds], (value) => set({ issue: value }));
   const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
 
   function set(change) {
@@ -70,6 +75,7 @@ function startGallery(root) {
     to.select.value = state.proposed;
     list = all.filter((row) =>
       (state.reviewed === "" || review.isDone(row) === (state.reviewed === "yes")) &&
+      (state.issue === "" || rows.issues[row].includes(Number(state.issue))) &&
       (state.given === "" || rows.given[row] === Number(state.given)) &&
       (state.proposed === "" || rows.proposed[row] === Number(state.proposed)));
     if (state.order !== "place") {
@@ -108,7 +114,7 @@ function startGallery(root) {
     event.preventDefault();
   });
 
-  root.append(make("div", { class: "controls" }, from.label, to.label, order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said),
+  root.append(make("div", { class: "controls" }, ofPhotos ? issue.label : null, from.label, to.label, ofPhotos ? null : order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said),
     cards, make("div", { class: "more" }, more));
   set({});
   return { set };
