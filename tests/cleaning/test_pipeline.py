@@ -198,6 +198,7 @@ def test_table_keeps_its_contract() -> None:
     with pytest.warns(DataWarning, match="with 3 classes a wrong label and a sample of no class look alike"):
         table = clean_embeddings(z, names, ids=[f"photo {i}" for i in range(len(z))])
     columns = "id given_label proposed_label verdict confidence label_quality ood_score selected neighbors"
+    columns = f"{columns} duplicate_group"
     assert list(table.columns) == columns.split()
     assert table.id.tolist() == [f"photo {i}" for i in range(len(z))]
     assert table.given_label.tolist() == names.tolist()
@@ -296,7 +297,7 @@ def test_an_echo_of_the_own_label_is_no_signal(n_classes: int) -> None:
 
 
 def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
-    with pytest.warns(DataWarning, match="no class signal|exact copies|at most 0") as caught:
+    with pytest.warns(DataWarning, match="no class signal|copies|at most 0|one group") as caught:
         table = clean_embeddings(np.ones((50, 3)), np.arange(50) % 2)
     assert (table.verdict == "uncertain").all()
     assert "k is at most 0, as there is 1 distinct sample" in [str(w.message) for w in caught]
@@ -304,14 +305,19 @@ def test_identical_samples_have_no_signal_and_do_not_crash() -> None:
 
 def test_copies_do_not_vote_for_each_other() -> None:
     """Thirty copies of one mislabeled sample would outvote its true neighbors; as one node they can't."""
-    z, labels, _ = blobs([80, 80, 80])
-    z, labels = np.vstack([z, np.repeat(z[:1], 30, 0)]), np.append(labels, np.full(30, 1))
+    z, labels, _ = blobs([80] * 4)
     labels[0] = 1
+    alone = infer_verdicts(z, labels).verdicts.iloc[0]
+    z, labels = np.vstack([z, np.repeat(z[:1], 30, 0)]), np.append(labels, np.full(30, 1))
     with pytest.warns(DataWarning, match="30 rows are exact copies"):
         table = clean_embeddings(z, labels)
-    copies = table.iloc[[0, *range(240, 270)]]
+    copies = table.iloc[[0, *range(320, 350)]]
     assert (copies.proposed_label == 0).all()
-    assert (copies.verdict == "relabel").all()
+    for column in ("verdict", "label_quality", "ood_score"):
+        assert (copies[column] == alone[column]).all(), "judged as the one sample that they are"
+    assert alone.verdict in ("relabel", "ood")
+    assert copies.duplicate_group.eq(1).all()
+    assert table.duplicate_group[1:320].isna().all()
 
 
 def test_conflicting_copies_are_named_and_judged_by_the_others() -> None:

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphclean.cleaning.inputs import Labels
@@ -71,7 +72,8 @@ def test_numbers_stay_numbers_beside_what_cant_be_read(
 ) -> None:
     labels = Labels(np.array([0, 1]), [0, 1])
     decision = decide(Posterior(np.array([[0.1, 0.9], [0.1, 0.9]]), np.zeros(2)), labels.codes, 0.6)
-    read = verdict_table(decision, labels, ["a", "c"], np.ones(2, bool), np.zeros((2, 0), np.int64))
+    none = pd.Series([pd.NA, pd.NA], dtype="Int64")
+    read = verdict_table(decision, labels, ["a", "c"], np.ones(2, bool), np.zeros((2, 0), np.int64), none)
     table = with_unreadable(read, ["a", "b", "c"], np.array([0, 2]), ["0", unread, "1"])
     assert table.given_label.tolist() == given
     assert table.proposed_label.astype(object).where(table.proposed_label.notna(), None).tolist() == proposed

@@ -284,11 +284,13 @@ def verdicts(**changed: object) -> pd.DataFrame:
         ({"neighbors": [["b"]]}, "damaged: neighbors is no column of lists of names"),
         ({"photo_issues": "dark"}, "damaged: photo_issues is no column of lists of names"),
         ({"id": ["a"]}, "damaged: id is no column of names"),
+        ({"duplicate_group": "x"}, "damaged: duplicate_group is no column of whole numbers"),
     ],
 )
 def test_damaged_verdicts_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     verdicts().to_parquet(tmp_path / "verdicts.parquet")
     assert read_verdicts(tmp_path).neighbors.tolist() == [["b"]]
+    assert read_verdicts(tmp_path).duplicate_group.isna().all()
     verdicts(**changed).to_parquet(tmp_path / "verdicts.parquet")
     with pytest.raises(InputError, match=message):
         read_verdicts(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from .evidence import Copies
-from .inputs import Labels
+from .inputs import Codes, Labels
 
 SMALL_CLASS = 20
 """Samples under which a class's verdicts rest on too little."""
@@ -64,19 +64,43 @@ def id_notes(ids: Sequence[str]) -> list[str]:
     return [f"{repeats} of an earlier one; rows stay in input order"] if extra else []
 
 
-def copy_notes(copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
-    """Exact copies, and those among them whose labels disagree."""
-    extra = len(copies.node) - len(copies.first)
-    if extra == 0:
+def copy_notes(exact: Copies, copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
+    """Exact copies and near-duplicates, those among them whose labels disagree, and what they leave open."""
+    equal, near = len(labels.codes) - len(exact.first), len(exact.first) - len(copies.first)
+    notes = []
+    if equal:
+        rows = "1 row is an exact copy" if equal == 1 else f"{equal} rows are exact copies"
+        notes.append(f"{rows} of an earlier one; copies do not vote for each other")
+    if near:
+        rows = "1 sample is a near-duplicate" if near == 1 else f"{near} samples are near-duplicates"
+        notes.append(f"{rows} of an earlier one; they do not vote for each other")
+    if not notes:
         return []
-    rows = "1 row is an exact copy" if extra == 1 else f"{extra} rows are exact copies"
-    notes = [f"{rows} of an earlier one; copies do not vote for each other"]
     labeled = np.flatnonzero(labels.codes >= 0)
     frame = pd.DataFrame({"node": copies.node[labeled], "label": labels.codes[labeled], "row": labeled})
     frame = frame.drop_duplicates(["node", "label"])
     groups = frame[frame["node"].duplicated(keep=False)].groupby("node", sort=True)["row"].apply(list)
     if len(groups):
         example = ", ".join(f"{ids[row]} ({labels.classes[labels.codes[row]]})" for row in groups.iloc[0][:3])
-        carry = "group of exact copies carries" if len(groups) == 1 else "groups of exact copies carry"
+        kind = "duplicates" if near else "exact copies"
+        carry = f"group of {kind} carries" if len(groups) == 1 else f"groups of {kind} carry"
         notes.append(f"{len(groups)} {carry} conflicting labels, such as {example}")
+    return notes + _lone_notes(copies, frame["label"].to_numpy(), labels)
+
+
+def _lone_notes(copies: Copies, voices: Codes, labels: Labels) -> list[str]:
+    """One group that is most of the data, and classes that are one group; `voices` has a label a voice."""
+    notes = []
+    largest = int(np.bincount(copies.node).max())
+    if 2 * largest > len(copies.node):
+        notes.append(
+            f"one group of duplicates holds {largest} of {len(copies.node)} samples: verdicts rest on the "
+            f"{len(copies.first)} distinct ones"
+        )
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    lone = np.flatnonzero((np.bincount(voices, minlength=len(labels.classes)) == 1) & (sizes > 1))
+    if len(lone):
+        some = ", ".join(str(labels.classes[c]) for c in lone[:3]) + (", …" if len(lone) > 3 else "")
+        are = "1 class is one group" if len(lone) == 1 else f"{len(lone)} classes are each one group"
+        notes.append(f"{are} of duplicates, so no other sample speaks for the label: {some}")
     return notes

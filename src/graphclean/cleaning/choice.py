@@ -1,8 +1,8 @@
 """Scaling of the features, k and noise model: those under which the given labels are most likely."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,12 +11,17 @@ from torch import Tensor
 from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
+from .duplicates import Hashes, find_duplicates
 from .evidence import Copies, Propagated, Standardizer, propagate_labels
 from .inputs import Array, Floats, Labels
 from .nodes import Nodes, find_nodes
 
 SCALING_SAMPLE = 4000
 """Distinct samples over which the scaling is chosen on so many of them, evenly spaced, before the search."""
+MANY_DUPLICATES = 0.05
+"""Of the nodes: more near-duplicates than that could sway the scaling."""
+
+Scalings: TypeAlias = Mapping[str, Callable[[Floats], Standardizer]]
 
 
 class Fitted(NamedTuple):
@@ -26,13 +31,6 @@ class Fitted(NamedTuple):
     model: NoiseModel | None
     tried: dict[int, float]
 
-    def log_p(self, copies: Copies, labels: Labels) -> Array:
-        """Of each given label; 0 where there is none, and of all without neighbors."""
-        if self.propagated is None or self.model is None:
-            return np.zeros(len(labels.codes))
-        evidence = torch.from_numpy(self.propagated.by_sample(copies))
-        return np.asarray(self.model.log_p(evidence, torch.from_numpy(labels.codes)).numpy())
-
 
 def is_likelier(log_p: Array, than: Array) -> bool:
     """Whether labels are likelier by over a standard error of the mean difference."""
@@ -41,11 +39,20 @@ def is_likelier(log_p: Array, than: Array) -> bool:
 
 
 class Chosen(NamedTuple):
-    """The scaling, the nodes that it makes, and their best graph."""
+    """The scaling, which samples share a node, the nodes that it makes, and their best graph."""
 
     scaling: str
+    copies: Copies
     nodes: Nodes
     fitted: Fitted
+
+    def log_p(self, labels: Labels) -> Array:
+        """Of the one label of each sample's node; 0 where there is none, and of all without neighbors."""
+        if self.fitted.propagated is None or self.fitted.model is None:
+            return np.zeros(len(labels.codes))
+        codes = torch.from_numpy(self.copies.one_each(labels).codes)
+        log_p = self.fitted.model.log_p(self.fitted.propagated.evidence, codes)
+        return np.asarray(log_p.numpy()[self.copies.node])
 
 
 def choose_nodes(
@@ -55,23 +62,26 @@ def choose_nodes(
     settings: CleaningSettings,
     notes: list[str],
     tell: Progress,
+    hashes: Hashes | None = None,
 ) -> Chosen:
     """In the scaling that `settings` name, or under which the given labels are most likely.
 
-    Raw features must make them more likely by over a standard error: where features are as good either way,
-    OOD stands out more among standardized ones.
+    `copies` are exact ones; near-duplicates, which `hashes` of photos confirm, are found in each scaling. Raw
+    features must make labels more likely by over a standard error: where features are as good either way, OOD
+    stands out more among standardized ones.
     """
-    scalings = {"standardized": Standardizer.fit(array), "raw": Standardizer.rescale_only(array)}
+    scalings: Scalings = {"standardized": Standardizer.fit, "raw": Standardizer.rescale_only}
     if settings.scaling != "auto":
         scalings = {settings.scaling: scalings[settings.scaling]}
     elif len(copies.first) > SCALING_SAMPLE:
         rows = copies.first[np.linspace(0, len(copies.first) - 1, SCALING_SAMPLE).round().astype(np.int64)]
         some, alone = labels.take(rows), Copies.none(SCALING_SAMPLE)
         exact = replace(settings, search="exact")
-        best = _fit_best(scalings, array[rows], alone, some, exact, [], lambda *_: None).scaling
+        their = hashes[rows] if hashes is not None else None
+        best = _fit_best(scalings, array[rows], alone, some, exact, [], lambda *_: None, their).scaling
         scalings = {best: scalings[best]}
     said: list[str] = []
-    chosen = _fit_best(scalings, array, copies, labels, settings, said, tell)
+    chosen = _fit_best(scalings, array, copies, labels, settings, said, tell, hashes)
     notes += dict.fromkeys(said)
     return chosen
 
@@ -85,13 +95,15 @@ def choose_graph(candidates: Iterator[tuple[int, Tensor]], copies: Copies, label
     """
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.reviewed, n_classes)
-    decided = torch.from_numpy(labels.decided) if labels.decided is not None else None
+    voices = copies.one_each(labels)
+    codes = torch.from_numpy(voices.codes)
+    decided = torch.from_numpy(voices.decided) if voices.decided is not None else None
     best: dict[bool, tuple[Propagated, NoiseModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     shared = False
     for k, graph in candidates:
         propagated = propagate_labels(graph, Y, k)
-        evidence, codes = torch.from_numpy(propagated.by_sample(copies)), torch.from_numpy(labels.codes)
+        evidence = propagated.evidence
         corrected = fit_noise_model(evidence, codes, correct=True, ood=True, decided=decided)
         plain = corrected
         if corrected.corrected:
@@ -112,20 +124,52 @@ def _rank(model: NoiseModel) -> tuple[bool, float]:
 
 
 def _fit_best(
-    scalings: dict[str, Standardizer],
+    scalings: Scalings,
     array: Floats,
     copies: Copies,
     labels: Labels,
     settings: CleaningSettings,
     notes: list[str],
     tell: Progress,
+    hashes: Hashes | None,
 ) -> Chosen:
-    best: tuple[Chosen, Array] | None = None
-    for name, standardizer in scalings.items():
-        nodes = find_nodes(array, standardizer, copies, settings, notes, tell)
-        fitted = choose_graph(nodes.graphs(settings, tell), copies, labels)
-        found = Chosen(name, nodes, fitted), fitted.log_p(copies, labels)
-        if best is None or is_likelier(found[1], best[1]):
+    best: Chosen | None = None
+    for name, fit in scalings.items():
+        nodes, own = find_nodes(array, fit, copies, settings, notes, tell), copies
+        if settings.near_duplicates:
+            nodes, own = _join_duplicates(nodes, array, fit, copies, settings, tell, hashes)
+        found = Chosen(name, own, nodes, choose_graph(nodes.graphs(settings, tell), own, labels))
+        if best is None:
+            best = found
+            continue
+        rows = np.intersect1d(found.copies.first, best.copies.first)
+        if is_likelier(*(chosen.log_p(labels)[rows] for chosen in (found, best))):
             best = found
     assert best is not None
-    return best[0]
+    return best
+
+
+def _join_duplicates(
+    nodes: Nodes,
+    array: Floats,
+    fit: Callable[[Floats], Standardizer],
+    copies: Copies,
+    settings: CleaningSettings,
+    tell: Progress,
+    hashes: Hashes | None,
+) -> tuple[Nodes, Copies]:
+    """Near-duplicates as one node, of which the first stands for the others.
+
+    So the neighbor lists hold for those that stay. Where many go, the scaling is fitted again without them,
+    as it would be were they not there.
+    """
+    if nodes.neighbors is None:
+        return nodes, copies
+    own = hashes[copies.first] if hashes is not None else None
+    group = find_duplicates(nodes.unit, nodes.neighbors, own)
+    if group is None:
+        return nodes, copies
+    joined = copies.join(group)
+    if len(joined.first) < (1 - MANY_DUPLICATES) * len(copies.first):
+        return find_nodes(array, fit, joined, settings, [], tell), joined
+    return nodes.keep(np.unique(group), settings, tell), joined

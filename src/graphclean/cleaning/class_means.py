@@ -149,7 +149,8 @@ def fit_class_means(
     model: NoiseModel,
     whitening: Whitening,
 ) -> FittedClassMeans:
-    """Fit to the posterior of the samples, their labels (−1: unlabeled) and a model of these.
+    """Fit to the posterior of the samples, their labels (−1: unlabeled) and a model of these; of copies, one
+    counts.
 
     `near` holds the nodes nearest to each of the `nodes`.
     """
@@ -159,7 +160,8 @@ def fit_class_means(
     cosine = _leave_one_out(whitened, believed[:, :-1], pull)[copies.node]
     shares = neighbor_shares(near, believed)[copies.node]
     log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
-    some = evenly_spaced(len(labels)).numpy()
+    voices = copies.voices(labels)
+    some = voices[evenly_spaced(len(voices)).numpy()]
     known = 1 - posterior.ood[some]
     by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition.numpy())
     by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])

@@ -1,8 +1,9 @@
 """From embeddings to what each sample's neighbors say of its class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from ..graph import (
     normalize_graph,
     weight_graph,
 )
-from .inputs import Array, Codes, Floats
+from .inputs import Array, Codes, Floats, Labels
 
 NAMED_NEIGHBORS = 5
 """Neighbors named for each sample."""
@@ -60,10 +61,12 @@ class Standardizer:
 
 @dataclass(frozen=True)
 class Copies:
-    """Exact copies share one node of the graph, so that they never vote for each other."""
+    """Copies of a sample, exact ones and near-duplicates, share one node of the graph: they never vote for
+    each other, and what is fitted to labels counts their labels once.
+    """
 
     first: Codes
-    """The first row of each distinct embedding, in input order."""
+    """The first row of each node, in input order: it stands for the others."""
     node: Codes
     """The node of every row."""
 
@@ -86,11 +89,42 @@ class Copies:
         """Every row its own node."""
         return cls(np.arange(n), np.arange(n))
 
+    def join(self, group: Codes) -> "Copies":
+        """With nodes of one group made one; `group` holds the first node of the group of each."""
+        first, node = np.unique(group, return_inverse=True)
+        return Copies(self.first[first], node[self.node])
+
     def average(self, values: Array) -> Array:
         """Of each node: the mean of the rows of its copies."""
         total = np.zeros((len(self.first), values.shape[1]))
         np.add.at(total, self.node, values)
         return np.asarray(total / np.bincount(self.node)[:, None])
+
+    def groups(self) -> pd.Series:
+        """A number for each row that has copies, the same for all of them, from 1 in input order."""
+        sizes = np.bincount(self.node)
+        number = np.where(sizes > 1, (sizes > 1).cumsum(), 0)[self.node]
+        return pd.Series(number, dtype="Int64").where(number > 0)
+
+    def share_decisions(self, labels: Labels) -> Labels:
+        """What a person found one copy to be, the others that nobody looked at are too."""
+        if labels.decided is None:
+            return labels
+        found = self.one_each(labels).decided
+        assert found is not None
+        return replace(labels, decided=np.where(labels.decided < 0, found[self.node], labels.decided))
+
+    def one_each(self, labels: Labels) -> Labels:
+        """One label a node."""
+        return labels.take(self.voices(labels.codes, labels.decided))
+
+    def voices(self, codes: Codes, decided: Codes | None = None) -> Codes:
+        """A row for each node, whose label counts: the first copy that was decided on, else the first that
+        has a label.
+        """
+        undecided = decided < 0 if decided is not None else np.ones(len(self.node), dtype=bool)
+        order = np.lexsort((codes < 0, undecided, self.node))
+        return np.asarray(order[np.searchsorted(self.node[order], np.arange(len(self.first)))])
 
     def spread_labels(self, labels: Codes, n_classes: int) -> Tensor:
         """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabeled."""
@@ -108,11 +142,11 @@ class Propagated:
     k: int
     graph: Tensor
     evidence: Tensor
-    """Leave-one-out: without the node's own label."""
+    """Leave-one-out: without the node's own labels; float64."""
 
-    def by_sample(self, copies: Copies) -> Array:
+    def by_sample(self, copies: Copies) -> Tensor:
         """The evidence of every sample."""
-        return np.asarray(self.evidence.numpy()[copies.node].astype(np.float64))
+        return self.evidence[torch.as_tensor(copies.node)]
 
 
 def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:
@@ -122,7 +156,7 @@ def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:
     differ, and does nothing for equal ones.
     """
     S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
-    return Propagated(k, graph, gather_evidence(S, Y.to(S.dtype), leave_one_out=True))
+    return Propagated(k, graph, gather_evidence(S, Y.to(S.dtype), leave_one_out=True).double())
 
 
 def prefix_graph(neighbors: Neighbors, k: int) -> Tensor:

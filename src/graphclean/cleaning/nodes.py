@@ -1,6 +1,6 @@
 """What the graph is built on: the distinct samples, in one scaling of their features, and their neighbors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..data.progress import Progress
 from ..errors import InputError
 from ..graph import Graph, Neighbors, as_csr, nearest_neighbors
 from ..graph.ann import approximate_neighbors, load_faiss
+from .duplicates import REACH
 from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
 from .inputs import Codes, Floats
 from .knn_model import NEIGHBORS
@@ -46,17 +47,42 @@ class Nodes:
             yield k, prefix_graph(self.neighbors, k)
         tell("propagating labels", len(ks), len(ks))
 
+    def keep(self, rows: Codes, settings: CleaningSettings, tell: Progress) -> "Nodes":
+        """These nodes alone: lists of neighbors lose the others, and are searched again where that leaves
+        too few.
+        """
+        unit, wanted = self.unit[torch.as_tensor(rows)], _list_length(settings, len(rows))
+        if self.neighbors is None or wanted < 1 or settings.search == "approx":
+            return Nodes(self.standardizer, unit, _search(unit, settings, [], tell))
+        place = torch.full((len(self.unit),), -1)
+        place[torch.as_tensor(rows)] = torch.arange(len(rows))
+        indices, similarities = (part[torch.as_tensor(rows)] for part in self.neighbors)
+        indices = place[indices]
+        left, order = (indices < 0).sort(dim=1, stable=True)
+        indices, similarities = (
+            indices.gather(1, order)[:, :wanted],
+            similarities.gather(1, order)[:, :wanted],
+        )
+        short = left[:, wanted - 1].nonzero().squeeze(1)
+        if len(short):
+            indices[short], similarities[short] = _without_self(
+                nearest_neighbors(unit, wanted + 1, queries=unit[short]), short
+            )
+        return Nodes(self.standardizer, unit, Neighbors(indices, similarities))
+
 
 def find_nodes(
     array: Floats,
-    standardizer: Standardizer,
+    fit: Callable[[Floats], Standardizer],
     copies: Copies,
     settings: CleaningSettings,
     notes: list[str],
     tell: Progress,
 ) -> Nodes:
-    """The distinct rows of checked embeddings in one scaling, and their neighbors by cosine."""
-    unit = standardizer(array[copies.first])
+    """The distinct rows of checked embeddings, by the scaling fitted to them, and their neighbors."""
+    distinct = array[copies.first]
+    standardizer = fit(distinct)
+    unit = standardizer(distinct)
     if min(settings.k) >= len(unit):
         many = "is 1 distinct sample" if len(unit) == 1 else f"are {len(unit)} distinct samples"
         notes.append(f"k is at most {len(unit) - 1}, as there {many}")
@@ -89,11 +115,23 @@ def nearest_rows(graph: Tensor, copies: Copies) -> Codes:
     return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])
 
 
+def _list_length(settings: CleaningSettings, n: int) -> int:
+    """Neighbors a node for every k, prediction and the search for duplicates."""
+    return min(max(*settings.k, NEIGHBORS, REACH), n - 1)
+
+
+def _without_self(found: Neighbors, own: Tensor) -> Neighbors:
+    """Lists of one less, without the node itself or, where copies push that out of it, the last."""
+    mine = found.indices == own.unsqueeze(1)
+    order = mine.long().sort(dim=1, stable=True).indices[:, :-1]
+    return Neighbors(found.indices.gather(1, order), found.similarities.gather(1, order))
+
+
 def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Progress) -> Neighbors | None:
     limit = len(unit) - 1
     if limit < 1:
         return None
-    k = min(max(*settings.k, NEIGHBORS), limit)
+    k = _list_length(settings, len(unit))
 
     def progress(done: int, total: int) -> None:
         tell("finding neighbors", done, total)

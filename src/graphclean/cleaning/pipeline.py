@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..ood import (
 from .checks import copy_notes, id_notes, label_notes, ood_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, combine_with_class_means
+from .duplicates import Hashes
 from .evidence import (
     Copies,
     Propagated,
@@ -120,12 +121,14 @@ def infer_verdicts(
     progress: Progress | None = None,
     zeros: bool = False,
     similarity: Array | None = None,
+    hashes: Hashes | None = None,
 ) -> CleaningResult:
     """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
 
     `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
     zero are taken for features like any others rather than for embeddings that failed. `similarity` is s(x)
-    of embeddings that were trained on these labels, and may have memorized some.
+    of embeddings that were trained on these labels, and may have memorized some; how close they lie then says
+    nothing of near-duplicates. `hashes` are those of photos, by which near-duplicates are confirmed.
     """
     settings = settings if settings is not None else CleaningSettings()
     if not isinstance(settings, CleaningSettings):
@@ -138,22 +141,27 @@ def infer_verdicts(
         raise InputError(
             "a classifier with class means needs embeddings; with a graph, set cleaning.classifier=knn"
         )
+    if similarity is not None:
+        settings = replace(settings, near_duplicates=False)
     if graph is None:
         array = check_embeddings(z, zeros=zeros)
-        n, copies, width = len(array), Copies.find(array), array.shape[1]
+        n, exact, width = len(array), Copies.find(array), array.shape[1]
     else:
         csr = check_graph(graph)
-        n, copies, width = csr.shape[0], Copies.none(csr.shape[0]), None
-    encoded = encode_classes(labels, n)
+        n, exact, width = csr.shape[0], Copies.none(csr.shape[0]), None
+    encoded = exact.share_decisions(encode_classes(labels, n))
     names = _check_ids(ids, n)
-    notes += [*label_notes(encoded), *id_notes(names), *copy_notes(copies, encoded, names)]
-    nodes, scaling = None, None
+    notes += [*label_notes(encoded), *id_notes(names)]
+    copies, nodes, scaling = exact, None, None
     if graph is None:
-        scaling, nodes, fitted = choose_nodes(array, copies, encoded, settings, notes, tell)
+        scaling, copies, nodes, fitted = choose_nodes(array, exact, encoded, settings, notes, tell, hashes)
+        encoded = copies.share_decisions(encoded)
     else:
         fitted = choose_graph(iter([(round(csr.values().numel() / n), csr)]), copies, encoded)
+    notes += copy_notes(exact, copies, encoded, names)
     propagated, model, tried = fitted
-    signal = _measure_signal(propagated, copies, encoded, settings.signal) if propagated is not None else 0.0
+    voices = copies.one_each(encoded)
+    signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
     selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
     if propagated is None or model is None or signal < settings.signal:
@@ -162,11 +170,12 @@ def infer_verdicts(
             f"beyond chance, {settings.signal:g} are needed; nothing was relabeled"
         )
     else:
-        posterior = _infer_posterior(propagated, model, copies, encoded, similarity, notes)
+        counted = _settle_conflicts(propagated, model, copies, encoded)
+        posterior = _infer_posterior(propagated, model, copies, counted, similarity, notes)
         near = nodes.near if nodes is not None else None
         if nodes is not None and near is not None and settings.classifier == "knn+class-means":
             posterior, class_means = combine_with_class_means(
-                nodes.unit, near, copies, posterior, encoded, model
+                nodes.unit, near, copies, posterior, counted, model
             )
         decision = _decide(posterior, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
@@ -179,7 +188,7 @@ def infer_verdicts(
     rows = (
         nearest_rows(propagated.graph, copies) if propagated is not None else np.zeros((n, 0), dtype=np.int64)
     )
-    table = verdict_table(decision, encoded, names, selected, rows)
+    table = verdict_table(decision, encoded, names, selected, rows, copies.groups())
     k = propagated.k if propagated is not None else 0
     summary = summarize(
         decision, posterior, encoded, width, scaling, k, tried, signal, selected, rejects, notes
@@ -197,32 +206,47 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     return [str(name) for name in ids]
 
 
-def _measure_signal(propagated: Propagated, copies: Copies, labels: Labels, needed: float) -> float:
-    """How far neighbors agree with the given labels beyond chance, and beyond permuted ones where that
+def _measure_signal(propagated: Propagated, labels: Labels, needed: float) -> float:
+    """How far neighbors agree with the labels of the nodes beyond chance, and beyond permuted ones where that
     decides.
     """
     codes = labels.reviewed
-    signal = class_signal(propagated.by_sample(copies), codes)
+    signal = class_signal(propagated.evidence.numpy(), codes)
     strong = STRONG_SIGNAL * np.sqrt((codes >= 0).sum())
-    return signal - _permutation_baseline(propagated, copies, labels) if needed <= signal < strong else signal
+    return signal - _permutation_baseline(propagated, labels) if needed <= signal < strong else signal
 
 
-def _permutation_baseline(propagated: Propagated, copies: Copies, labels: Labels) -> float:
+def _permutation_baseline(propagated: Propagated, labels: Labels) -> float:
     """The class signal of shuffled labels, which should be none.
 
     Leave-one-out evidence takes out a node's own label as it weighs on the average. Where some weigh more, as
     in small tight groups such as frames of a film, some of it stays behind, and agrees with itself.
     """
     rng, labeled = np.random.default_rng(0), np.flatnonzero(labels.reviewed >= 0)
+    alone = Copies.none(len(labels.codes))
     found = []
     for _ in range(SHUFFLES):
         codes = labels.reviewed.copy()
         codes[labeled] = rng.permutation(codes[labeled])
         shuffled = propagate_labels(
-            propagated.graph, copies.spread_labels(codes, len(labels.classes)), propagated.k
+            propagated.graph, alone.spread_labels(codes, len(labels.classes)), propagated.k
         )
-        found.append(class_signal(shuffled.by_sample(copies), codes))
+        found.append(class_signal(shuffled.evidence.numpy(), codes))
     return max(0.0, float(np.mean(found)))
+
+
+def _settle_conflicts(propagated: Propagated, model: NoiseModel, copies: Copies, labels: Labels) -> Labels:
+    """The label that counts for each sample: of copies, the most likely one by their evidence.
+
+    Where copies disagree, most of their labels are wrong, and one that fits is no sign of OOD.
+    """
+    if len(copies.first) == len(copies.node):
+        return labels
+    codes = torch.from_numpy(labels.codes)
+    log_p = model.log_p(propagated.by_sample(copies), codes).numpy()
+    order = np.lexsort((-log_p, labels.codes < 0, copies.node))
+    best = order[np.searchsorted(copies.node[order], np.arange(len(copies.first)))]
+    return replace(labels, codes=labels.codes[best][copies.node])
 
 
 def _infer_posterior(
@@ -235,9 +259,10 @@ def _infer_posterior(
 ) -> Posterior:
     """The posterior of each sample by its neighbors, and by s(x) where that knows better.
 
-    A sample is as likely OOD as evidence comes from samples that people found to be so, or more.
+    Copies have the same evidence, none of it from each other, and so the same posterior. A sample is as
+    likely OOD as evidence comes from samples that people found to be so, or more.
     """
-    evidence, codes = torch.from_numpy(propagated.by_sample(copies)), torch.from_numpy(labels.codes)
+    evidence, codes = propagated.by_sample(copies), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
     other = _ood_by_similarity(similarity, posterior, notes) if similarity is not None else None
     near = _near_decided_ood(propagated, copies, labels)
@@ -257,7 +282,7 @@ def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) ->
         return None
     codes = np.where(labels.decided == ood, ood, labels.reviewed)
     found = propagate_labels(propagated.graph, copies.spread_labels(codes, ood + 1), propagated.k)
-    return np.asarray(found.by_sample(copies)[:, -1])
+    return np.asarray(found.by_sample(copies)[:, -1].numpy())
 
 
 def _decide(
@@ -322,9 +347,9 @@ def _make_predictor(
     labels: Labels,
 ) -> KnnModel:
     prototypes = class_prototypes(
-        nodes.unit[torch.as_tensor(copies.node)],
-        torch.as_tensor(decision.proposed),
-        torch.as_tensor(selected),
+        nodes.unit,
+        torch.as_tensor(decision.proposed[copies.first]),
+        torch.as_tensor(selected[copies.first]),
         len(labels.classes),
     )
     similarity = max_prototype_similarity(nodes.unit, prototypes)

@@ -132,6 +132,7 @@ def verdict_table(
     ids: Sequence[str],
     selected: npt.NDArray[np.bool_],
     neighbors: Codes,
+    duplicate_group: pd.Series,
 ) -> pd.DataFrame:
     """One row a sample, in input order. `neighbors` holds row numbers, −1 for none."""
     names = np.asarray(ids, dtype=object)
@@ -146,6 +147,7 @@ def verdict_table(
             "ood_score": decision.ood,
             "selected": selected,
             "neighbors": [[str(names[j]) for j in row if j >= 0] for row in neighbors],
+            "duplicate_group": duplicate_group,
         }
     )
 

@@ -40,6 +40,8 @@ class CleaningSettings:
     """Features `standardized` or `raw`, as they are; `auto`: as the given labels are most likely."""
     search: Search = "exact"
     """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
+    near_duplicates: bool = True
+    """Near-duplicates count as one sample, as exact copies do; else they vote for each other."""
     classifier: Classifier = "knn"
     """`knn` alone, or `knn+class-means`: k-NN together with class means, as heads on features have it."""
     certainty: float = 0.6

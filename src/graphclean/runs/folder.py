@@ -69,6 +69,7 @@ OWN_FILES = frozenset(
 KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
 """And what is made from it, and put beside it, by us or by who shows the folder."""
 SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
+GROUP_COLUMN = "duplicate_group"
 ROUNDING = 1e-6
 """By which a score, which is a probability, may leave 0 to 1."""
 LIST_COLUMNS = ("neighbors", "photo_issues")
@@ -345,7 +346,9 @@ def read_verdicts(run: Path) -> pd.DataFrame:
         for name in LIST_COLUMNS
         if name in kinds
     }
-    return verdicts.assign(**lists, **scores)
+    nothing = pd.Series(pd.NA, index=verdicts.index, dtype="Int64")  # of a run before there were groups
+    group = verdicts[GROUP_COLUMN].astype("Int64") if GROUP_COLUMN in kinds else nothing
+    return verdicts.assign(**lists, **scores, **{GROUP_COLUMN: group})
 
 
 def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
@@ -363,6 +366,8 @@ def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
         return f"{odd} is no column of numbers"
     if not text["id"] and not whole["id"]:
         return "id is no column of names"
+    if not whole.get(GROUP_COLUMN, True) and not pa.types.is_null(kinds[GROUP_COLUMN]):
+        return f"{GROUP_COLUMN} is no column of whole numbers"
     kept = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
     for name in LIST_COLUMNS:
         kind = kinds.get(name, pa.list_(pa.string()))
