@@ -25,8 +25,10 @@ from tests.training.test_trainer import (
     TINY,
     Losses,
     Watched,
+    assert_same,
     digits,
     ngc,
+    train_until,
     trainer,
 )
 
@@ -58,6 +60,21 @@ def test_a_compiled_run_that_only_lacks_its_end_resumes_exactly(
     trainer(settings, checkpoint=tmp_path).train()
     resumed = trainer(settings, checkpoint=tmp_path)
     resumed.train(resume=True)
+    assert isinstance(resumed._forwards["main"], Compiled)
+
+
+@pytest.mark.slow
+def test_compiled_with_all_that_is_for_heavy_noise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One compiled network serves steps and judging by the average, and a resumed run is the same."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    settings = dataclasses.replace(
+        TINY, compile="on", strong_augmentation="autoaugment", ema_decay=0.8, self_supervised_epochs=2
+    )
+    whole = trainer(settings).train()
+    made = trainer(settings, checkpoint=tmp_path)
+    train_until(made, 2)
+    resumed = trainer(settings, checkpoint=tmp_path)
+    assert_same(resumed.train(resume=True), whole)
     assert isinstance(resumed._forwards["main"], Compiled)
 
 

@@ -26,7 +26,10 @@ PLAIN = (
 """What plain cross-entropy is, on top of any other settings."""
 PER_DATA_SET = ("graph.k", "graph.eta", "method.warmup_epochs")
 """What the paper chose for each data set and noise, and presets of the paper's readings leave open."""
-NOT_NEGATIVE = ("min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std")
+NOT_NEGATIVE = (
+    "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std",
+    "self_supervised_epochs",
+)  # fmt: skip
 GRAPH_CHOICES = {"symmetrize": Symmetrize, "accept": Accept, "lcc_edges": LccEdges}
 
 
@@ -158,6 +161,14 @@ class TrainingSettings:
     """
     feature_noise_std: float = 0.0
     """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
+    self_supervised_epochs: int = 0
+    """Epochs without labels before all others, by Eq. 5 alone: features of their own help where most labels
+    are wrong; where few are, or those of similar classes are confused, others found that they don't.
+    """
+    ema_decay: float = 0.0
+    """Judge, and predict in the end, by an exponential moving average of the weights, a step's share 1 −
+    decay; over about half an epoch, as 0.99, it is less noisy than any one step's. 0: by the weights.
+    """
     trunk: Trunk = "he"
     """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
     prototype_ensemble: bool = False
@@ -179,8 +190,9 @@ class TrainingSettings:
         for name in NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0")
-        if not 0 <= self.momentum < 1:
-            raise ValueError("momentum must be at least 0 and less than 1")
+        for name in ("momentum", "ema_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1")
         if not 0 <= self.seed < SEEDS:
             raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
         if self.image_size < 8:

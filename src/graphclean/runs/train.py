@@ -275,7 +275,11 @@ def train_source(
             watcher.epoch(metrics, config.training.epochs)
 
         with stoppable(prepared, again, watcher):
-            trained = prepared.trainer.train(resume=resume, on_epoch=watch)
+            trained = prepared.trainer.train(
+                resume=resume,
+                on_epoch=watch,
+                on_start=lambda done, total: watcher.stage("training without labels", done, total),
+            )
         with interruptible(again):
             result = finish(prepared, trained, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, route, described, validation, rerun)

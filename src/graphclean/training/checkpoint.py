@@ -29,11 +29,15 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write `folder/epoch-NNNNN`, then drop older ones; a crash at any point leaves the previous one whole.
 
-    One from the middle of an epoch, with a `step` among its facts, has that in its name too; one of the same
-    place as the previous has another name, which sorts after it.
+    One from the start without labels, or from the middle of an epoch, with a `step` among its facts, has that
+    in its name too; one of the same place as the previous has another name, which sorts after it.
     """
     facts = checkpoint.facts
-    name = f"epoch-{facts['epoch']:05}" + (f"-step-{facts['step']:06}" if "step" in facts else "")
+    name = f"epoch-{facts['epoch']:05}"
+    if facts["epoch"] == 0 and facts.get("started"):
+        name += f"-start-{facts['started']:05}"
+    if "step" in facts:
+        name += f"-step-{facts['step']:06}"
     while (folder / name).exists():
         name += "-again"
     try:

@@ -24,7 +24,8 @@ from .batches import place_inputs
 from .inference import describe_network
 from .method import Method, Prior
 from .model import OUTPUTS_AT_ONCE, NetworkModel
-from .trainer import EpochReport, OnEpoch, Trained, Trainer
+from .outcome import EpochReport, OnEpoch, Trained
+from .trainer import Trainer
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,34 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import TrainingSettings
 from ..embed.backbones import TIMM_PREFIX
 from ..errors import InputError
 from ..ood import class_prototypes
+from .average import WeightAverage
 from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .compile import Compiled, trying_convolutions
 from .method import Batch, Method, Prior, Selected, Selection, join_state, split_state
 from .networks import Network, Output, build_network
+from .outcome import (
+    DivergedError,
+    EpochReport,
+    InterruptedRun,
+    OnEpoch,
+    OnSelection,
+    OnStart,
+    Trained,
+)
+from .self_supervised import SelfSupervisedStart
 from .state import (
     EpochState,
     gather_generators,
@@ -28,72 +40,12 @@ from .state import (
     restore_optimizers,
     seeded,
 )
-from .views import Views, scale
+from .views import Views, check_views, scale
 
 EVAL_BATCHES = 4
 """Training batches that an evaluation pass takes at once: without gradients they fit."""
 COMPILE_FROM = 4_000_000
 """Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
-
-
-class DivergedError(RuntimeError):
-    """A loss is NaN or infinite; the message says which. The last checkpoint is from before.
-
-    Or the network itself is, where no loss was yet.
-    """
-
-
-class InterruptedRun(Exception):  # noqa: N818 - not an error
-    """Training stopped because it was asked to."""
-
-    def __init__(self, epoch: int, *, saved: bool) -> None:
-        super().__init__(f"interrupted in epoch {epoch}")
-        self.epoch = epoch
-        self.saved = saved
-        """There is a checkpoint to continue from."""
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What one epoch did."""
-
-    epoch: int
-    """Counted from 1."""
-    losses: dict[str, float]
-    loss: float
-    """Their weighted sum."""
-    lr: float
-    selected: int
-    relabeled: int
-    """Selected under another label than the given one."""
-    empty_classes: int
-    """Classes of which nothing was selected."""
-    seconds: float
-    clean_seconds: float
-    """Of them, for what the method did before the first step."""
-    own: dict[str, Any] = field(default_factory=dict)
-    """Metrics that only this method has."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it on one level."""
-        values = asdict(self)
-        return {**values.pop("own"), **values}
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result: the last epoch's network, and one more pass of it over the training set."""
-
-    network: nn.Module
-    z: Tensor
-    logits: Tensor
-    selection: Selection
-    prototypes: Tensor
-    notes: list[str]
-
-
-OnEpoch = Callable[[EpochReport, Selection], None]
-OnSelection = Callable[[int, Selection], None]
 
 
 class Trainer:
@@ -117,7 +69,7 @@ class Trainer:
         checkpoint: Path | None = None,
     ) -> None:
         """`prior` holds verdicts on the inputs, for a method that needs them; `decided` is as in `Run`."""
-        _check_views(inputs.shape, settings)
+        check_views(inputs.shape, settings)
         self.inputs, self.settings, self.method, self.prior = inputs, settings, method, prior
         self.device, self.n_classes = inputs.device, n_classes
         self.given = labels.to(self.device).long()
@@ -126,7 +78,7 @@ class Trainer:
         on_gpu = self.device.type == "cuda"
         self.batch_size = min(settings.batch_size, len(inputs))
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
-        work = settings.epochs * len(inputs)
+        work = (settings.self_supervised_epochs + settings.epochs) * len(inputs)
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         wanted = settings.compile == "on" or (settings.compile == "auto" and long)
         self.compiled = wanted and settings.epochs > 1
@@ -144,7 +96,12 @@ class Trainer:
             # A step may leave some weights without gradients, and the fused optimizer wants all or none.
             self._sgd.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
         self._optimizers = {"main": self._sgd, **method.optimizers()}
+        self._start = SelfSupervisedStart(tuple(method.networks))
+        self._average = WeightAverage(method.networks, settings.ema_decay) if settings.ema_decay else None
         self.epoch = 0
+        self.started = 0
+        """Epochs of the start without labels that are done."""
+        self._start_seconds = 0.0
         self._forwards: dict[str, Callable[[Tensor], Output]] = dict(method.networks.items())
         self._views = Views(settings, self.generator)
         self._state: EpochState | None = None
@@ -155,6 +112,16 @@ class Trainer:
     def step(self) -> int:
         """The number of steps of this part of the epoch that are done."""
         return self._state.step if self._state is not None else 0
+
+    @property
+    def _starting(self) -> bool:
+        """The start without labels is not over."""
+        return self.started < self.settings.self_supervised_epochs
+
+    @property
+    def _leader(self) -> Method | SelfSupervisedStart:
+        """What says what is trained on now, and by which losses."""
+        return self._start if self._starting else self.method
 
     def new_network(self) -> Network:
         """A network as the settings ask for."""
@@ -196,19 +163,29 @@ class Trainer:
         resume: bool = False,
         on_epoch: OnEpoch | None = None,
         on_selection: OnSelection | None = None,
+        on_start: OnStart | None = None,
     ) -> Trained:
         """All epochs, or those that are left; the caller's random numbers and flags are left alone.
 
-        `on_selection` is called when an epoch has decided what is trained on, `on_epoch` at its end.
+        `on_selection` is called when an epoch has decided what is trained on, `on_epoch` at its end, and
+        `on_start` at the end of an epoch without labels.
         """
         with seeded(self.settings.seed, self.device), trying_convolutions(self.compiled):
             if resume:
                 self._resume()
-            return self._train(on_epoch, on_selection)
+            return self._train(on_epoch, on_selection, on_start)
 
-    def _train(self, on_epoch: OnEpoch | None, on_selection: OnSelection | None) -> Trained:
+    def _train(
+        self, on_epoch: OnEpoch | None, on_selection: OnSelection | None, on_start: OnStart | None
+    ) -> Trained:
         writer = CheckpointWriter(self.checkpoint) if self.checkpoint is not None else None
         try:
+            while self._starting:
+                self._run_start()
+                if on_start is not None:
+                    on_start(self.started, self.settings.self_supervised_epochs)
+                if writer is not None:
+                    writer.save(self._make_checkpoint())
             while self.epoch < self.settings.epochs:
                 report = self._run_epoch(on_selection)
                 if on_epoch is not None:
@@ -225,6 +202,8 @@ class Trainer:
         finally:
             if writer is not None:
                 writer.wait()
+        if self._average is not None:
+            self._average.settle()
         selection = self._hold_decided(self.method.conclude(self, out.z, out.logits))
         prototypes = class_prototypes(out.z, selection.labels, selection.selected, self.n_classes)
         return Trained(
@@ -267,6 +246,10 @@ class Trainer:
 
     @torch.no_grad()
     def _embed(self, forward: Callable[[Tensor], Output], inputs: Inputs) -> tuple[Tensor, Tensor]:
+        with self._average.judging() if self._average is not None else nullcontext():
+            return self._embed_all(forward, inputs)
+
+    def _embed_all(self, forward: Callable[[Tensor], Output], inputs: Inputs) -> tuple[Tensor, Tensor]:
         self.method.eval()
         n = len(inputs)
         z, logits = [], []
@@ -274,7 +257,9 @@ class Trainer:
             # Others are scored at the end of an epoch, which is to be saved first.
             if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
-                raise InterruptedRun(epoch, saved=self.checkpoint is not None and self.epoch > 0)
+                raise InterruptedRun(
+                    epoch, saved=self.checkpoint is not None and self.epoch + self.started > 0
+                )
             with self._precision():
                 out = forward(scale(batch))
             # Copies, since the next batch may be written where this one's results are.
@@ -285,7 +270,11 @@ class Trainer:
 
     def _compile(self) -> None:
         """From the second epoch on: the first is over before its code would be made."""
-        if self.compiled and self.epoch > 0 and not isinstance(self._forwards["main"], Compiled):
+        if (
+            self.compiled
+            and self.epoch + self.started > 0
+            and not isinstance(self._forwards["main"], Compiled)
+        ):
             for name, network in self.method.networks.items():
                 self._forwards[name] = Compiled(network, graphs=self.device.type == "cuda")
             self._views = Views(self.settings, self.generator, compiled=True)
@@ -294,14 +283,30 @@ class Trainer:
         """Ask the method what comes next."""
         started = time.perf_counter()
         self._state = None
-        streams = self.method.begin_epoch(self)
+        streams = self._leader.begin_epoch(self)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-        state = EpochState.begin(streams, before, len(self.method.weights), seconds)
+        state = EpochState.begin(streams, before, len(self._leader.weights), seconds)
+        if before is None and self.epoch == 0:
+            state.seconds += self._start_seconds
         if on_selection is not None and before is None:
             on_selection(self.epoch + 1, self.method.selection(self))
         return state
+
+    def _run_start(self) -> None:
+        """An epoch without labels; after the last one training begins as with any first weights."""
+        self._compile()
+        self._state = self._state if self._state is not None else self._begin_part(None, None)
+        self._run_part(self._state, 1)
+        self._start_seconds = self._state.seconds
+        self._state = None
+        self.started += 1
+        if not self._starting:
+            for state in self._sgd.state.values():
+                state["momentum_buffer"].zero_()
+            if self._average is not None:
+                self._average.restart()
 
     def _run_epoch(self, on_selection: OnSelection | None) -> EpochReport:
         self._compile()
@@ -327,7 +332,7 @@ class Trainer:
                 self._check(state)
                 state.seconds += time.perf_counter() - started
                 raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
-            self._set_lr(self.epoch + (state.part + state.step / count) / parts)
+            self._set_lr((state.part + state.step / count) / parts)
             terms = self._step(
                 [Batch(rows, batch, self.given[rows]) for rows, batch in zip(indices, found, strict=True)]
             )
@@ -339,26 +344,31 @@ class Trainer:
 
     def _step(self, batches: list[Batch]) -> Tensor:
         """One update; returns all losses, detached."""
-        weights = self.method.weights
-        losses = self.method.losses(self, *batches)
+        leader = self._leader
+        losses = leader.losses(self, *batches)
         if losses:
-            total_loss(losses, weights).backward()  # type: ignore[no-untyped-call]
+            total_loss(losses, leader.weights).backward()  # type: ignore[no-untyped-call]
             for optimizer in self._optimizers.values():
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-            self.method.after_step(self, *batches)
+            if self._average is not None and leader is self.method:
+                self._average.update()
+            leader.after_step(self, *batches)
         none = torch.zeros((), device=self.device)
-        return torch.stack([losses.get(name, none) for name in weights]).detach()
+        return torch.stack([losses.get(name, none) for name in leader.weights]).detach()
 
     def _check(self, state: EpochState) -> None:
         """Refuse to continue, or to save, where a loss was no number, or the last update left none."""
-        totals = zip(self.method.weights, state.totals.tolist(), strict=True)
+        where = f"epoch {self.epoch + 1}"
+        if self._starting:
+            where = f"self-supervised epoch {self.started + 1}"
+        totals = zip(self._leader.weights, state.totals.tolist(), strict=True)
         bad = [name for name, total in totals if not math.isfinite(total)]
         if bad:
-            raise DivergedError(f"the loss is no longer a number in epoch {self.epoch + 1}: {', '.join(bad)}")
+            raise DivergedError(f"the loss is no longer a number in {where}: {', '.join(bad)}")
         finite = [weights.isfinite().all() for weights in self.method.networks.parameters()]
         if not bool(torch.stack(finite).all()):
-            raise DivergedError(f"the network's weights are no longer numbers in epoch {self.epoch + 1}")
+            raise DivergedError(f"the network's weights are no longer numbers in {where}")
 
     def _report(self, state: EpochState) -> EpochReport:
         chosen, weights = self.method.selection(self), self.method.weights
@@ -381,10 +391,13 @@ class Trainer:
         """bf16 on CUDA, fp32 on the CPU."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
-    def _set_lr(self, epoch: float) -> None:
-        """Cosine over the epochs, with a linear ramp at the start."""
+    def _set_lr(self, past: float) -> None:
+        """Cosine over the epochs, those without labels by themselves; with a linear ramp at the start."""
         s = self.settings
-        lr = s.min_lr + (s.lr - s.min_lr) * (1 + math.cos(math.pi * epoch / s.epochs)) / 2
+        epoch, epochs = self.epoch + past, s.epochs
+        if self._starting:
+            epoch, epochs = self.started + past, s.self_supervised_epochs
+        lr = s.min_lr + (s.lr - s.min_lr) * (1 + math.cos(math.pi * epoch / epochs)) / 2
         if epoch < s.lr_warmup_epochs:
             lr *= max(epoch / s.lr_warmup_epochs, 1e-3)
         for group in self._sgd.param_groups:
@@ -399,12 +412,19 @@ class Trainer:
         return {**training, **self.method.describe(), **size}
 
     def _make_checkpoint(self) -> Checkpoint:
-        parts = {
-            "method": self.method.save_state(),
-            "optimizer": gather_optimizers(self._optimizers),
-            "rng": gather_generators(self.generator),
+        parts = {"optimizer": gather_optimizers(self._optimizers), "rng": gather_generators(self.generator)}
+        if self.epoch == 0 and (self._starting or self._state is None):
+            parts["networks"] = self.method.networks.state_dict()  # the method has not begun
+        else:
+            parts["method"] = self.method.save_state()
+        if self._average is not None:
+            parts["average"] = self._average.save_state()
+        facts = {
+            "epoch": self.epoch,
+            "started": self.started,
+            "start_seconds": self._start_seconds,
+            "config": self._config(),
         }
-        facts = {"epoch": self.epoch, "config": self._config()}
         if self._state is not None:
             facts |= self._state.facts()
             parts["now"] = self._state.tensors()
@@ -427,10 +447,16 @@ class Trainer:
     def _restore(self, found: Checkpoint) -> None:
         """Everything as it was when the checkpoint was made."""
         parts = split_state(found.tensors)
-        self.method.load_state(parts["method"])
+        if "networks" in parts:
+            self.method.networks.load_state_dict(parts["networks"])
+        else:
+            self.method.load_state(parts["method"])
+        if self._average is not None:
+            self._average.load_state(parts["average"])
         restore_optimizers(self._optimizers, parts["optimizer"])
         restore_generators(self.generator, parts["rng"])
-        self.epoch = int(found.facts["epoch"])
+        self.epoch, self.started = int(found.facts["epoch"]), int(found.facts["started"])
+        self._start_seconds = float(found.facts["start_seconds"])
         if "now" in parts:
             self._state = EpochState.restore(parts["now"], found.facts, self.device)
 
@@ -439,24 +465,6 @@ def total_loss(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Te
     """The weighted sum, in the order of the losses."""
     terms = [weights[name] * loss for name, loss in losses.items()]
     return functools.reduce(torch.add, terms)
-
-
-def _check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
-    """Refuse images too small for the views that are asked for, and mirror images of what has none."""
-    if settings.flip_tta and (len(shape) != 3 or not settings.horizontal_flip):
-        raise InputError(
-            "training.flip_tta is for images that are mirrored in training too (training.horizontal_flip)"
-        )
-    if len(shape) != 3:
-        return
-    size = "×".join(map(str, shape[1:]))
-    if settings.crop_padding >= min(shape[1:]):
-        raise InputError(
-            f"training.crop_padding = {settings.crop_padding}: a crop could miss an image of {size} pixels"
-        )
-    strong = settings.strong_augmentation
-    if strong != "off" and min(shape[1:]) < 3:
-        raise InputError(f"training.strong_augmentation = {strong} needs 3×3 pixels or more, not {size}")
 
 
 def network_options(settings: TrainingSettings) -> dict[str, Any]:

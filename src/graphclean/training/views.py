@@ -4,6 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..config import TrainingSettings
+from ..errors import InputError
 from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
 from .autoaugment import Parts, apply_autoaugment, draw_autoaugment
 from .compile import Compiled
@@ -76,3 +77,21 @@ def scale(inputs: Tensor) -> Tensor:
         return inputs
     scaled = (inputs.float() - PIXEL_CENTER) / PIXEL_SCALE
     return scaled.contiguous(memory_format=torch.channels_last) if scaled.is_cuda else scaled
+
+
+def check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
+    """Refuse images too small for the views that are asked for, and mirror images of what has none."""
+    if settings.flip_tta and (len(shape) != 3 or not settings.horizontal_flip):
+        raise InputError(
+            "training.flip_tta is for images that are mirrored in training too (training.horizontal_flip)"
+        )
+    if len(shape) != 3:
+        return
+    size = "×".join(map(str, shape[1:]))
+    if settings.crop_padding >= min(shape[1:]):
+        raise InputError(
+            f"training.crop_padding = {settings.crop_padding}: a crop could miss an image of {size} pixels"
+        )
+    strong = settings.strong_augmentation
+    if strong != "off" and min(shape[1:]) < 3:
+        raise InputError(f"training.strong_augmentation = {strong} needs 3×3 pixels or more, not {size}")
