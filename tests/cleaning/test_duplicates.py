@@ -1,5 +1,6 @@
 """Near-duplicates: which samples are joined, and that a group has one voice."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -242,7 +243,10 @@ def test_most_of_the_data_may_be_one_group() -> None:
     given = np.append(labels, np.full(300, truth[0]))
     hashes = np.append(np.random.default_rng(0).integers(0, 2**63, 200), np.zeros(300, dtype=np.int64))
     hashes[0] = 0
-    found, without = infer_verdicts(some, given, hashes=hashes), infer_verdicts(z, labels)
+    found, without = (
+        infer_verdicts(some, replace(encode_labels(given), hashes=hashes)),
+        infer_verdicts(z, labels),
+    )
     assert (found.verdicts.verdict[:200] == without.verdicts.verdict).mean() > 0.97
     assert found.verdicts.duplicate_group.eq(1).sum() == 301
     assert "one group of duplicates holds 301 of 500 samples" in " / ".join(found.summary.warnings)
@@ -253,7 +257,7 @@ def test_nothing_but_near_duplicates_gives_no_verdict() -> None:
     """There are no mere neighbors to tell them from; what differs among them says nothing of labels."""
     z = np.ones((60, WIDE)) + 1e-3 * np.random.default_rng(0).normal(size=(60, WIDE))
     for hashes in (None, np.zeros(60, np.int64)):
-        found = infer_verdicts(z, np.arange(60) % 2, hashes=hashes)
+        found = infer_verdicts(z, replace(encode_labels(np.arange(60) % 2), hashes=hashes))
         assert "no class signal" in " / ".join(found.summary.warnings)
         assert (found.verdicts.verdict == "uncertain").all()
 

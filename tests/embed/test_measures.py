@@ -1,10 +1,13 @@
 """What is measured of a photo, against plain definitions."""
 
+from io import BytesIO
+
 import numpy as np
 import pytest
-from PIL import Image, ImageFilter
-from scipy import ndimage, stats
+from PIL import Image, ImageEnhance, ImageFilter
+from scipy import fft, ndimage, stats
 
+from graphclean.cleaning.duplicates import HASH_BITS
 from graphclean.embed.measures import (
     EDGE_SIDE,
     MEASURED_SIDE,
@@ -48,7 +51,7 @@ def test_measures_are_those_of_their_definitions() -> None:
         "peaks": np.bincount(gray.astype(int).ravel(), minlength=256).std(),
         "color": np.quantile(pixels.max(2) - pixels.min(2), 0.99),
     }
-    assert set(expected) == set(MEASURES.names or ())
+    assert {*expected, "hash"} == set(MEASURES.names or ())
     for name, value in expected.items():
         assert float(found[name]) == pytest.approx(value, rel=1e-4), name
 
@@ -74,3 +77,40 @@ def test_odd_shapes_have_measures(size: tuple[int, int]) -> None:
     assert (found["edges"], found["color"]) == (0, 0)
     assert found["contrast"] == pytest.approx(0, abs=1e-6)
     assert found["entropy"] == pytest.approx(np.log2(3))  # one value in each of three channels
+
+
+def scene(seed: int) -> Image.Image:
+    """Smooth shapes, as photos have."""
+    rng = np.random.default_rng(seed)
+    rough = ndimage.gaussian_filter(rng.normal(size=(120, 160, 3)), (12, 12, 0))
+    return Image.fromarray((128 + 60 * rough / rough.std()).clip(0, 255).astype(np.uint8))
+
+
+def bits(image: Image.Image) -> np.ndarray:
+    return np.unpackbits(np.array(measured(image)["hash"]).astype(">i8").reshape(1).view(np.uint8))
+
+
+def test_the_hash_is_of_the_lowest_frequencies() -> None:
+    """By SciPy's DCT."""
+    image = scene(0).resize((32, 32))
+    low = fft.dctn(np.asarray(image.convert("L"), dtype=float))[:8, :8].ravel()[1:]
+    assert bits(image).tolist() == [*(low > np.median(low)).astype(int), 0]
+
+
+def test_the_hash_stays_where_a_photo_is_saved_again_and_differs_between_photos() -> None:
+    photos = [scene(seed) for seed in range(20)]
+    hashes = np.array([bits(photo) for photo in photos])
+    for photo, own in zip(photos, hashes, strict=True):
+        saved = BytesIO()
+        photo.save(saved, "JPEG", quality=50)
+        changed = {
+            "saved again": Image.open(saved).convert("RGB"),
+            "scaled": photo.resize((80, 60)),
+            "brightened": ImageEnhance.Brightness(photo).enhance(1.2),
+            "cropped": photo.crop((4, 6, 156, 120)),
+        }
+        for how, other in changed.items():
+            assert (bits(other) != own).sum() <= (4 if how in ("saved again", "scaled") else HASH_BITS), how
+    apart = (hashes[:, None] != hashes[None]).sum(2)[np.triu_indices(20, 1)]
+    assert apart.mean() == pytest.approx(31.5, abs=1)
+    assert apart.min() > HASH_BITS

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
-from .duplicates import Hashes, find_duplicates
+from .duplicates import find_duplicates
 from .evidence import Copies, Propagated, Standardizer, propagate_labels
 from .inputs import Array, Floats, Labels
 from .nodes import Nodes, find_nodes
@@ -62,11 +62,10 @@ def choose_nodes(
     settings: CleaningSettings,
     notes: list[str],
     tell: Progress,
-    hashes: Hashes | None = None,
 ) -> Chosen:
     """In the scaling that `settings` name, or under which the given labels are most likely.
 
-    `copies` are exact ones; near-duplicates, which `hashes` of photos confirm, are found in each scaling. Raw
+    `copies` are exact ones; near-duplicates, which hashes of photos confirm, are found in each scaling. Raw
     features must make labels more likely by over a standard error: where features are as good either way, OOD
     stands out more among standardized ones.
     """
@@ -77,11 +76,10 @@ def choose_nodes(
         rows = copies.first[np.linspace(0, len(copies.first) - 1, SCALING_SAMPLE).round().astype(np.int64)]
         some, alone = labels.take(rows), Copies.none(SCALING_SAMPLE)
         exact = replace(settings, search="exact")
-        their = hashes[rows] if hashes is not None else None
-        best = _fit_best(scalings, array[rows], alone, some, exact, [], lambda *_: None, their).scaling
+        best = _fit_best(scalings, array[rows], alone, some, exact, [], lambda *_: None).scaling
         scalings = {best: scalings[best]}
     said: list[str] = []
-    chosen = _fit_best(scalings, array, copies, labels, settings, said, tell, hashes)
+    chosen = _fit_best(scalings, array, copies, labels, settings, said, tell)
     notes += dict.fromkeys(said)
     return chosen
 
@@ -131,13 +129,12 @@ def _fit_best(
     settings: CleaningSettings,
     notes: list[str],
     tell: Progress,
-    hashes: Hashes | None,
 ) -> Chosen:
     best: Chosen | None = None
     for name, fit in scalings.items():
         nodes, own = find_nodes(array, fit, copies, settings, notes, tell), copies
         if settings.near_duplicates:
-            nodes, own = _join_duplicates(nodes, array, fit, copies, settings, tell, hashes)
+            nodes, own = _join_duplicates(nodes, array, fit, copies, labels, settings, tell)
         found = Chosen(name, own, nodes, choose_graph(nodes.graphs(settings, tell), own, labels))
         if best is None:
             best = found
@@ -154,9 +151,9 @@ def _join_duplicates(
     array: Floats,
     fit: Callable[[Floats], Standardizer],
     copies: Copies,
+    labels: Labels,
     settings: CleaningSettings,
     tell: Progress,
-    hashes: Hashes | None,
 ) -> tuple[Nodes, Copies]:
     """Near-duplicates as one node, of which the first stands for the others.
 
@@ -165,8 +162,7 @@ def _join_duplicates(
     """
     if nodes.neighbors is None:
         return nodes, copies
-    own = hashes[copies.first] if hashes is not None else None
-    group = find_duplicates(nodes.unit, nodes.neighbors, own)
+    group = find_duplicates(nodes.unit, nodes.neighbors, labels.take(copies.first).hashes)
     if group is None:
         return nodes, copies
     joined = copies.join(group)

@@ -7,18 +7,12 @@ that is rarer than a tolerance. Photos have a perceptual hash besides, and r is 
 agree.
 """
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..graph import Neighbors
 from .inputs import Codes
-
-Hashes: TypeAlias = npt.NDArray[np.int64]
-"""The perceptual hash of each photo, 64 bits."""
 
 BEYOND = 10
 """Mere neighbors, beyond its duplicates, that a sample is compared with."""
@@ -40,7 +34,7 @@ SPREAD_SAMPLE = 200
 """Samples that tell the typical distance."""
 
 
-def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Hashes | None = None) -> Codes | None:
+def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = None) -> Codes | None:
     """The group of each of the `unit` rows, named by its first row; None where there are no duplicates.
 
     `neighbors` are by cosine. All members of a group are near-duplicates of each other (complete linkage), so
@@ -133,7 +127,7 @@ def _chord(cosine: Tensor) -> Tensor:
     return (2 - 2 * cosine).clamp(min=0).sqrt()
 
 
-def _as_signs(hashes: Hashes) -> Tensor:
+def _as_signs(hashes: Codes) -> Tensor:
     """Bits as 1 and −1: the product of two rows is 64 less twice the bits that differ."""
     bits = np.unpackbits(hashes.astype("<i8").view(np.uint8).reshape(-1, 8), axis=1)
     return torch.as_tensor(bits.astype(np.float32) * 2 - 1)

@@ -32,6 +32,8 @@ class Labels:
     """What a person found a sample to be, as its class or (the number of classes) OOD; −1: not looked at."""
     blank: npt.NDArray[np.bool_] | None = None
     """Which samples show nothing, so that nothing speaks for another class than the given one."""
+    hashes: Codes | None = None
+    """Of photos, the perceptual hash that confirms near-duplicates."""
 
     @property
     def reviewed(self) -> Codes:
@@ -43,7 +45,7 @@ class Labels:
 
     def take(self, rows: Codes) -> "Labels":
         """Of some of the samples."""
-        others = ((name, getattr(self, name)) for name in ("decided", "blank"))
+        others = ((name, getattr(self, name)) for name in ("decided", "blank", "hashes"))
         taken = {name: values[rows] for name, values in others if values is not None}
         return replace(self, codes=self.codes[rows], **taken)
 

@@ -26,7 +26,6 @@ from ..ood import (
 from .checks import copy_notes, id_notes, label_notes, ood_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, combine_with_class_means
-from .duplicates import Hashes
 from .evidence import (
     Copies,
     Propagated,
@@ -121,14 +120,13 @@ def infer_verdicts(
     progress: Progress | None = None,
     zeros: bool = False,
     similarity: Array | None = None,
-    hashes: Hashes | None = None,
 ) -> CleaningResult:
     """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
 
     `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
     zero are taken for features like any others rather than for embeddings that failed. `similarity` is s(x)
     of embeddings that were trained on these labels, and may have memorized some; how close they lie then says
-    nothing of near-duplicates. `hashes` are those of photos, by which near-duplicates are confirmed.
+    nothing of near-duplicates.
     """
     settings = settings if settings is not None else CleaningSettings()
     if not isinstance(settings, CleaningSettings):
@@ -154,7 +152,7 @@ def infer_verdicts(
     notes += [*label_notes(encoded), *id_notes(names)]
     copies, nodes, scaling = exact, None, None
     if graph is None:
-        scaling, copies, nodes, fitted = choose_nodes(array, exact, encoded, settings, notes, tell, hashes)
+        scaling, copies, nodes, fitted = choose_nodes(array, exact, encoded, settings, notes, tell)
         encoded = copies.share_decisions(encoded)
     else:
         fitted = choose_graph(iter([(round(csr.values().numel() / n), csr)]), copies, encoded)

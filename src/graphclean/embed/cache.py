@@ -33,7 +33,7 @@ PIECE = 1024
 """Photos of a file; and how many of those that a predictor is given are in memory at a time."""
 FIRST_PIECE = 32
 """The first is this small, and each that follows as large as all before it: little is lost at any time."""
-FORMAT = 3
+FORMAT = 4
 """Rises when photos would get other embeddings or measures than before."""
 
 Features: TypeAlias = npt.NDArray[np.float32]

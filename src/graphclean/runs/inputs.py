@@ -70,7 +70,8 @@ class Source:
         """The labels by class number, with what people decided."""
         labels = encode_classes(encode_written(self.labels), len(self.inputs))
         if self.photos is not None:
-            labels = replace(labels, blank=is_blank(self.photos.measures))
+            measures = self.photos.measures
+            labels = replace(labels, blank=is_blank(measures), hashes=measures["hash"])
         if not self.decisions:
             return labels
         codes: dict[str | None, int] = {str(name): code for code, name in enumerate(labels.classes)}
