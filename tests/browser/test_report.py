@@ -147,9 +147,14 @@ def test_rows_are_saved_as_csv_without_formulas(watched: Watched, report: Path, 
 def test_galleries_filter_order_and_go_by_arrows(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     gallery = page.locator("[data-gallery=relabel]")
-    gallery.locator("select").nth(2).select_option("sure")
-    meters = [int(text.split()[0]) for text in gallery.locator(".sure span:last-child").all_inner_texts()]
+    gallery.locator(".controls").get_by_label("Order").select_option("sure")
+    said = gallery.locator(".sure span:last-child").all_inner_texts()
+    meters = [int(text.removesuffix(" % likely right")) for text in said]
     assert meters == sorted(meters, reverse=True)
+    gallery.locator(".controls").get_by_label("Order").select_option("unsure")
+    said = gallery.locator(".sure span:last-child").all_inner_texts()
+    meters = [int(text.removesuffix(" % likely right")) for text in said]
+    assert meters == sorted(meters)
     gallery.locator("select").first.select_option(label="cat")
     assert {text.split("→")[0].strip() for text in gallery.locator(".change").all_inner_texts()} == {"cat"}
     first = gallery.locator(".open").first
@@ -157,6 +162,30 @@ def test_galleries_filter_order_and_go_by_arrows(watched: Watched, report: Path)
     page.keyboard.press("ArrowRight")
     assert gallery.locator(".open").nth(1).evaluate("card => card === document.activeElement")
     assert gallery.locator(".open[tabindex='0']").count() == 1
+
+
+def test_cards_are_filtered_by_how_likely_they_are_right(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    gallery = page.locator("[data-gallery=ood]")
+    filter_ = gallery.locator(".controls").get_by_label("Confidence")
+    assert filter_.locator("option").all_inner_texts() == ["any", "80 % or more", "70 % or more"]
+    everything = gallery.locator(".said[role=status]").inner_text()
+    filter_.select_option("800")
+    shown = gallery.locator(".sure span:last-child").all_inner_texts()
+    assert all(int(text.split()[0]) >= 80 for text in shown)
+    assert gallery.locator(".said[role=status]").inner_text() == everything
+    assert page.locator("[data-gallery=uncertain] .controls").get_by_label("Confidence").count() == 0
+    first = page.locator("[data-gallery=uncertain] .sure span:last-child").first.inner_text()
+    assert first == "label 50 % likely right"
+
+
+def test_a_click_anywhere_on_a_card_opens_it(watched: Watched, report: Path) -> None:
+    page = watched.open(report)
+    card = page.locator("[data-gallery=relabel] .card").nth(1)
+    card.locator(".sure").click()
+    assert page.locator("#detail-title").inner_text() == card.locator("p.id").inner_text()
+    page.keyboard.press("Escape")
+    assert card.locator(".open").evaluate("button => button === document.activeElement")
 
 
 def test_a_pair_of_the_confusion_opens_its_mislabels(watched: Watched, report: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphclean.report.review import ReviewServer, open_review
-from graphclean.runs.decisions import DecisionLog, read_decisions, settle
+from graphclean.runs.decisions import DecisionLog, read_decisions, settle, settle_notes
 from tests.browser.conftest import Watched
 from tests.report.builders import SCRIPT, make_run
 
@@ -189,6 +189,108 @@ def test_undo_by_key_goes_back_to_what_was_undone(watched: Watched, server: Revi
     assert page.locator("#detail-title").inner_text() == title
     assert page.locator("dialog .outcome, .card.done").count() == 0
     assert held(server) == {}
+
+
+def test_all_that_a_filter_leaves_are_accepted_and_undone_in_one_step(
+    watched: Watched, server: ReviewServer
+) -> None:
+    page = watched.open(server.address)
+    gallery = page.locator("[data-gallery=relabel]")
+    accept = gallery.get_by_role("button", name="Accept all")
+    assert accept.inner_text() == "Accept all 15"
+    gallery.locator("[data-kind=reject]").first.click()
+    wait_for(page, 1)
+    assert accept.inner_text() == "Accept all 14"
+    gallery.locator(".controls").get_by_label("Given").select_option(label="cat")
+    left = int(accept.inner_text().removeprefix("Accept all "))
+    assert 0 < left < 14
+    accept.click()
+    page.wait_for_selector(f".review-bar [role=status]:has-text('{left} accepted in one step')")
+    assert accept.is_disabled()
+    kinds = [kind for kind, _ in held(server).values()]
+    assert sorted(kinds) == ["accept"] * left + ["reject"]
+    page.locator("h1").click()
+    page.keyboard.press("u")
+    wait_for(page, 1)
+    assert [kind for kind, _ in held(server).values()] == ["reject"]
+    # Also what is behind “Show more”.
+    gallery.locator(".controls").get_by_label("Given").select_option("")
+    assert gallery.locator(".card").count() < 15
+    accept.click()
+    page.wait_for_selector(".review-bar [role=status]:has-text('14 accepted')")
+    watched.open(server.address)
+    wait_for(page, 15)
+    page.get_by_role("button", name="Undo last").click()
+    wait_for(page, 1)
+
+
+def test_what_is_uncertain_keeps_its_label_all_at_once(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    page.get_by_role("button", name="Keep labels of all 3").click()
+    page.wait_for_selector(".review-bar [role=status]:has-text('3 accepted')")
+    assert all(kind == "accept" and label is not None for kind, label in held(server).values())
+
+
+def test_the_next_undecided_is_found_by_key_and_by_button(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    cards = page.locator("[data-gallery=relabel] .card")
+    rows = [int(cards.nth(place).get_attribute("data-row")) for place in range(5)]
+    for place in (1, 2):
+        cards.nth(place).locator("[data-kind=reject]").click()
+        wait_for(page, place)
+    cards.first.locator(".open").focus()
+    page.keyboard.press("n")
+    page.wait_for_selector(f".open[data-row='{rows[3]}']:focus")
+    page.get_by_role("button", name="Next undecided").click()
+    page.wait_for_selector(f".open[data-row='{rows[4]}']:focus")
+    # In the dialog, too; and from the last it goes on with the first that waits.
+    cards.first.locator(".open").click()
+    page.keyboard.press("n")
+    page.wait_for_selector("dialog .said:text-matches('^4 of')")
+    page.locator("dialog").get_by_role("button", name="Next undecided").click()
+    page.wait_for_selector("dialog .said:text-matches('^5 of')")
+    page.keyboard.press("Escape")
+    uncertain = page.locator("[data-gallery=uncertain] .card .open")
+    uncertain.last.focus()
+    page.keyboard.press("n")
+    page.wait_for_selector(f".open[data-row='{rows[0]}']:focus")
+
+
+def test_notes_are_written_shown_and_kept(watched: Watched, server: ReviewServer) -> None:
+    page = watched.open(server.address)
+    card = page.locator("[data-gallery=relabel] .card").first
+    row = int(card.get_attribute("data-row"))
+    card.locator(".open").focus()
+    page.keyboard.press("t")
+    field = page.locator("dialog textarea")
+    assert field.evaluate("field => field === document.activeElement")
+    page.keyboard.type("a <b> & u")
+    page.keyboard.press("Enter")
+    card.locator(".note").wait_for(state="attached")
+    assert card.locator(".note").text_content() == "a <b> & u"
+    assert held(server) == {}
+    # A note that is being written when something else is pressed is not lost, nor is the decision.
+    field.fill("second")
+    page.locator("dialog [data-kind=accept]").click()
+    wait_for(page, 1)
+    page.keyboard.press("Escape")
+    notes = settle_notes(read_decisions(server.log.path))
+    assert {row: note.note for row, note in notes.items()} == {row: "second"}
+    watched.open(server.address)
+    wait_for(page, 1)
+    gallery = page.locator("[data-gallery=relabel]")
+    gallery.locator(".controls").get_by_label("Reviewed").select_option("note")
+    assert gallery.locator(".note").all_inner_texts() == ["second"]
+    # Escape leaves the field, not the dialog.
+    gallery.locator(".open").click()
+    page.keyboard.press("t")
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 1
+    page.keyboard.press("t")
+    page.locator("dialog textarea").fill("")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".note", state="detached")
+    assert settle_notes(read_decisions(server.log.path)) == {}
 
 
 def test_decisions_in_the_dialog_go_on_to_the_next(watched: Watched, server: ReviewServer) -> None:

@@ -93,7 +93,7 @@ def ask(server: ReviewServer) -> Asker:
     return Asker(server)
 
 
-ACCEPT = {"row": 33, "kind": "accept"}
+ACCEPT = {"rows": [33], "kind": "accept"}
 
 
 def test_the_page_needs_its_token(ask: Asker) -> None:
@@ -118,17 +118,44 @@ def test_the_page_needs_its_token(ask: Asker) -> None:
 def test_a_decision_is_on_the_disk_when_it_is_answered(ask: Asker) -> None:
     status, answer, _ = ask("POST", "/decide", ACCEPT)
     assert status == 200
-    held = json.loads(answer)
+    (held,) = json.loads(answer)
     assert (held["row"], held["label"], held["by"]) == (33, CLASSES[2], "Ada")
     assert ask.written == 1
-    assert json.loads(ask("GET", "/decisions")[1]) == [held]
-    assert json.loads(ask("POST", "/decide", {"row": 33, "kind": "undo"})[1]) is None
-    assert json.loads(ask("GET", "/decisions")[1]) == []
+    assert json.loads(ask("GET", "/decisions")[1]) == {"decisions": [held], "notes": {}}
+    assert json.loads(ask("POST", "/decide", {"rows": [33], "kind": "undo"})[1]) == [None]
+    assert json.loads(ask("GET", "/decisions")[1])["decisions"] == []
     assert ask.written == 2
 
 
+def test_many_rows_are_decided_and_undone_in_one_step(ask: Asker) -> None:
+    ask("POST", "/decide", {"rows": [46], "kind": "reject"})
+    rows = list(range(30, 46))
+    held = json.loads(ask("POST", "/decide", {"rows": rows, "kind": "accept"})[1])
+    assert [state["row"] for state in held] == rows
+    assert len({state["time"] for state in held}) == 1
+    # One of them that has nothing to undo, and none is undone.
+    assert ask("POST", "/decide", {"rows": [*rows, 50], "kind": "undo"})[0] == 400
+    assert ask("POST", "/decide", {"rows": [30, 30], "kind": "undo"})[0] == 400
+    assert ask.written == 17
+    assert json.loads(ask("POST", "/decide", {"rows": rows, "kind": "undo"})[1]) == [None] * 16
+    assert [state["row"] for state in json.loads(ask("GET", "/decisions")[1])["decisions"]] == [46]
+
+
+def test_a_note_is_kept_beside_what_was_decided(ask: Asker) -> None:
+    ask("POST", "/decide", ACCEPT)
+    for text in ("first", " ask Ben <b> "):
+        (held,) = json.loads(ask("POST", "/decide", {"rows": [33], "kind": "note", "note": text})[1])
+        assert held["kind"] == "accept"
+    assert json.loads(ask("GET", "/decisions")[1])["notes"] == {"33": "ask Ben <b>"}
+    # To undo is to undo the decision; an empty note takes the note away.
+    assert json.loads(ask("POST", "/decide", {"rows": [33], "kind": "undo"})[1]) == [None]
+    assert json.loads(ask("GET", "/decisions")[1])["notes"] == {"33": "ask Ben <b>"}
+    ask("POST", "/decide", {"rows": [33], "kind": "note", "note": " "})
+    assert json.loads(ask("GET", "/decisions")[1]) == {"decisions": [], "notes": {}}
+
+
 def test_decisions_from_many_threads_are_all_written(ask: Asker) -> None:
-    bodies = [{"row": row, "kind": "accept"} for row in range(20)]
+    bodies = [{"rows": [row], "kind": "accept"} for row in range(20)]
     threads = [threading.Thread(target=ask, args=("POST", "/decide", body)) for body in bodies]
     for thread in threads:
         thread.start()
@@ -204,15 +231,20 @@ def test_pictures_are_those_of_samples(ask: Asker) -> None:
         (b"{}", {"Content_Type": "text/plain"}, 415),
         (b"{}", {"Content_Type": None}, 415),
         (b"no json", {}, 400),
-        (b"[" * 4000, {}, 400),
+        (b"[" * 400_000, {}, 400),
         (b"[]", {}, 400),
         (b"\xff\xfe", {}, 400),
         ({}, {}, 400),
-        ({"row": 33, "kind": "delete"}, {}, 400),
-        ({"row": 33, "kind": ["accept"]}, {}, 400),
-        ({"row": 33, "kind": "label", "label": {"a": 1}}, {}, 400),
-        ({"row": 1e9, "kind": "accept"}, {}, 400),
-        ({"row": 33, "kind": "undo"}, {}, 400),
+        ({"rows": [33], "kind": "delete"}, {}, 400),
+        ({"rows": [33], "kind": ["accept"]}, {}, 400),
+        ({"rows": [33], "kind": "label", "label": {"a": 1}}, {}, 400),
+        ({"rows": [1e9], "kind": "accept"}, {}, 400),
+        ({"rows": [33], "kind": "undo"}, {}, 400),
+        ({"rows": 33, "kind": "accept"}, {}, 400),
+        ({"rows": [], "kind": "accept"}, {}, 400),
+        ({"rows": [33, 60], "kind": "accept"}, {}, 400),
+        ({"rows": [33], "kind": "note"}, {}, 400),
+        ({"rows": [33], "kind": "note", "note": "x" * 1001}, {}, 400),
     ],
 )
 def test_what_is_no_decision_is_refused(ask: Asker, body: Any, headers: dict[str, Any], status: int) -> None:

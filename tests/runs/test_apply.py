@@ -149,6 +149,18 @@ def test_what_nobody_reviewed_can_be_left_alone() -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_notes_of_a_review_stand_in_the_manifest(cli: Cli, tmp_path: Path) -> None:
+    with DecisionLog(tmp_path / "run") as log:
+        log.add(log.samples.decide(1, "note", note="=ask Ben, why?"))
+    assert cli("apply", "run").code == 0
+    table = pd.read_csv(tmp_path / "run/cleaned.csv", keep_default_na=False)
+    assert table.note.tolist() == ["", "'=ask Ben, why?", *[""] * 7]
+    assert table.action.tolist()[1] == "relabeled"
+    assert cli("apply", "run", "--out", "run/cleaned.parquet").code == 0
+    assert pd.read_parquet(tmp_path / "run/cleaned.parquet").note.dropna().to_dict() == {1: "=ask Ben, why?"}
+
+
+@pytest.mark.usefixtures("photos")
 def test_confidences_that_make_no_sense_are_refused(refuse: Refuse) -> None:
     for given in ("90", "-0.1", "nan"):
         refuse(f"apply run --min-confidence={given}", "--min-confidence")

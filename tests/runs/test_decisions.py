@@ -19,6 +19,7 @@ from graphclean.runs.decisions import (
     place_decisions,
     read_decisions,
     settle,
+    settle_notes,
 )
 from tests.report.builders import CLASSES, make_run
 
@@ -78,6 +79,43 @@ def test_the_last_decision_holds_and_an_undo_brings_back_the_one_before() -> Non
     assert settle([first, second, undo, undo]) == {}
     assert settle([undo, first]) == {1: first}
     assert list(settle([make(1), make(2), make(1)])) == [2, 1]
+
+
+def write_note(row: int, text: str | None, time: str = "2026-01-01") -> Decision:
+    return Decision(row, f"p{row:05d}.png", "note", None, time, note=text)
+
+
+def test_notes_decide_nothing_and_the_last_one_stands() -> None:
+    lines = [make(1), write_note(1, "a"), write_note(2, "b"), write_note(1, "c"), write_note(2, None)]
+    assert settle(lines) == {1: make(1)}
+    assert settle([*lines, make(1, "undo", None)]) == {}
+    assert {row: note.note for row, note in settle_notes(lines).items()} == {1: "c"}
+
+
+def test_notes_are_merged_and_the_later_one_stands(run: Path, tmp_path: Path) -> None:
+    with DecisionLog(run) as log:
+        log.add(write_note(1, "ours", "2026-01-02"), write_note(2, "ours", "2026-01-02"))
+    theirs = [write_note(1, "older"), write_note(2, "newer", "2026-01-03"), write_note(3, "alone")]
+    merged = merge_decisions(run, write(tmp_path / "theirs.jsonl", *theirs))
+    assert (merged.added, merged.notes) == (0, 2)
+    notes = settle_notes(read_decisions(run / "decisions.jsonl"))
+    assert {row: note.note for row, note in notes.items()} == {1: "ours", 2: "newer", 3: "alone"}
+    # A second time brings nothing new.
+    assert merge_decisions(run, tmp_path / "theirs.jsonl").notes == 0
+
+
+def test_of_a_step_all_lines_are_written_or_none(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with DecisionLog(run) as log:
+        log.add(make(1))
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match="No space left"):
+            log.add(make(2), make(3))
+        monkeypatch.undo()
+        assert log.decisions == [make(1)]
+        assert read_decisions(log.path) == [make(1)]
 
 
 def test_decisions_are_added_to_those_of_an_earlier_review(run: Path) -> None:
@@ -252,7 +290,7 @@ def test_the_command_line_merges(run: Path, tmp_path: Path, cli: Callable[..., o
     assert "1 decision taken over, 0 the same, 1 different." in done.out
     assert "no class" in done.out
     done = cli("review", str(run), "--merge", str(other), "--json")
-    assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": [], "gone": []}
+    assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": [], "notes": 0, "gone": []}
     write(other, make(1), *(Decision(0, f"gone{n}", "accept", "cat", "") for n in range(4)))
     done = cli("review", str(run), "--merge", str(other))
     assert (

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from graphclean.runs.decisions import Decision, DecisionLog, read_decided
+from graphclean.runs.decisions import Decision, DecisionLog, read_checked, read_decided, settle_notes
 from graphclean.runs.folder import read_verdicts
 from graphclean.runs.rerun import compare
 from tests.builders import Cli, Refuse
@@ -58,6 +58,8 @@ def test_clean_again_holds_what_was_decided(cli: Cli, tmp_path: Path) -> None:
     assert cli("clean", "z.csv", "--set", "cleaning.certainty=0.7").code == 0
     first = tmp_path / "runs/z-clean"
     decide(first, truth, REVIEWED)
+    with DecisionLog(first) as log:
+        log.add(log.samples.decide(7, "note", note="ask Ben"))
     done = cli("clean", "runs/z-clean")
     assert done.code == 0, done.err
     second = tmp_path / "runs/z-clean-2"
@@ -67,6 +69,7 @@ def test_clean_again_holds_what_was_decided(cli: Cli, tmp_path: Path) -> None:
     assert configs[0] == configs[1]
     decided = read_decided(second)
     assert {row: decision.label for row, decision in decided.items()} == {row: truth[row] for row in REVIEWED}
+    assert {row: note.note for row, note in settle_notes(read_checked(second)).items()} == {7: "ask Ben"}
     # What is said of the changes is what the tables say.
     before, after = read_verdicts(first), read_verdicts(second)
     record = json.loads((second / "summary.json").read_text())["rerun"]

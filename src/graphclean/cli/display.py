@@ -233,11 +233,15 @@ def show_reviewed(count: int, run: Path) -> None:
     )
 
 
-def show_merged(added: int, agreed: int, conflicts: list[dict[str, Any]], gone: list[str]) -> None:
+def show_merged(
+    added: int, agreed: int, conflicts: list[dict[str, Any]], gone: list[str], notes: int
+) -> None:
     """What another reviewer's file brought, where the two differ, and what is not in this run."""
     console = open_console()
     decisions = "decision" if added == 1 else "decisions"
     console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    if notes:
+        console.print(f"{notes:,} {'note' if notes == 1 else 'notes'} taken over.")
     if conflicts:
         table = plain_table("id", "ours", "theirs", "taken (the later)")
         for conflict in conflicts:

@@ -64,7 +64,7 @@ def review(
         if as_json:
             screen.print_json(asdict(merged))
         elif not quiet:
-            screen.show_merged(merged.added, merged.agreed, merged.conflicts, merged.gone)
+            screen.show_merged(merged.added, merged.agreed, merged.conflicts, merged.gone, merged.notes)
         return
     with DecisionLog(folder) as log:
         with StageProgress(quiet=quiet or as_json) as progress:

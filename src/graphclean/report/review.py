@@ -15,15 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..data.progress import Progress
 from ..errors import InputError, parse_json
-from ..runs.decisions import DecisionLog, settle
+from ..runs.decisions import DecisionLog, now, settle, settle_notes
 from .build import build_page
 from .thumbnails import Pictures
 
 HOST = "127.0.0.1"
 HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 """Names under which a browser may reach us; any other was pointed at this machine by someone else."""
-MOST_REQUEST_BYTES = 4096
-"""Of a request's body."""
+MOST_REQUEST_BYTES = 1_000_000
+"""Of a request's body: it may name every row of a large page."""
 REVIEW_SIDE = 1024
 """Pixels a side of a picture that is looked at by itself."""
 HEADERS = {
@@ -79,23 +79,32 @@ class ReviewServer(ThreadingHTTPServer):
         """Where the page is, with the token that opens it."""
         return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
 
-    def states(self) -> list[dict[str, Any]]:
-        """The decision that holds for each row that has one, the latest last."""
+    def states(self) -> dict[str, Any]:
+        """The decision that holds for each row that has one, the latest last; and the notes."""
         with self.writing:
-            return [asdict(decision) for decision in settle(self.log.decisions).values()]
+            held, notes = settle(self.log.decisions), settle_notes(self.log.decisions)
+        return {
+            "decisions": [asdict(decision) for decision in held.values()],
+            "notes": {row: decision.note for row, decision in notes.items()},
+        }
 
-    def decide(self, asked: dict[str, Any]) -> dict[str, Any] | None:
-        """Write down what was decided, and tell what holds for that sample now."""
+    def decide(self, asked: dict[str, Any]) -> list[dict[str, Any] | None]:
+        """Write down what was decided on some rows, in one step, and tell what holds for each now."""
+        rows = asked.get("rows")
+        if not isinstance(rows, list) or not rows:
+            raise InputError("a decision names its rows")
+        kind, label, note, time = asked.get("kind"), asked.get("label"), asked.get("note"), now()
         with self.writing:
-            decision = self.log.samples.decide(
-                asked.get("row"), asked.get("kind"), asked.get("label"), self.by
-            )
-            before = [one for one in self.log.decisions if one.row == decision.row]
-            if decision.kind == "undo" and not settle(before):
-                raise InputError(f"there is nothing to undo for {decision.id}")
-            self.log.add(decision)
-            now = settle([*before, decision]).get(decision.row)
-            return None if now is None else asdict(now)
+            samples, before = self.log.samples, self.log.decisions
+            made = [samples.decide(row, kind, label, self.by, note=note, time=time) for row in rows]
+            held = settle(before) if kind == "undo" else {}
+            for decision in made if kind == "undo" else ():
+                if held.pop(decision.row, None) is None:
+                    raise InputError(f"there is nothing to undo for {decision.id}")
+            self.log.add(*made)
+            held = settle(self.log.decisions)
+            states = [held.get(decision.row) for decision in made]
+        return [None if state is None else asdict(state) for state in states]
 
 
 class ReviewHandler(BaseHTTPRequestHandler):

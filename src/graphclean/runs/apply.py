@@ -18,7 +18,7 @@ from ..data.verdict import Verdict
 from ..errors import ELSEWHERE, InputError, arg, occupied
 from .cleaned_folder import Placing, place_files, plan_files
 from .cleaned_parquet import write_cleaned
-from .decisions import Decision, read_decided
+from .decisions import Decision, read_checked, settle, settle_notes
 from .folder import (
     read_config,
     read_verdicts,
@@ -42,7 +42,9 @@ class Applied:
 
     out: Path
     table: pd.DataFrame
-    """One row a sample: `id`, `label`, `given_label`, `action`, `reason`; of a folder also `file`."""
+    """One row a sample: `id`, `label`, `given_label`, `action`, `reason`; of a folder also `file`, and where
+    reviewers wrote any `note`.
+    """
     changed: int
     """Files written or removed; 0 where all was as it should be."""
     notes: list[str] = field(default_factory=list)
@@ -90,13 +92,17 @@ def apply(
         raise InputError(
             f"{arg('reviewed_only')} carries out no verdict, however sure; leave out {arg('min_confidence')}"
         )
+    reviewed = read_checked(run)
     table = decide_actions(
         read_verdicts(run),
-        read_decided(run),
+        settle(reviewed),
         drop_uncertain=drop_uncertain,
         min_confidence=min_confidence,
         reviewed_only=reviewed_only,
     )
+    written = settle_notes(reviewed)
+    if written:
+        table["note"] = pd.Series({row: decision.note for row, decision in written.items()}, dtype=object)
     sources = [data, *(source.get(name) for name in ("data", "labels", "validation"))]
     if form is None:
         target = out if out is not None else run / "cleaned.csv"

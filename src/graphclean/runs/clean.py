@@ -96,7 +96,7 @@ def clean(
             write_env(folder, source.fingerprint(), decisions=source.decisions_fingerprint())
             write_json(folder / SUMMARY, cleaning.summary.to_dict() | compared)
             if changes is not None:
-                changes.write(folder, source)
+                changes.write(folder)
             write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
             write_points(_gather_points(source, cleaning.predictor), folder)

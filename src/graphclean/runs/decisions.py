@@ -1,5 +1,6 @@
 """What people decided in a review: a file of lines that is only ever added to."""
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -16,7 +17,10 @@ from ..data.verdict import Verdict
 from ..errors import InputError, parse_json
 from .folder import DECISIONS, read_config, read_verdicts, require_finished
 
-DECISION_KINDS = ("accept", "reject", "label", "remove", "undo")
+NOTE = "note"
+DECISION_KINDS = ("accept", "reject", "label", "remove", "undo", NOTE)
+LONGEST_NOTE = 1000
+"""Characters."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,14 @@ class Decision:
     id: str
     """Checked against the run's: a decision is never taken for one on another sample."""
     kind: str
-    """Accept the verdict, reject it, take another label, take it out, or undo the last of these."""
+    """Accept the verdict, reject it, take another label, take it out, undo the last of these; or a note."""
     label: str | None
-    """What the sample is from now on; None: of no class. Means nothing for `undo`."""
+    """What the sample is from now on; None: of no class. Means nothing for `undo` and notes."""
     time: str
-    """When, in UTC, as ISO 8601: two such compare as text."""
+    """When, in UTC, as ISO 8601: two such compare as text. Those of one step have one time."""
     by: str | None = None
+    note: str | None = None
+    """What a `note` says in place of the one before; nothing takes that away."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +65,28 @@ class ReviewedSamples:
         """All labels that there are."""
         return {name for name in (*self.given, *self.proposed) if name is not None}
 
-    def decide(self, row: Any, kind: Any, label: Any = None, by: str | None = None) -> Decision:
-        """A decision of now, refused where it makes no sense; `label` is for the kind `label` alone."""
+    def decide(
+        self,
+        row: Any,
+        kind: Any,
+        label: Any = None,
+        by: str | None = None,
+        *,
+        note: Any = None,
+        time: str | None = None,
+    ) -> Decision:
+        """A decision, refused where it makes no sense: of now, unless it is part of a step with a `time`.
+
+        `label` is for the kind `label` alone, `note` for notes.
+        """
         if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < len(self.ids):
             raise InputError(f"there is no sample {row!r}")
         if kind not in DECISION_KINDS:
             raise InputError(f"there is no decision {kind!r}")
         if kind == "label" and label not in self.classes:
             raise InputError(f"there is no class {label!r}")
+        if kind == NOTE and not (isinstance(note, str) and len(note) <= LONGEST_NOTE):
+            raise InputError(f"a note is text of at most {LONGEST_NOTE} characters")
         outcome = label
         if kind == "accept":
             moved = {
@@ -79,7 +99,8 @@ class ReviewedSamples:
             outcome = self.given[row]
         elif kind != "label":
             outcome = None
-        return Decision(row, self.ids[row], kind, outcome, datetime.now(UTC).isoformat(), by)
+        written = (note.strip() or None) if kind == NOTE else None
+        return Decision(row, self.ids[row], kind, outcome, time if time is not None else now(), by, written)
 
     def check(self, decisions: Sequence[Decision], path: Path) -> None:
         """Refuse decisions on samples that are not those of the run, or for labels that it does not have."""
@@ -95,6 +116,11 @@ class ReviewedSamples:
                 raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
                 raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
+
+
+def now() -> str:
+    """The time of a decision that is made now."""
+    return datetime.now(UTC).isoformat()
 
 
 def place_decisions(decisions: Sequence[Decision], ids: Sequence[str]) -> tuple[list[Decision], list[str]]:
@@ -141,7 +167,7 @@ def read_decisions(path: Path) -> list[Decision]:
 def _parse(value: Any) -> Decision:
     decision = Decision(**value)
     texts = (decision.id, decision.kind, decision.time)
-    named = (decision.label, decision.by)
+    named = (decision.label, decision.by, decision.note)
     if not isinstance(decision.row, int) or not all(isinstance(text, str) for text in texts):
         raise TypeError
     if not all(name is None or isinstance(name, str) for name in named):
@@ -162,6 +188,8 @@ def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
     """The decision that holds for each row, the latest made last; an undo brings back the one before."""
     by_row: dict[int, list[Decision]] = {}
     for decision in decisions:
+        if decision.kind == NOTE:
+            continue
         stack = by_row.pop(decision.row, [])
         stack = stack[:-1] if decision.kind == "undo" else [*stack, decision]
         if stack:
@@ -169,12 +197,23 @@ def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
     return {row: stack[-1] for row, stack in by_row.items()}
 
 
-def read_decided(run: Path) -> dict[int, Decision]:
-    """What people decided on the samples of a run, by row."""
+def settle_notes(decisions: Sequence[Decision]) -> dict[int, Decision]:
+    """The note that each row has, if it has one: the last that was written."""
+    last = {decision.row: decision for decision in decisions if decision.kind == NOTE}
+    return {row: decision for row, decision in last.items() if decision.note is not None}
+
+
+def read_checked(run: Path) -> list[Decision]:
+    """All lines of a run's review, once they are known to be of its samples."""
     decisions = read_decisions(run / DECISIONS)
     if decisions:
         ReviewedSamples.read(run).check(decisions, run / DECISIONS)
-    return settle(decisions)
+    return decisions
+
+
+def read_decided(run: Path) -> dict[int, Decision]:
+    """What people decided on the samples of a run, by row."""
+    return settle(read_checked(run))
 
 
 class DecisionLog:
@@ -209,17 +248,19 @@ class DecisionLog:
             self._alone.close()
             raise
 
-    def add(self, decision: Decision) -> None:
-        """Write one line, and remember it."""
+    def add(self, *decisions: Decision) -> None:
+        """Write a line for each, all or none, and remember them."""
+        lines = "".join(f"{json.dumps(asdict(decision))}\n" for decision in decisions).encode()
         size = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(json.dumps(asdict(decision)).encode() + b"\n")
+            if self._file.write(lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file.fileno())
         except OSError as error:
             with suppress(OSError):
                 self._file.truncate(size)
             raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
-        self.decisions.append(decision)
+        self.decisions.extend(decisions)
 
     def close(self) -> None:
         """Give the file back; one without a line goes."""
@@ -244,6 +285,8 @@ class Merged:
     agreed: int
     conflicts: list[dict[str, Any]] = field(default_factory=list)
     """Samples decided differently: `id`, `ours`, `theirs`, and which was `taken`."""
+    notes: int = 0
+    """Notes that are theirs now: where both wrote one, the later is the one shown."""
     gone: list[str] = field(default_factory=list)
     """Ids that are not in this run, or more than once; what was decided on them is left out."""
 
@@ -261,7 +304,7 @@ def merge_decisions(run: Path, other: Path) -> Merged:
     theirs = read_decisions(other)
     if not theirs:
         raise InputError(f"{other}: there is not one decision in it")
-    added, agreed, conflicts = 0, 0, []
+    added, agreed, conflicts, notes = 0, 0, [], 0
     with DecisionLog(run) as log:
         placed, gone = place_decisions(theirs, log.samples.ids)
         log.samples.check(placed or theirs, other)
@@ -279,4 +322,10 @@ def merge_decisions(run: Path, other: Path) -> Merged:
             else:
                 names = {"id": decision.id, "ours": mine.label, "theirs": decision.label}
                 conflicts.append({**names, "taken": "theirs" if later else "ours"})
-    return Merged(added, agreed, conflicts, gone)
+        written = settle_notes(log.decisions)
+        for row, note in settle_notes(placed).items():
+            own = written.get(row)
+            if own is None or (own.note != note.note and note.time > own.time):
+                log.add(note)
+                notes += 1
+    return Merged(added, agreed, conflicts, notes, gone)

@@ -14,7 +14,7 @@ from ..cleaning import CleaningResult
 from ..config import Config, recorded_settings
 from ..data.verdict import Verdict
 from ..errors import InputError
-from .decisions import Decision, place_decisions, read_decided
+from .decisions import Decision, place_decisions, read_checked, settle, settle_notes
 from .folder import (
     CHANGES,
     DECISIONS,
@@ -40,6 +40,8 @@ class EarlierRun:
     config: ConfigFile
     decisions: list[Decision]
     """Those that hold, one a sample."""
+    notes: list[Decision]
+    """The notes on samples, which go along."""
 
     @property
     def source(self) -> SourceRecord:
@@ -78,7 +80,9 @@ class EarlierRun:
 
     def compare(self, cleaning: CleaningResult, source: Source) -> "Changes":
         """What came of it, next to what this run said."""
-        return compare(self.run, read_verdicts(self.run), cleaning.verdicts, source.decisions)
+        changes = compare(self.run, read_verdicts(self.run), cleaning.verdicts, source.decisions)
+        notes, _ = place_decisions(self.notes, source.all_ids)
+        return replace(changes, carried=[*source.decisions, *notes])
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,16 @@ class Changes:
     table: pd.DataFrame
     """The samples whose verdict, or proposed label, is another one."""
     record: RerunRecord
+    carried: list[Decision]
+    """Decisions and notes, which the new run goes by from now on."""
 
-    def write(self, folder: Path, source: Source) -> None:
-        """The table, and the decisions, which the new run goes by from now on."""
+    def write(self, folder: Path) -> None:
+        """The table, and what is carried on."""
         with replaced(folder / CHANGES) as draft:
             safe_csv(self.table).to_csv(draft, index=False)
-        if source.decisions:
+        if self.carried:
             with replaced(folder / DECISIONS) as draft:
-                lines = (json.dumps(asdict(decision)) for decision in source.decisions)
+                lines = (json.dumps(asdict(decision)) for decision in self.carried)
                 draft.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -105,7 +111,8 @@ def read_earlier(data: Path | Source) -> EarlierRun | None:
         return None
     config = read_config(data)
     require_finished(data)
-    return EarlierRun(data, config, list(read_decided(data).values()))
+    lines = read_checked(data)
+    return EarlierRun(data, config, list(settle(lines).values()), list(settle_notes(lines).values()))
 
 
 def usual_settings(data: Path | Source, kind: str) -> Config:
@@ -166,7 +173,7 @@ def compare(run: Path, before: pd.DataFrame, after: pd.DataFrame, decisions: lis
         changed_undecided=int((~changed["decided"]).sum()),
         verdicts=counts,
     )
-    return Changes(changed.reset_index(drop=True), record)
+    return Changes(changed.reset_index(drop=True), record, decisions)
 
 
 def read_changes(run: Path) -> RerunRecord | None:

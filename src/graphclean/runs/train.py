@@ -389,7 +389,7 @@ def _write_results(
     summary = sum_up(replace(result, cleaning=cleaning), prepared, epochs, route, notes, right)
     if rerun is not None:
         changes = rerun.compare(cleaning, source)
-        changes.write(out, source)
+        changes.write(out)
         summary["rerun"] = changes.record
     points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
     model, verdicts = result.model, cleaning.verdicts

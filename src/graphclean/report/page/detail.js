@@ -64,9 +64,11 @@ const detail = (() => {
             make("div", {}, make("h2", { id: "detail-title", class: "id" }, rows.id[row]), change(row)),
             make("button", { type: "button", class: "button", "aria-label": "Close", on: { click: () => dialog.close() } }, "✕")),
           reviewing ? review.actions(row) : null,
+          reviewing ? review.noteField(row) : null,
           facing,
           neighborList(row, { ids: true }),
           make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),
+            reviewing ? make("button", { type: "button", class: "button", "aria-keyshortcuts": "N", "data-focus": "next", on: { click: () => review.goOn(row) } }, "Next undecided") : null,
             make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
     );
     // What had the focus is gone: keys must still reach the dialog.
@@ -81,7 +83,7 @@ const detail = (() => {
   }
 
   dialog.addEventListener("keydown", (event) => {
-    if (event.target.closest("select, input")) return;
+    if (event.target.closest("select, input, textarea")) return;
     if (event.key === "ArrowLeft") move(-1);
     else if (event.key === "ArrowRight") move(1);
     else return;
@@ -99,6 +101,12 @@ const detail = (() => {
     move,
     isOpen: () => dialog.open,
     row: () => shown.list[shown.place],
+    /** Show the next in the list of which `wanted` is true, from the first again after the last. */
+    turnToNext(wanted) {
+      const { list, place } = shown;
+      const found = [...list.keys()].map((step) => (place + 1 + step) % list.length).find((other) => wanted(list[other]));
+      if (found !== undefined) move(found - place);
+    },
     /** Show `row`, if it is in the list. */
     turnTo: (row) => { if (shown.list.includes(row)) move(shown.list.indexOf(row) - shown.place); },
     /** Open at `list[place]`; focus returns to where it was. */

@@ -16,6 +16,17 @@ function varied(list) {
   return list.sort((a, b) => turn.get(a) - turn.get(b));
 }
 
+/** Confidences by which cards are filtered, in thousandths. */
+const CONFIDENCES = [990, 950, 900, 800, 700];
+
+/** A click anywhere on a card is one on its button, but on what does something else, and after text was marked. */
+function openCard(event) {
+  if (event.target.closest("button, select, .actions") || !getSelection().isCollapsed) return;
+  const button = event.currentTarget.querySelector(".open");
+  button.focus();
+  button.click();
+}
+
 function makeCard(row, open) {
   const image = picture(row, "");
   const captions = shortNames && verdict(row) !== "ood";
@@ -24,7 +35,7 @@ function makeCard(row, open) {
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
     image ?? make("span", { class: "blank id" }, rows.id[row]));
   return make("li", {},
-    make("article", { class: reviewing && review.isDone(row) ? "card done" : "card", "data-row": row },
+    make("article", { class: reviewing && review.isDone(row) ? "card done" : "card", "data-row": row, on: { click: openCard } },
       button,
       make("div", { class: "body" },
         change(row),
@@ -48,7 +59,7 @@ function startGallery(root) {
   const ofPhotos = name === "photos";
   const all = ofPhotos ? rowsWithIssues() : rowsWith(name);
   const total = ofPhotos ? facts.with_issues : facts.counts[name];
-  const state = { order: ofPhotos ? "place" : "varied", given: "", proposed: "", issue: "", reviewed: "", shown: 0 };
+  const state = { order: ofPhotos ? "place" : "varied", given: "", proposed: "", issue: "", reviewed: "", confidence: "", shown: 0 };
   let list = [];
   const cards = make("ul", { class: "cards" });
   const said = make("p", { class: "said", role: "status" });
@@ -67,14 +78,19 @@ function startGallery(root) {
 
   const kinds = facts.issues.filter((kind) => facts.issue_counts[kind]).map((kind) => [String(facts.issues.indexOf(kind)), kind]);
   const issue = choice("Issue", [["", "any"], ...kinds], (value) => set({ issue: value }));
-  const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"]], (value) => set({ reviewed: value }));
+  const reached = ofPhotos ? [] : CONFIDENCES.filter((least) => all.some((row) => rows.confidence[row] >= least));
+  const least = choice("Confidence", [["", "any"], ...reached.map((value) => [String(value), `${value / 10} % or more`])], (value) => set({ confidence: value }));
+  const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"], ["note", "with a note"]], (value) => set({ reviewed: value }));
+  const isReviewed = { "": () => true, no: (row) => !review.isDone(row), yes: (row) => review.isDone(row), note: (row) => review.noteOf(row) !== "" };
+  const accept = make("button", { type: "button", class: "button", title: "All that the filter leaves, also what “Show more” would show; U takes it back in one step", on: { click: () => review.acceptAll(list) } });
 
   function set(change) {
     Object.assign(state, change);
     from.select.value = state.given;
     to.select.value = state.proposed;
     list = all.filter((row) =>
-      (state.reviewed === "" || review.isDone(row) === (state.reviewed === "yes")) &&
+      isReviewed[state.reviewed](row) &&
+      (state.confidence === "" || rows.confidence[row] >= Number(state.confidence)) &&
       (state.issue === "" || rows.issues[row].includes(Number(state.issue))) &&
       (state.given === "" || rows.given[row] === Number(state.given)) &&
       (state.proposed === "" || rows.proposed[row] === Number(state.proposed)));
@@ -84,7 +100,15 @@ function startGallery(root) {
       if (state.order === "varied") varied(list);
     }
     cards.replaceChildren();
+    if (reviewing) recount();
     show(2 * across() < LEAST ? LEAST : 2 * across());
+  }
+
+  /** How many the button would accept. */
+  function recount() {
+    const waiting = review.waiting(list).length;
+    accept.textContent = `${name === "uncertain" ? "Keep labels of" : "Accept"} all ${count(waiting)}`;
+    accept.disabled = waiting === 0;
   }
 
   const across = () => getComputedStyle(cards).gridTemplateColumns.split(" ").length;
@@ -114,8 +138,8 @@ function startGallery(root) {
     event.preventDefault();
   });
 
-  root.append(make("div", { class: "controls" }, ofPhotos ? issue.label : null, from.label, to.label, ofPhotos ? null : order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said),
+  root.append(make("div", { class: "controls" }, ofPhotos ? issue.label : null, from.label, to.label, reached.length ? least.label : null, ofPhotos ? null : order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said, reviewing && !ofPhotos ? accept : null),
     cards, make("div", { class: "more" }, more));
   set({});
-  return { set };
+  return { set, recount };
 }

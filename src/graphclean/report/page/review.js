@@ -1,13 +1,18 @@
-// Decisions: sent to the server one by one, and shown wherever a sample is.
+// Decisions: sent to the server as they are made, and shown wherever a sample is.
 
 const review = (() => {
   /** What holds for each row that was decided on, the latest last. */
   const states = new Map();
-  /** Rows of which a decision is on its way: a key pressed twice is one decision. */
+  /** What is written of a row. */
+  const notes = new Map();
+  /** Rows of which a decision is on its way, and by negative numbers those of a note: a key pressed twice is one decision. */
   const sending = new Set();
   /** The row whose labels were opened by key: after the choice it goes on, as with other keys. */
   let asked = null;
+  const places = rows.row ? new Map(rows.row.map((row, place) => [row, place])) : null;
   const runRow = (row) => (rows.row ? rows.row[row] : row);
+  /** Where a row of the run is in the page; undefined where it is left out. */
+  const placeOf = (row) => (places ? places.get(row) : row);
   const suspects = () => ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
   let bar = null;
 
@@ -17,19 +22,31 @@ const review = (() => {
     return answer.json();
   }
 
-  async function send(row, kind, name = null) {
-    if (sending.has(row)) return;
-    sending.add(row);
+  /** Send one decision on some rows; whether it was saved. */
+  async function send(wanted, kind, { label: name = null, note = null } = {}) {
+    const mark_ = (row) => (kind === "note" ? -1 - row : row);
+    const free = wanted.filter((row) => !sending.has(mark_(row)));
+    if (!free.length) return false;
+    free.forEach((row) => sending.add(mark_(row)));
     try {
-      const now = await ask("/decide", { method: "POST", body: JSON.stringify({ row: runRow(row), kind, label: name }) });
-      states.delete(row);
-      if (now) states.set(row, now);
+      const held = await ask("/decide", { method: "POST", body: JSON.stringify({ rows: free.map(runRow), kind, label: name, note }) });
+      for (const [place, row] of free.entries()) {
+        if (kind === "note") {
+          if (note.trim()) notes.set(row, note.trim());
+          else notes.delete(row);
+        } else {
+          states.delete(row);
+          if (held[place]) states.set(row, held[place]);
+        }
+      }
       complain("");
-      show(row);
+      show(free);
+      return true;
     } catch (error) {
       complain(error instanceof TypeError ? "Not saved: the server does not answer. Run graphclean review again and open the address that it prints; all that was saved is kept." : `Not saved: ${error.message}`);
+      return false;
     } finally {
-      sending.delete(row);
+      free.forEach((row) => sending.delete(mark_(row)));
     }
   }
 
@@ -42,15 +59,19 @@ const review = (() => {
     if (text) open?.append(make("strong", { role: "alert" }, text));
   }
 
-  /** Puts a row's state into every place that shows it. */
-  function show(row) {
-    for (const place of document.querySelectorAll(`[data-actions="${row}"]`)) {
+  /** Puts the state of rows into every place that shows one of them. */
+  function show(changed) {
+    const wanted = new Set(changed);
+    for (const place of document.querySelectorAll("[data-actions]")) {
+      const row = Number(place.dataset.actions);
+      if (!wanted.has(row)) continue;
       const focused = place.contains(document.activeElement) ? document.activeElement.dataset.kind : undefined;
       const fresh = actions(row);
       place.replaceWith(fresh);
-      if (focused) (fresh.querySelector(`[data-kind="${focused}"]`) ?? fresh.querySelector("button")).focus();
+      if (focused) (fresh.querySelector(`[data-kind="${focused}"]`) ?? fresh.querySelector("button"))?.focus();
     }
-    for (const card of document.querySelectorAll(`.card[data-row="${row}"]`)) card.classList.toggle("done", states.has(row));
+    for (const card of document.querySelectorAll(".card")) card.classList.toggle("done", states.has(Number(card.dataset.row)));
+    for (const gallery of Object.values(galleries)) gallery.recount();
     table.paint();
     count_();
   }
@@ -60,6 +81,7 @@ const review = (() => {
     bar.text.textContent = `${count(done)} of ${count(suspects())} suspects reviewed`;
     bar.meter.style.setProperty("--w", `${(100 * done) / Math.max(1, suspects())}%`);
     bar.undo.disabled = states.size === 0;
+    bar.next.disabled = done === suspects();
   }
 
   const outcome = (state) => (state.label === null ? "no class" : state.label);
@@ -78,11 +100,12 @@ const review = (() => {
     const box = make("div", { class: "actions", "data-actions": row });
     if (state) {
       box.append(make("p", { class: "outcome" }, "✓ ", label(outcome(state))),
-        make("button", { type: "button", class: "button", "data-kind": "undo", on: { click: () => send(row, "undo") } }, "Undo"));
+        make("button", { type: "button", class: "button", "data-kind": "undo", on: { click: () => send([row], "undo") } }, "Undo"),
+        written(row) ?? "");
       return box;
     }
     const [yes, no] = words[verdict(row)];
-    const button = (kind, text, key, title) => make("button", { type: "button", class: "button", "data-kind": kind, "aria-keyshortcuts": key, title, on: { click: () => send(row, kind) } }, text);
+    const button = (kind, text, key, title) => make("button", { type: "button", class: "button", "data-kind": kind, "aria-keyshortcuts": key, title, on: { click: () => send([row], kind) } }, text);
     if (yes) box.append(button("accept", yes, "A", `it is ${verdict(row) === "uncertain" || verdict(row) === "keep" ? given(row) : looks(row)} (A)`));
     if (no) box.append(button("reject", no, "R", `it is ${given(row)}, as labeled (R)`));
     // The classes come when they are asked for: a thousand of them on every card would be slow.
@@ -90,7 +113,7 @@ const review = (() => {
       if (other.length === 2) other.append(...facts.classes.map((name, place) => make("option", { value: place }, name)));
     };
     const choose = async () => {
-      await (other.value === "none" ? send(row, "remove") : send(row, "label", facts.classes[Number(other.value)]));
+      await (other.value === "none" ? send([row], "remove") : send([row], "label", { label: facts.classes[Number(other.value)] }));
       if (asked === row && states.has(row)) goOn(row);
       asked = null;
     };
@@ -103,38 +126,64 @@ const review = (() => {
     };
     const other = make("select", { "aria-label": "Another label", "aria-keyshortcuts": "L", "data-kind": "label", on: { focus: fill, pointerdown: fill, keydown: openFirst, change: choose } },
     make("option", { value: "", disabled: true, selected: true }, "Other…"), make("option", { value: "none" }, "no class"));
-    box.append(other);
+    box.append(other, written(row) ?? "");
     return box;
   }
 
-  /** Undo the last decision, and tell of which row it was. */
-  async function undo() {
-    const last = [...states.keys()].at(-1);
-    if (last !== undefined) await send(last, "undo");
-    return last;
+  const written = (row) => (notes.has(row) ? make("p", { class: "note" }, notes.get(row)) : null);
+
+  /** A field for a note, saved when it is left, or by Enter. */
+  function noteField(row) {
+    const field = make("textarea", { rows: 2, maxlength: 1000, placeholder: "Note (T)", "aria-label": "Note", "aria-keyshortcuts": "T", "data-focus": "note" });
+    field.value = notes.get(row) ?? "";
+    const save = () => {
+      if (field.value.trim() !== (notes.get(row) ?? "")) send([row], "note", { note: field.value });
+    };
+    field.addEventListener("change", save);
+    field.addEventListener("keydown", (event) => {
+      if (!(event.key === "Enter" && !event.shiftKey) && event.key !== "Escape") return;
+      event.preventDefault();
+      event.stopPropagation();
+      find("detail").focus();
+    });
+    return field;
   }
 
-  /** Go on to the next: in the dialog, or to the next card, showing more where it was the last, then the next gallery. */
+  /** Undo the last step, of one decision or many, and tell of which row it was. */
+  async function undo() {
+    const last = [...states.values()].at(-1);
+    if (last === undefined) return undefined;
+    const step = [...states].filter(([, state]) => state.time === last.time).map(([row]) => row);
+    await send(step, "undo");
+    return step.at(-1);
+  }
+
+  /** Those of some rows that can be accepted, and that nobody decided on. */
+  const waiting = (list) => list.filter((row) => !states.has(row) && words[verdict(row)][0]);
+
+  async function acceptAll(list) {
+    const wanted = waiting(list);
+    if (await send(wanted, "accept")) bar.text.textContent = `${count(wanted.length)} accepted in one step; U takes it back`;
+  }
+
+  /** Go on to the next that waits for a decision: in the dialog, or among the cards after that of `row`, then from the first. */
   function goOn(row) {
-    if (detail.isOpen()) return detail.move(1);
+    if (detail.isOpen()) return detail.turnToNext((other) => !states.has(other));
     const card = document.querySelector(`.card[data-row="${row}"]`);
-    if (!card) return;
-    if (!card.closest("li").nextElementSibling) card.closest("[data-gallery]").querySelector(".more button:not([hidden])")?.click();
-    const all = [...document.querySelectorAll(".cards .open")];
-    const next = all[all.indexOf(card.querySelector(".open")) + 1];
+    const sections = [...document.querySelectorAll("[data-gallery]")];
+    const from = card ? sections.indexOf(card.closest("[data-gallery]")) : 0;
+    let next = card ? findWaiting(sections[from], card) : undefined;
+    for (const section of [...sections.slice(card ? from + 1 : 0), ...sections]) next ??= findWaiting(section);
     if (next) goTo(next);
   }
 
-  /** Go to the first card that waits for a decision, showing more until there is one. */
-  function goToFirst() {
-    for (const gallery of document.querySelectorAll("[data-gallery]")) {
-      for (;;) {
-        const waiting = gallery.querySelector(".card:not(.done) .open");
-        if (waiting) return goTo(waiting);
-        const more = gallery.querySelector(".more button:not([hidden])");
-        if (!more) break;
-        more.click();
-      }
+  /** The first card of a gallery that waits, after a `card` of it if one is given, showing more until there is one. */
+  function findWaiting(gallery, card = null) {
+    for (;;) {
+      const after = [...gallery.querySelectorAll(".card:not(.done) .open")].find((open) => card === null || card.compareDocumentPosition(open) === Node.DOCUMENT_POSITION_FOLLOWING);
+      const more = gallery.querySelector(".more button:not([hidden])");
+      if (after || !more) return after;
+      more.click();
     }
   }
 
@@ -148,10 +197,13 @@ const review = (() => {
       const there = document.querySelector(`.card[data-row="${row_}"] .open`);
       if (detail.isOpen()) detail.turnTo(row_);
       else if (there) goTo(there);
-    } else if (row === null) {
-      // No card was chosen: the key leads to one, and decides nothing yet.
-      if (!["a", "r", "l", "x"].includes(key)) return;
-      goToFirst();
+    } else if (key === "n" || (row === null && ["a", "r", "l", "x"].includes(key))) {
+      // Where no card was chosen, a key leads to one and decides nothing yet.
+      goOn(row);
+    } else if (row === null) return;
+    else if (key === "t") {
+      if (!detail.isOpen()) card.querySelector(".open").click();
+      find("detail").querySelector("textarea").focus();
     } else if (key === "l") {
       const list = (detail.isOpen() ? find("detail") : card).querySelector("select");
       if (!list) return;
@@ -162,32 +214,38 @@ const review = (() => {
       const kind = { a: "accept", r: "reject", x: "remove" }[key];
       const allowed = { accept: words[verdict(row)][0], reject: words[verdict(row)][1], remove: true };
       if (!kind || !allowed[kind] || states.has(row)) return;
-      await send(row, kind);
+      await send([row], kind);
       if (!states.has(row)) return;
       goOn(row);
     }
     event.preventDefault();
   }
 
+  /** The row of the card that had the focus last. */
+  let last = null;
+  document.addEventListener("focusin", (event) => {
+    const card = event.target.closest(".card");
+    if (card) last = Number(card.dataset.row);
+  });
+
   async function start() {
     const meter = make("i");
     const text = make("span", { role: "status" });
     const alarm = make("strong", { role: "alert", hidden: true });
     const undoButton = make("button", { type: "button", class: "button", disabled: true, "aria-keyshortcuts": "U", on: { click: undo } }, "Undo last");
-    bar = { meter, text, alarm, undo: undoButton };
+    const next = make("button", { type: "button", class: "button", "aria-keyshortcuts": "N", on: { click: () => goOn(last) } }, "Next undecided");
+    bar = { meter, text, alarm, next, undo: undoButton };
     document.body.classList.add("reviewing");
     document.body.append(make("div", { class: "review-bar", role: "region", "aria-label": "Progress of the review" },
       make("div", { class: "wrap" }, make("span", { class: "meter", vars: { "--c": "var(--accent)" } }, meter), text, alarm, make("span", { class: "fill" }),
-        make("span", { class: "said keys-hint" }, "A accept · R reject · L other label · X no class · U undo"), undoButton)));
+        make("span", { class: "said keys-hint" }, "A accept · R reject · L other label · X no class · T note · U undo · N next"), next, undoButton)));
     document.addEventListener("keydown", onKey);
     count_();
     try {
-      const places = rows.row ? new Map(rows.row.map((row, place) => [row, place])) : null;
-      for (const state of await ask("/decisions")) {
-        const row = places ? places.get(state.row) : state.row;
-        if (row !== undefined) states.set(row, state);
-      }
-      [...states.keys()].forEach(show);
+      const earlier = await ask("/decisions");
+      for (const state of earlier.decisions) if (placeOf(state.row) !== undefined) states.set(placeOf(state.row), state);
+      for (const [row, note] of Object.entries(earlier.notes)) if (placeOf(Number(row)) !== undefined) notes.set(placeOf(Number(row)), note);
+      show([...states.keys(), ...notes.keys()]);
     } catch (error) {
       complain(`Earlier decisions can’t be shown: ${error.message}`);
     }
@@ -196,7 +254,12 @@ const review = (() => {
   return {
     actions,
     start,
+    noteField,
+    acceptAll,
+    waiting,
+    goOn,
     isDone: (row) => states.has(row),
+    noteOf: (row) => notes.get(row) ?? "",
     /** What was decided that a row is. */
     outcome: (row) => outcome(states.get(row)),
     largePicture: (row) => `/picture/${runRow(row)}?token=${encodeURIComponent(facts.token)}`,
