@@ -1,13 +1,15 @@
 """Messages name arguments; each front door spells them its own way."""
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import graphclean
 from graphclean.cli.options import as_option
-from graphclean.errors import InputError, RunStopped, arg, occupied
+from graphclean.errors import InputError, RunStopped, arg, extra, occupied
 
 ROOT = Path(graphclean.__file__).parent
 BELOW = [path for path in sorted(ROOT.rglob("*.py")) if path.parent.name != "cli"]
@@ -23,6 +25,21 @@ def test_what_may_be_replaced_says_how() -> None:
     error = occupied(Path("model.onnx"), "the file exists")
     assert str(error) == "model.onnx: the file exists; use overwrite to replace it, or another out"
     assert "--overwrite to replace it, or another --out" in error.spelled(as_option)
+
+
+def test_hints_name_extras_that_there_are() -> None:
+    """Nothing is on PyPI under this name, so they install from the source folder."""
+    extras = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = set()
+    for path in sorted(ROOT.rglob("*.py")):
+        text = path.read_text()
+        assert "pip install graphclean" not in text, path
+        assert 'pip install "graphclean' not in text, path
+        named |= set(re.findall(r"\bextra\(['\"](\w+)['\"]\)", text))
+    assert {"photos", "timm", "hf", "onnx", "ann"} <= named <= extras.keys()
+    assert extra("hf") == 'the extra "hf": pip install ".[hf]" in the source folder of graphclean'
 
 
 @pytest.mark.parametrize("path", BELOW, ids=lambda path: str(path.relative_to(ROOT)))

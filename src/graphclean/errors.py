@@ -70,6 +70,11 @@ def occupied(path: Path, what: str) -> InputError:
     return InputError(f"{path}: {what}; use {arg('overwrite')} to replace it, or another {arg('out')}")
 
 
+def extra(name: str) -> str:
+    """An extra in a message, and how its packages are installed."""
+    return f'the extra "{name}": pip install ".[{name}]" in the source folder of graphclean'
+
+
 class MissingLabels(InputError):  # noqa: N818 – it names the data's state
     """Data without labels: what is missing, and what to do about it, which may differ by what it is for."""
 

@@ -52,6 +52,27 @@ def test_one_long_step_that_begins_early_is_told(terminal: bool, monkeypatch: py
         assert "drawing the map" in text.getvalue()
 
 
+def test_without_a_terminal_a_long_stage_says_now_and_then_how_long_it_will_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    progress = StageProgress()
+    text = shown(progress, terminal=False)
+    clock = 1000.0
+    monkeypatch.setattr("graphclean.cli.progress.time.monotonic", lambda: clock)
+    progress.started = clock - DELAY
+    with progress:
+        for done in range(32, 1025, 32):  # a second each
+            progress("embedding photos", done, 1024)
+            clock += 1
+        progress("finding neighbors", 0, 1)
+    assert text.getvalue().splitlines() == [
+        "embedding photos …",
+        "embedding photos: 512 of 1,024, 16 s left",
+        "embedding photos: 992 of 1,024, 1 s left",
+        "finding neighbors …",
+    ]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_one_short_step_is_not_told(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphclean.cli.progress.DELAY", 60.0)

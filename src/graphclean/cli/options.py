@@ -31,6 +31,12 @@ class Commands(TyperGroup):
 
 Json = Annotated[bool, flag("--json", "Print the result as JSON and nothing else.")]
 Quiet = Annotated[bool, flag("--quiet", "Print nothing but errors.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads to compute on at most (default: as many as cores).", show_default=False, min=1
+    ),
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),

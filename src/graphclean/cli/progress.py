@@ -19,6 +19,8 @@ from rich.progress import (
 
 DELAY = 2.0
 """Seconds before anything is shown: quick work stays quiet."""
+BETWEEN_LINES = 15.0
+"""Seconds between lines on one stage where there is no terminal, as in a log."""
 
 NAME_COLUMN = TextColumn("{task.description}")
 STAGE = (NAME_COLUMN, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -39,13 +41,16 @@ def open_console(*, stderr: bool = False) -> Console:
 
 
 class StageProgress:
-    """A bar a stage on stderr, shown late; one plain line a stage where stderr is not a terminal."""
+    """A bar a stage on stderr, shown late; plain lines now and then where stderr is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = open_console(stderr=True)
         self.quiet = quiet
         self.started = time.monotonic()
         self.stage = ""
+        self.stage_began = self.last_line = self.started
+        self.done_before = 0
+        """How much of the stage was done when it was first told of."""
         self.bar: Progress | None = None
         self.task = TaskID(0)
         self.first_epoch: int | None = None
@@ -86,11 +91,20 @@ class StageProgress:
 
     def _show(self, stage: str, done: int, total: int) -> None:
         if not self.console.is_terminal:
-            if stage != self.stage:
-                self.console.print(f"{stage} …")
-            self.stage = stage
+            self._tell(stage, done, total)
             return
         self._draw(stage, STAGE).update(self.task, completed=done, total=total)
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        """A line as a stage begins, and then one now and then with how long it will take."""
+        now = time.monotonic()
+        if stage != self.stage:
+            self.console.print(f"{stage} …")
+            self.stage, self.stage_began, self.last_line, self.done_before = stage, now, now, done
+        elif now - self.last_line >= BETWEEN_LINES and self.done_before < done < total:
+            left = (now - self.stage_began) / (done - self.done_before) * (total - done)
+            self.say(f"{stage}: {done:,} of {total:,}, {describe_seconds(left)} left")
+            self.last_line = now
 
     def _draw(self, stage: str, columns: tuple[ProgressColumn, ...]) -> Progress:
         """One live line: of this stage, in place of an earlier one's."""

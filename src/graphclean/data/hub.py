@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InputError, parse_json
+from ..errors import InputError, extra, parse_json
 from .parquet import Rows, choose_split
 
 HUB_PREFIX = "hf:"
@@ -108,9 +108,7 @@ def _library() -> Any:
     try:
         library = import_module("datasets")
     except ImportError as error:
-        raise InputError(
-            'Hugging Face data sets need the extra "hf": pip install "graphclean[hf]"'
-        ) from error
+        raise InputError(f"Hugging Face data sets need {extra('hf')}") from error
     library.disable_progress_bars()
     for name in ("datasets", "huggingface_hub"):  # the one line that says what is wrong is ours
         logging.getLogger(name).setLevel(logging.CRITICAL)

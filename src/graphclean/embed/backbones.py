@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, extra
 
 TIMM_PREFIX = "timm:"
 
@@ -58,9 +58,7 @@ def require_timm(name: str) -> Any:
         timm = import_module("timm")
         import_module("timm.data")
     except Exception as error:  # beside a torch of another kind, torchvision raises more than ImportError
-        raise InputError(
-            f'{TIMM_PREFIX}{name} needs the extra "timm": pip install "graphclean[timm]"'
-        ) from error
+        raise InputError(f"{TIMM_PREFIX}{name} needs {extra('timm')}") from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0)
         hint = f"; did you mean {TIMM_PREFIX}{near[0]}?" if near else ""

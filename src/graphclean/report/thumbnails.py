@@ -16,7 +16,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet
 from ..data.images import Encoded, UnreadableImage, open_image
 from ..data.tables import Names
-from ..embed.photos import WORKERS
+from ..embed.photos import decoders
 from ..errors import InputError, arg
 from ..runs.folder import read_env, recorded_data
 from ..runs.inputs import (
@@ -55,8 +55,8 @@ class Pictures:
     def encode_many(self, rows: Collection[int], side: int) -> Iterator[tuple[int, bytes]]:
         """The same of many rows, in the order of the data, without those that have none."""
         found = self.find(rows)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            while block := list(islice(found, 8 * WORKERS)):
+        with ThreadPoolExecutor(decoders()) as pool:
+            while block := list(islice(found, 8 * decoders())):
                 encoded = pool.map(lambda item: _encode(item[1], side), block)
                 for (row, _), content in zip(block, encoded, strict=True):
                     if content is not None:

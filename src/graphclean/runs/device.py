@@ -1,6 +1,10 @@
-"""Where to compute."""
+"""Where to compute, and on how many threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from ..config.presets import DeviceName
 from ..errors import InputError, arg
@@ -14,3 +18,20 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not there:
         raise InputError(f"{arg('device')} cuda: this machine has no CUDA device that torch can use; try cpu")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+@contextmanager
+def limited_threads(count: int | None) -> Iterator[None]:
+    """Compute on so many threads at most, and as before afterwards; None leaves it to the machine."""
+    if count is None:
+        yield
+        return
+    if count < 1:
+        raise InputError(f"{arg('threads')} {count}: at least one is needed")
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)

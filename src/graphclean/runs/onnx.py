@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..data.verdict import Verdict
 from ..embed import load_embedder
-from ..errors import InputError
+from ..errors import InputError, extra
 from ..ood.model import Judged, Model
 from ..training.model import random_pictures
 
@@ -75,7 +75,7 @@ def require_onnx() -> None:
         for name in ("onnx", "onnxscript", "onnxruntime"):
             import_module(name)
     except ImportError as error:
-        raise InputError('export needs the extra "onnx": pip install "graphclean[onnx]"') from error
+        raise InputError(f"export needs {extra('onnx')}") from error
 
 
 def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
