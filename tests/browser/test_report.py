@@ -430,3 +430,30 @@ def test_photos_with_issues_are_shown_and_filtered(watched: Watched, tmp_path: P
     assert "blank, dark" in section.locator(".card").first.inner_text()
     section.locator(".card .open").first.click()
     assert "As a photo" in page.locator("#detail").inner_text()
+
+
+def test_duplicate_groups_are_shown_conflicts_first(watched: Watched, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", photos=tmp_path / "photos")
+    table = pd.read_parquet(run / "verdicts.parquet")
+    group = pd.Series(pd.NA, index=table.index, dtype="Int64")
+    group[[0, 1]] = 2
+    group[[2, *range(40, 52)]] = 1
+    table.loc[[2, *range(40, 52)], "given_label"] = table["given_label"][2]
+    assert table["given_label"][0] != table["given_label"][1]
+    table.assign(duplicate_group=group).to_parquet(run / "verdicts.parquet", index=False)
+    page = watched.open(write_report(run).out)
+    section = page.locator("#duplicates")
+    assert "2 groups of photos that show the same thing" in section.inner_text()
+    assert "1 carries conflicting labels, and comes first" in section.inner_text()
+    cards = section.locator(".group")
+    assert [card.get_attribute("class") for card in cards.all()] == ["card group conflict", "card group"]
+    assert "2 photos, conflicting labels" in cards.nth(0).inner_text()
+    assert cards.nth(1).locator("li").count() == 10
+    assert "and 3 more" in cards.nth(1).inner_text()
+    cards.nth(0).locator("button").nth(1).click()
+    assert page.locator("#detail-title").inner_text() == table["id"][1]
+    assert "2 of 2" in page.locator("#detail").inner_text()
+
+
+def test_without_duplicates_there_is_no_such_section(watched: Watched, report: Path) -> None:
+    assert watched.open(report).locator("#duplicates").count() == 0

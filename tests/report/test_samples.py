@@ -10,6 +10,8 @@ from graphclean.report.samples import (
     choose_rows,
     count_classes,
     count_pairs,
+    duplicate_groups,
+    is_conflicting,
     rank,
     read_samples,
     rows_with_issues,
@@ -26,6 +28,7 @@ TABLE = pd.DataFrame(
         "ood_score": [0.1, 0.2, 0.8, 0.2, 0.3, np.nan],
         "selected": [True, True, False, False, True, False],
         "neighbors": [["b", "c"], ["a"], [], ["zz", "e"], [], []],
+        "duplicate_group": pd.array([1, None, 2, 1, 2, None], dtype="Int64"),
     }
 )
 DETECTOR_SCORE = np.array([0.1, 0.2, 0.9, 0.5, 0.4])
@@ -100,3 +103,15 @@ def test_photos_that_something_is_wrong_with() -> None:
     assert as_columns(samples, np.array([1, 2, 5]))["issues"] == [[1], [0, 1], []]
     assert rows_with_issues(samples).tolist() == [2, 3, 1]  # most first, then the gravest
     assert rows_with_issues(read_samples(TABLE, ["cat", "dog"], None)).tolist() == []
+
+
+def test_groups_with_conflicting_labels_come_first() -> None:
+    """A label that is not there conflicts with none."""
+    samples = read_samples(TABLE, ["cat", "dog"], None)
+    assert duplicate_groups(samples) == [[0, 3], [2, 4]]
+    assert is_conflicting(samples, [0, 3])
+    assert not is_conflicting(samples, [2, 4])
+    other = TABLE.assign(given_label=["cat", "cat", "dog", "cat", "emu", "emu"])
+    assert duplicate_groups(read_samples(other, ["cat", "dog"], None)) == [[2, 4], [0, 3]]
+    alone = TABLE.assign(duplicate_group=pd.array([None] * 6, dtype="Int64"))
+    assert duplicate_groups(read_samples(alone, ["cat", "dog"], None)) == []

@@ -30,6 +30,7 @@ def words(
             "ood_score": 0.5,
             "selected": [row % 3 == 0 for row in range(len(verdicts))],
             "neighbors": [[] for _ in verdicts],
+            "duplicate_group": pd.NA,
         }
     )
     samples = read_samples(table, ["cat", "dog"], None)

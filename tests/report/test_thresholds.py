@@ -24,6 +24,7 @@ def make_samples(n: int = 200) -> Samples:
             "ood_score": ood,
             "selected": True,
             "neighbors": [[] for _ in range(n)],
+            "duplicate_group": pd.NA,
         }
     )
     return read_samples(table, ["cat", "dog"], ood - rng.normal(0, 0.2, n))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from graphclean._files import write_json
 from graphclean.data.digits import noisy_digits
-from graphclean.runs.apply import decide_actions
+from graphclean.runs.apply import decide_actions, leave_one_each
 from graphclean.runs.cleaned_folder import RECORD, name_folders, plan_files
 from graphclean.runs.decisions import Decision, DecisionLog
 from graphclean.runs.folder import write_config, write_env, write_table
@@ -106,6 +106,47 @@ def test_uncertain_ones_can_be_dropped() -> None:
 NOT_SURE = "the verdict is not sure enough"
 CAT = ("cat/2.png", "kept", f"{NOT_SURE}, so it stays (confidence 0.92)")
 LOOSE = ("loose.png", "removed", f"had no label, and {NOT_SURE} (confidence 0.88)")
+
+
+DUPLICATES = {
+    "cat/1.png": (1, 40),
+    "cat/deep/1.png": (1, 90),
+    "dog/1.png": (1, 900),
+    "dog/2.png": (2, 50),
+    "dog/3.png": (2, 50),
+}
+"""Group and width; the largest of the first is removed as OOD."""
+
+
+def test_one_of_each_duplicate_group_is_left(cli: Cli, photos: Path) -> None:
+    """The largest that is not removed anyway, or of those of one size the first."""
+    run = photos.parent / "run"
+    table = make_verdicts(ROWS)
+    found = [DUPLICATES.get(name, (None, 30)) for name in table["id"]]
+    table["duplicate_group"] = pd.array([group for group, _ in found], dtype="Int64")
+    table["width"], table["height"] = [float(width) for _, width in found], 20.0
+    write_table(table, run / "verdicts")
+    assert cli("apply", "run").code == 0
+    before = pd.read_csv(run / "cleaned.csv", keep_default_na=False).set_index("id")
+    assert cli("apply", "run", "--drop-duplicates", "--overwrite").code == 0
+    after = pd.read_csv(run / "cleaned.csv", keep_default_na=False).set_index("id")
+    changed = after[(after != before).any(axis=1)]
+    assert {name: tuple(row) for name, row in changed[["label", "action", "reason"]].iterrows()} == {
+        "cat/1.png": ("", "removed", "a duplicate of cat/deep/1.png"),
+        "dog/3.png": ("", "removed", "a duplicate of dog/2.png"),
+    }
+    assert cli("apply", "run", "--copy", "--drop-duplicates").code == 0
+    assert not (run / "cleaned" / "dog" / "3.png").exists()
+
+
+def test_without_sizes_the_first_duplicate_is_left() -> None:
+    table = make_verdicts(ROWS).assign(
+        duplicate_group=pd.array([1, None, 1, None, None, None, 1, None, None], dtype="Int64")
+    )
+    left = leave_one_each(decide_actions(table), table)
+    assert left.action[[0, 2, 6]].tolist() == ["kept", "removed", "removed"]
+    assert left.reason[6] == "a duplicate of cat/1.png"
+    assert left.label[[2, 6]].isna().all()
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ class Run:
         form: Placing | None = None,
         data: str | Path | None = None,
         drop_uncertain: bool = False,
+        drop_duplicates: bool = False,
         min_confidence: float = 0.0,
         reviewed_only: bool = False,
         dry_run: bool = False,
@@ -111,6 +112,7 @@ class Run:
         """Carry out the verdicts, as `graphclean apply` does: a manifest, or with a `form` (`link`,
         `hardlink`, `copy`) a cleaned folder. The originals are never touched. Verdicts of less than
         `min_confidence` count as uncertain; with `reviewed_only` so does all that nobody decided on.
+        With `drop_duplicates` one sample of each duplicate group is left.
         """
         with StageProgress(quiet=quiet) as progress:
             return apply(
@@ -119,6 +121,7 @@ class Run:
                 form=form,
                 data=_path(data),
                 drop_uncertain=drop_uncertain,
+                drop_duplicates=drop_duplicates,
                 min_confidence=min_confidence,
                 reviewed_only=reviewed_only,
                 dry_run=dry_run,

@@ -101,6 +101,10 @@ def apply(
         bool,
         flag("--drop-uncertain", "Remove what is uncertain (default: its label stays)."),
     ] = False,
+    drop_duplicates: Annotated[
+        bool,
+        flag("--drop-duplicates", "Leave one of each duplicate group: the largest photo, then the first."),
+    ] = False,
     min_confidence: Annotated[
         float,
         typer.Option(
@@ -141,6 +145,7 @@ def apply(
             form=forms[0] if forms else None,
             data=data,
             drop_uncertain=drop_uncertain,
+            drop_duplicates=drop_duplicates,
             min_confidence=min_confidence,
             reviewed_only=reviewed_only,
             dry_run=dry_run,

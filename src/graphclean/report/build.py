@@ -39,6 +39,8 @@ from .samples import (
     choose_rows,
     count_classes,
     count_pairs,
+    duplicate_groups,
+    is_conflicting,
     rank,
     read_samples,
     rows_with_issues,
@@ -50,6 +52,8 @@ from .thumbnails import Pictures, find_pictures
 MOST_PAGE_BYTES = 23_000_000
 """Of the table and the pictures, so that the whole page stays under 25 MB."""
 MOST_PICTURES = 3000
+MOST_GROUPS, MOST_OF_GROUP = 200, 10
+"""Of duplicates that need pictures; the page shows so many of a group."""
 THUMBNAIL_SIDE = 144
 """Pixels a side of a picture, at most."""
 
@@ -119,6 +123,7 @@ def build_page(
     order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
     rows = choose_rows(samples, order)
     place = {int(row): number for number, row in enumerate(rows)}
+    groups = duplicate_groups(samples)
     table = to_json(as_columns(samples, rows))
     unreadable = samples.where(Verdict.UNREADABLE)
     shown: dict[int, str] = {}
@@ -166,6 +171,9 @@ def build_page(
         "issues": list(ISSUES),
         "issue_counts": summary.get("photo_issues", {}),
         "with_issues": len(rows_with_issues(samples)),
+        "groups": len(groups),
+        "conflicting": sum(is_conflicting(samples, group) for group in groups),
+        "duplicates": [held for group in groups if (held := [place[row] for row in group if row in place])],
         "pairs": count_pairs(samples),
         "by_class": count_classes(samples),
         "border": sweep_thresholds(samples, float(detector["threshold"])) if detector else None,
@@ -224,6 +232,8 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
                 if number < len(rows):
                     yield rows[number]
                     yield from samples.near[rows[number]]
+        for group in duplicate_groups(samples)[:MOST_GROUPS]:
+            yield from group[:MOST_OF_GROUP]
         yield from rows_with_issues(samples)[:MOST_PICTURES].tolist()
         yield from mapped.tolist()
         if len(samples) <= MOST_PICTURES:

@@ -12,7 +12,7 @@ from .text import Words
 from .theme import BLUE, CLASSES, ON_DARK, VERDICT_STYLES
 
 SCRIPTS = (
-    *("dom", "data", "marks", "detail", "gallery", "table"),
+    *("dom", "data", "marks", "detail", "gallery", "duplicates", "table"),
     *("map", "charts", "classes", "border", "theme", "main"),
 )
 """In this order; each may use what stands before it."""

@@ -46,6 +46,8 @@ class Samples:
     """Larger is more OOD; NaN where a sample has none."""
     issues: list[list[int]]
     """What is wrong with each as a photo: places in `ISSUES`."""
+    group: Ints
+    """The number that duplicates share; 0 where there are none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,6 +84,7 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
         near=_find_rows(ids, verdicts["neighbors"].tolist()),
         detector_score=wide,
         issues=_find_issues(verdicts),
+        group=verdicts["duplicate_group"].to_numpy(dtype=np.int64, na_value=0),
     )
 
 
@@ -115,6 +118,21 @@ def rows_with_issues(samples: Samples) -> Ints:
     """The photos that something is wrong with, those with the most issues and the gravest ones first."""
     rows = [row for row, found in enumerate(samples.issues) if found]
     return np.array(sorted(rows, key=lambda row: (-len(samples.issues[row]), samples.issues[row])), np.int64)
+
+
+def duplicate_groups(samples: Samples) -> list[list[int]]:
+    """The rows of each duplicate group, those with conflicting labels first."""
+    held = np.flatnonzero(samples.group > 0)
+    held = held[np.argsort(samples.group[held], kind="stable")]
+    starts = np.flatnonzero(np.diff(samples.group[held])) + 1
+    groups = [part.tolist() for part in np.split(held, starts) if len(part)]
+    return sorted(groups, key=lambda rows: not is_conflicting(samples, rows))
+
+
+def is_conflicting(samples: Samples, rows: list[int]) -> bool:
+    """Whether samples that show the same thing carry different labels."""
+    given = samples.given[rows]
+    return len(np.unique(given[given >= 0])) > 1
 
 
 def choose_rows(samples: Samples, wanted: Ints) -> Ints:

@@ -20,6 +20,7 @@ from .cleaned_folder import Placing, place_files, plan_files
 from .cleaned_parquet import write_cleaned
 from .decisions import Decision, read_checked, settle, settle_notes
 from .folder import (
+    GROUP_COLUMN,
     read_config,
     read_verdicts,
     refuse_own,
@@ -62,6 +63,7 @@ def apply(
     form: Placing | None = None,
     data: Path | None = None,
     drop_uncertain: bool = False,
+    drop_duplicates: bool = False,
     min_confidence: float = 0.0,
     reviewed_only: bool = False,
     dry_run: bool = False,
@@ -71,6 +73,7 @@ def apply(
     """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
 
     Of verdicts only those of at least `min_confidence` are carried out, with `reviewed_only` none at all.
+    With `drop_duplicates` one sample of each duplicate group is left.
 
     Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
     links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
@@ -92,14 +95,16 @@ def apply(
         raise InputError(
             f"{arg('reviewed_only')} carries out no verdict, however sure; leave out {arg('min_confidence')}"
         )
-    reviewed = read_checked(run)
+    verdicts, reviewed = read_verdicts(run), read_checked(run)
     table = decide_actions(
-        read_verdicts(run),
+        verdicts,
         settle(reviewed),
         drop_uncertain=drop_uncertain,
         min_confidence=min_confidence,
         reviewed_only=reviewed_only,
     )
+    if drop_duplicates:
+        table = leave_one_each(table, verdicts)
     written = settle_notes(reviewed)
     if written:
         table["note"] = pd.Series({row: decision.note for row, decision in written.items()}, dtype=object)
@@ -174,6 +179,21 @@ def decide_actions(
             "reason": pd.Series(reasons, dtype=object),
         }
     )
+
+
+def leave_one_each(table: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Of the samples of a duplicate group that are not removed anyway: the largest photo, then the first."""
+    nothing = pd.Series(0, index=verdicts.index)
+    size = verdicts.get("width", nothing) * verdicts.get("height", nothing)
+    left = verdicts[GROUP_COLUMN].notna() & (table["action"] != "removed")
+    ranked = pd.DataFrame({"group": verdicts[GROUP_COLUMN], "size": size})[left]
+    ranked = ranked.sort_values(["group", "size"], ascending=[True, False], kind="stable")
+    best = ranked.index.to_series().groupby(ranked["group"]).transform("first")
+    extra = best.index[best.index != best]
+    table.loc[extra, "label"] = None
+    table.loc[extra, "action"] = "removed"
+    table.loc[extra, "reason"] = [f"a duplicate of {name}" for name in table["id"][best[extra]]]
+    return table
 
 
 def _decide(

@@ -11,6 +11,7 @@ startTheme();
 if (reviewing) review.start();
 const galleries = {};
 for (const root of document.querySelectorAll("[data-gallery]")) galleries[root.dataset.gallery] = startGallery(root);
+if (facts.groups) startDuplicates(find("duplicates-body"));
 const table = startTable(find("table-body"));
 if (facts.map) startMap(find("map-body"));
 startClasses(find("classes-body"), galleries);
