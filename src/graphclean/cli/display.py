@@ -161,7 +161,10 @@ def _fact(value: Any) -> str:
 
 
 def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None:
-    """How many were accepted as what; of one sample, as what. Without `out` the table is on standard output."""
+    """How many were accepted as what; of one sample, as what.
+
+    Without `out` the table is on standard output, and this on standard error.
+    """
     console = open_console(stderr=out is None)
     place = f"Predictions: {escape(str(out))}" if out is not None else "Predictions: on standard output"
     counts = prediction_counts(table)
