@@ -12,7 +12,8 @@ Search = Literal["exact", "approx"]
 Classifier = Literal["knn", "knn+class-means"]
 Scaling = Literal["auto", "standardized", "raw"]
 Symmetrize = Literal["max", "sum"]
-Accept = Literal["uniform", "argmax"]
+Accept = Literal["uniform", "argmax", "auto"]
+Start = Literal["memory", "given"]
 LccEdges = Literal["any", "mutual"]
 StrongAugmentation = Literal["augmix", "augmix-last-chain", "autoaugment", "off"]
 Compile = Literal["auto", "on", "off"]
@@ -30,7 +31,7 @@ NOT_NEGATIVE = (
     "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std",
     "self_supervised_epochs",
 )  # fmt: skip
-GRAPH_CHOICES = {"symmetrize": Symmetrize, "accept": Accept, "lcc_edges": LccEdges}
+GRAPH_CHOICES = {"symmetrize": Symmetrize, "start": Start, "accept": Accept, "lcc_edges": LccEdges}
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,17 @@ class GraphSettings:
     """Judge a sample by the others alone, without its own label; off: Eq. 2 as it is."""
     class_dependent_noise: bool = False
     """Correct the evidence for class-dependent noise, as when many trucks are called cars."""
+    start: Start = "memory"
+    """What spreads: last epoch's ŷ where selected, else the ensemble's p (`memory`), or labels as `given`.
+
+    Labels as given bring no mistakes of earlier epochs along, and nothing that was learned since either.
+    """
     accept: Accept = "uniform"
-    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`."""
+    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`.
+
+    `auto`: as Eq. 3, but not where a class that is often mistaken for it is likelier, by noise estimated
+    from leave-one-out evidence before every epoch. Random noise leaves Eq. 3 as it is.
+    """
     eta: float = 0.8
     """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
     lcc_edges: LccEdges = "mutual"
@@ -119,6 +129,8 @@ class GraphSettings:
             raise ValueError("gamma must be above 0")
         if self.class_dependent_noise and not self.correct:
             raise ValueError("class_dependent_noise needs correct: without it no label spreads")
+        if self.accept == "auto" and not self.correct:
+            raise ValueError("accept=auto needs correct: without it no label spreads")
         if not 0 < self.tolerance < 1:
             raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):

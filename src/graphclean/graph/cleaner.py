@@ -156,7 +156,7 @@ class GraphCleaner:
             Y.to(S.dtype),
             alpha=s.alpha,
             class_balance=s.class_balance,
-            leave_one_out=s.leave_one_out,
+            leave_one_out=s.leave_one_out or s.accept == "auto",
             tolerance=s.tolerance,
         )
         return soft, confident_labels(soft, self.given, eta=s.eta, accept=s.accept)
@@ -168,7 +168,7 @@ class GraphCleaner:
         again, or of two classes that are taken for each other one swallows the other.
         """
         s = self.settings
-        Y = one_hot(self.given.clamp(min=0), self.n_classes).to(S.dtype) * (self.given >= 0).unsqueeze(1)
+        Y = self._given_rows(S.dtype)
         propagated = gather_evidence(S, Y, alpha=s.alpha, leave_one_out=True, tolerance=s.tolerance)
         propagated = propagated if propagated.dtype == torch.float64 else propagated.float()
         model = find_class_dependent_noise(propagated, self.given)
@@ -181,11 +181,16 @@ class GraphCleaner:
         """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
         decay = self.settings.ensemble
         self._logits = decay * self._logits + (1 - decay) * logits.to(self._logits)
+        if self.epoch == 0 or self.settings.start == "given":
+            return self._given_rows(self._logits.dtype)
         hard = one_hot(self.labels, self.n_classes).to(self._logits.dtype)
-        if self.epoch == 0:
-            return hard * self.selected.unsqueeze(1)
         p = (self._logits / (1 - decay ** (self.epoch + 1))).softmax(1)
         return torch.where(self.selected.unsqueeze(1), hard, p)
+
+    def _given_rows(self, dtype: torch.dtype) -> Tensor:
+        """The given labels, one-hot; zeros where there is none."""
+        labeled = (self.given >= 0).unsqueeze(1)
+        return one_hot(self.given.clamp(min=0), self.n_classes).to(dtype) * labeled
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on besides its inputs."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..config.settings import Accept, LccEdges
 from ..errors import check_choice
+from .acceptance import find_mistaken
 from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
 
@@ -22,9 +23,10 @@ def confident_labels(soft: Tensor, given: Tensor, *, eta: float, accept: Accept 
     """Eq. 3: the given label stands where its share is over 1/K; otherwise the largest share must pass η.
 
     With `accept="argmax"` it stands only where its share is the largest: over 1/K are also many wrong labels
-    where neighbors share their mistakes, or where most labels are wrong. A given label below 0 means
-    unlabeled: only the second rule applies. A row that no class leads (no evidence: uniform) is never
-    confident.
+    where neighbors share their mistakes, or where most labels are wrong. With `accept="auto"` it stands over
+    1/K but where a class that is often mistaken for it is likelier (`acceptance`), and always as the largest.
+    A given label below 0 means unlabeled: only the second rule applies. A row that no class leads (no
+    evidence: uniform) is never confident.
     """
     check_choice("accept", accept, Accept)
     over = _uniform(soft)
@@ -33,6 +35,8 @@ def confident_labels(soft: Tensor, given: Tensor, *, eta: float, accept: Accept 
     stands = (given >= 0) & (own > over)
     if accept == "argmax":
         stands &= argmax == given
+    elif accept == "auto":
+        stands &= (argmax == given) | ~find_mistaken(soft, given)
     return Confident(torch.where(stands, given, argmax), stands | (top > max(eta, over)))
 
 
