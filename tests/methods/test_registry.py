@@ -29,6 +29,14 @@ LEARN = TrainingSettings(
 HEAVY = dataclasses.replace(LEARN, strong_augmentation="autoaugment", ema_decay=0.8, self_supervised_epochs=1)
 """With all that training may use for heavy noise."""
 NEEDS = {"verdicts", "noise rate", "trusted samples"}
+EVERY_PART = "ngc with every part"
+PARTS = {
+    "graph.accept": "auto",
+    "graph.class_dependent_noise": True,
+    "method.balance_cap": 3.0,
+    "method.lambda_consistency": 1.0,
+}
+"""Settings of NGC that are off by default, and add to what it keeps."""
 
 
 class Watched(Trainer):
@@ -43,9 +51,10 @@ class Watched(Trainer):
 
 def build(name: str, stop: tuple[int, int] | None = None) -> Method:
     """A method whose warm-up, if any, is an epoch; it may ask to stop after a step (epoch, step) from 0."""
-    made = load_method(name)
+    parts = PARTS if name == EVERY_PART else {}
+    made = load_method(name.split(" ")[0])
     own = {field.name for field in dataclasses.fields(made.Settings)}
-    warmup = {"warmup_epochs": 1} if "warmup_epochs" in own else {}
+    warmup = {"method.warmup_epochs": 1} if "warmup_epochs" in own else {}
 
     def after_step(self: Any, run: TrainerContext, *batches: Any) -> None:
         made.after_step(self, run, *batches)
@@ -54,8 +63,8 @@ def build(name: str, stop: tuple[int, int] | None = None) -> Method:
             run.request_stop()
 
     stopping = type(made.__name__, (made,), {"after_step": after_step})
-    config = change_settings(Config(), {"graph.k": 8})
-    method: Method = stopping(made.Settings(**warmup), config.graph)
+    config = change_settings(Config(), {"graph.k": 8, "method.name": made.info.name, **warmup, **parts})
+    method: Method = stopping(made.Settings(**config.method.settings), config.graph)
     return method
 
 
@@ -83,7 +92,7 @@ def run(made: Trainer, *, resume: bool = False) -> tuple[Trained, list[EpochRepo
 
 
 @pytest.mark.parametrize("settings", [LEARN, HEAVY])
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", [*method_names(), EVERY_PART])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     name: str, settings: TrainingSettings, tmp_path: Path
 ) -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ..errors import check_choice
 from ..graph import Cleaned, GraphCleaner
 from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_similarity
 from ..training.losses import Positives, contrastive_losses
 from ..training.method import Batch, Method, MethodInfo, Selection, TrainerContext, join_state, split_state
+from .blocks.balanced import balanced_batches
 from .blocks.classification import Mix, MixupClassification
+from .blocks.consistency import Consistency
 
 DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
 """What a checkpoint keeps of an epoch's cleaning."""
@@ -30,6 +33,8 @@ class NgcSettings:
     """λ1 of Eq. 7."""
     lambda_subgraph: float = 1.0
     """λ2 of Eq. 7."""
+    lambda_consistency: float = 0.0
+    """Weight of a consistency of the two views that pushes nothing apart (SimSiam), as L_inst does."""
     tau_inst: float = 0.3
     """τ1 of Eq. 5."""
     tau_subgraph: float = 1.0
@@ -38,6 +43,11 @@ class NgcSettings:
     """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
     joint_batch_norm: bool = True
     """Batch norm sees weak and strong views together, or each by itself, in warm-up too (release)."""
+    balance_cap: float = 0.0
+    """Classify all classes equally often, but no sample over so many times as often as the average one.
+
+    0: every selected sample once (paper). With most labels wrong, a class that falls behind is lost else.
+    """
     ood_gate_start: float = 1.0
     """Fraction of the epochs after which the lower mode of a bimodal s(x) is excluded; 1: never (paper)."""
 
@@ -48,7 +58,9 @@ class NgcSettings:
         for name in ("tau_inst", "tau_subgraph"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0")
-        for name in ("warmup_epochs", "mixup_alpha", "lambda_inst", "lambda_subgraph"):
+        if self.balance_cap and not self.balance_cap >= 1:
+            raise ValueError("balance_cap must be 0, or at least 1")
+        for name in ("warmup_epochs", "mixup_alpha", "lambda_inst", "lambda_subgraph", "lambda_consistency"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0")
 
@@ -73,18 +85,37 @@ class NGC(Method):
         super().setup(run)
         s = self.settings
         self.weights = {"ce": 1.0, "inst": s.lambda_inst, "subgraph": s.lambda_subgraph}
+        self.consistency: Consistency | None = None
+        if s.lambda_consistency > 0:
+            dim = self.networks["main"].embedding_dim
+            assert isinstance(dim, int)
+            self.consistency = Consistency(dim, run.settings).to(run.device)
+            self.weights |= {"consistency": s.lambda_consistency}
         self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph, decided=run.decided)
         self.mixup = MixupClassification(s.mixup_alpha)
         self.excluded: Tensor | None = None
         self._given = run.given.clamp(min=0), run.given >= 0
 
+    def optimizers(self) -> dict[str, Optimizer]:
+        """That of the predictor, where there is one."""
+        return {"consistency": self.consistency.optimizer()} if self.consistency is not None else {}
+
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Clean; then a random order of everything, with what is classified spread evenly."""
+        """Clean; then a random order of everything, with what is classified spread evenly.
+
+        With `balance_cap` what is classified after warm-up is a stream of its own.
+        """
         self.cleaned = self.decide(run)
-        _, selected = self._targets(run)
+        labels, selected = self._targets(run)
         batches = run.shuffle(selected)
-        self.mixup.begin_epoch(run, selected[batches])
-        return (batches,)
+        cap = self.settings.balance_cap
+        if not cap or self._warming_up(run):
+            self.mixup.begin_epoch(run, selected[batches])
+            return (batches,)
+        steps, size = batches.shape
+        balanced = balanced_batches(labels, selected, run.n_classes, (steps, size), cap, run.generator)
+        self.mixup.begin_epoch(run, selected[balanced])
+        return batches, balanced
 
     def decide(self, run: TrainerContext) -> Cleaned:
         """The graph's decision on the whole set."""
@@ -125,13 +156,18 @@ class NGC(Method):
         """Every sample's label, and whether it is classified: as given, and after warm-up by the graph."""
         return self._given if self._warming_up(run) else (self.cleaned.labels, self.cleaned.selected)
 
-    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 7; in warm-up the cross-entropy alone."""
+    def losses(self, run: TrainerContext, batch: Batch, balanced: Batch | None = None) -> dict[str, Tensor]:
+        """Eq. 7; in warm-up the cross-entropy alone. `balanced` is what is classified in place of `batch`."""
         s = self.settings
         labels, chosen = self._targets(run)
         targets, selected = labels[batch.index], chosen[batch.index]
-        views = run.views(batch.inputs, strong=self._takes_strong(run))
-        mix = self.mixup.mix(run, views, targets, selected)
+        augmented = self._takes_strong(run)
+        views = run.views(batch.inputs, strong=augmented)
+        if balanced is None:
+            mix = self.mixup.mix(run, views, targets, selected)
+        else:
+            own, more = balanced.index, run.views(balanced.inputs, strong=augmented)
+            mix = self.mixup.mix(run, more, labels[own], chosen[own])
         passes = self._passes(views, mix, contrast=not self._warming_up(run))
         outputs = dict(zip(passes, run.forward(*passes.values()), strict=True))
         found: dict[str, Tensor] = {}
@@ -149,6 +185,8 @@ class NGC(Method):
                 tau_subgraph=s.tau_subgraph,
                 positives=s.subgraph_positives,
             )
+            if self.consistency is not None:
+                found["consistency"] = self.consistency(weak, strong)
         return found
 
     def _passes(self, views: Tensor, mix: Mix | None, *, contrast: bool) -> dict[str, Tensor]:
@@ -208,6 +246,8 @@ class NGC(Method):
         """Continue from there."""
         parts = split_state(state)
         self.networks.load_state_dict(parts["networks"])
+        if self.consistency is not None:
+            self.consistency.load_state_dict(parts["consistency"])
         self.mixup.load_state(parts["mixup"])
         self.cleaner.load_state_dict({**parts["cleaner"], "settings": asdict(self.cleaner.settings)})
         device = self.cleaner.given.device
