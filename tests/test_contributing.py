@@ -27,8 +27,9 @@ AGAIN = {
     "export": {"training": 2},
     # The verdicts, and then the pictures.
     "report": {"runs": 2},
-    # The lock, the verdicts, and every decision.
-    "review": {"runs": 3},
+    # The lock, the verdicts, and every decision. The address is told before the page is made, and the
+    # server answers meanwhile.
+    "review": {"runs": 3, "report": 3},
     "bench run": {"bench": 3, "training": 4},
 }
 """Rooms that a journey enters more than once, and why."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphclean.report.review import ReviewServer, open_review
+from graphclean.report.review import ReviewServer, answering, open_review, prepare
 from graphclean.runs.decisions import DecisionLog, read_decisions, settle, settle_notes
 from tests.browser.conftest import Watched
 from tests.report.builders import SCRIPT, make_run
@@ -20,12 +20,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ReviewServer]:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
-    with DecisionLog(run) as log, open_review(run, log) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with DecisionLog(run) as log, open_review(log) as server, answering(server):
+        prepare(server, run)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

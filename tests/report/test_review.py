@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from graphclean.errors import InputError
+from graphclean.report import review
 from graphclean.report.build import Page, build_page
-from graphclean.report.review import MOST_REQUEST_BYTES, ReviewServer, open_review
+from graphclean.report.review import MOST_REQUEST_BYTES, ReviewServer, answering, open_review, prepare
 from graphclean.runs.decisions import DecisionLog, read_decisions
 from tests.report.builders import CLASSES, make_run
 
@@ -45,13 +46,11 @@ def server(run: Path, built: Page) -> Iterator[ReviewServer]:
     (run / "decisions.jsonl").unlink(missing_ok=True)
     with (
         DecisionLog(run) as log,
-        ReviewServer(log, built.content, built.pictures, token=TOKEN, by="Ada") as server,
+        ReviewServer(log, token=TOKEN, by="Ada") as server,
+        answering(server),
     ):
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+        server.show(built)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 class Asker:
@@ -225,7 +224,7 @@ def test_pictures_are_those_of_samples(ask: Asker) -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
-        (b"x" * (MOST_REQUEST_BYTES + 1), {}, 413),
+        (b"x", {"Content_Length": str(MOST_REQUEST_BYTES + 1)}, 413),
         (b"", {"Content_Length": None}, 411),
         (b"{}", {"Content_Length": "-1"}, 411),
         (b"{}", {"Content_Type": "text/plain"}, 415),
@@ -265,15 +264,34 @@ def test_it_listens_on_loopback_alone(ask: Asker) -> None:
 def test_a_port_that_is_taken_is_one_line(server: ReviewServer, tmp_path: Path) -> None:
     run = make_run(tmp_path / "other")
     with DecisionLog(run) as log, pytest.raises(InputError, match="can't be opened"):
-        open_review(run, log, port=server.server_address[1])
+        open_review(log, port=server.server_address[1])
 
 
 def test_two_servers_have_two_tokens(tmp_path: Path) -> None:
     run = make_run(tmp_path / "other")
-    with DecisionLog(run) as log, open_review(run, log) as first, open_review(run, log) as second:
+    with DecisionLog(run) as log, open_review(log) as first, open_review(log) as second:
         assert len(first.token) >= 40
         assert first.token != second.token
-        assert first.token.encode() in first.page
+        prepare(first, run)
+        assert first.page is not None
+        assert first.token.encode() in first.page.content
+
+
+def test_who_comes_before_the_page_is_ready_is_told_so(
+    run: Path, built: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "PATIENCE", 0.01)
+    with DecisionLog(run) as log, ReviewServer(log, token=TOKEN) as server, answering(server):
+        ask = Asker(server)
+        server.stage = "reading <pictures>, 3 of 60 …"
+        status, content, headers = ask("GET", f"/?token={TOKEN}")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert b"reading &lt;pictures&gt;, 3 of 60" in content
+        assert b'http-equiv="refresh"' in content
+        assert ask("GET", "/")[0] == 403
+        assert ask("GET", f"/picture/7?token={TOKEN}")[0] == 404
+        server.show(built)
+        assert ask("GET", f"/?token={TOKEN}")[1] == built.content
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def opened(content: bytes | None) -> Image.Image:
 def test_few_pixels_are_kept_to_the_bit_and_many_made_small() -> None:
     rng = np.random.default_rng(0)
     there = {0: rng.integers(0, 256, (1, 8, 8), dtype=np.uint8), 1: np.zeros((3, 200, 400), dtype=np.uint8)}
-    pictures = Pictures(lambda rows: ((row, there[row]) for row in rows if row in there), direct=True)
+    pictures = Pictures(lambda rows: ((row, there[row]) for row in rows if row in there), True, str)
     image = opened(pictures.encode(0, 100))
     assert (image.format, image.mode) == ("PNG", "L")
     np.testing.assert_array_equal(np.asarray(image), there[0][0])

@@ -56,7 +56,7 @@ def review(
     RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
     """
     with loading():
-        from ..report.review import open_review
+        from ..report.review import answering, open_review, prepare
         from ..runs.decisions import DecisionLog, merge_decisions, settle
 
     if merge is not None:
@@ -67,17 +67,17 @@ def review(
             screen.show_merged(merged.added, merged.agreed, merged.conflicts, merged.gone, merged.notes)
         return
     with DecisionLog(folder) as log:
-        with StageProgress(quiet=quiet or as_json) as progress:
-            server = open_review(folder, log, data=data, port=port, by=reviewer, progress=progress)
-        with server:
+        with open_review(log, port=port, by=reviewer) as server:
             if as_json:
                 screen.print_json({"address": server.address, "decisions": str(log.path)})
             else:
                 screen.show_review(server.address, log.path)
-            if browse:
-                webbrowser.open(server.address)
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
+            with suppress(KeyboardInterrupt), answering(server) as thread:
+                if browse:
+                    webbrowser.open(server.address)
+                with StageProgress(quiet=quiet or as_json) as progress:
+                    prepare(server, folder, data=data, progress=progress)
+                thread.join()
         if not quiet and not as_json:
             screen.show_reviewed(len(settle(log.decisions)), folder)
 

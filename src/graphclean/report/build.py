@@ -29,6 +29,7 @@ from ..runs.folder import (
 from ..runs.schema import SourceRecord
 from ..training.model import DetectorRecord
 from .escape import count_bytes, to_json
+from .kept import Kept
 from .map import draw_map, read_points
 from .page import render_page
 from .samples import (
@@ -118,7 +119,8 @@ def build_page(
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
     things = describe_things(str(source.get("kind")), 2)
     tell("drawing the map", 0, 1)
-    plan = draw_map(mapped, z, samples)
+    kept = Kept(run)
+    plan = draw_map(mapped, z, samples, kept)
     pictures, why = _find_pictures(run, source, samples, data)
     order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
     rows = choose_rows(samples, order)
@@ -129,8 +131,9 @@ def build_page(
     shown: dict[int, str] = {}
     gone = 0
     if pictures is not None:
-        shown, lost = _encode(pictures, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
+        shown, lost = _encode(pictures, kept, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
         gone = int((~unreadable[lost]).sum())
+    kept.save()
     notes = []
     if not has_file(run / POINTS):
         notes.append(
@@ -243,16 +246,19 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
 
 
 def _encode(
-    pictures: Pictures, order: Ints, place: dict[int, int], room: int, tell: Progress
+    pictures: Pictures, kept: Kept, order: Ints, place: dict[int, int], room: int, tell: Progress
 ) -> tuple[dict[int, str], list[int]]:
     """Pictures in base64 by their place in the table, in order of need, as many as there is room for; and
     the rows of which there is none.
     """
     wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
-    found: dict[int, bytes] = {}
-    for row, content in pictures.encode_many(wanted, THUMBNAIL_SIDE):
+    stamps = {row: pictures.stamp(row) for row in wanted}
+    held = {row: kept.find_picture(row, THUMBNAIL_SIDE, stamps[row]) for row in wanted}
+    found = {row: content for row, content in held.items() if content is not None}
+    for row, content in pictures.encode_many([row for row in wanted if row not in found], THUMBNAIL_SIDE):
         tell("reading pictures", len(found), len(wanted))
         found[row] = content
+        kept.keep_picture(row, THUMBNAIL_SIDE, stamps[row], content)
     tell("reading pictures", len(wanted), len(wanted))
     shown: dict[int, str] = {}
     for row in wanted:

@@ -10,10 +10,17 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 def to_json(value: Any) -> str:
     """JSON that can stand in a script element: nothing in it can end the element or open another."""
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = _dump(value)
+    except (TypeError, ValueError):  # arrays, infinities: what is plain already needs no copy
+        text = _dump(plain(value))
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
     return text
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def count_bytes(text: str) -> int:

@@ -1,5 +1,6 @@
 """A map of the samples in two dimensions."""
 
+import hashlib
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from .._files import has_file, read_tensors
 from ..data.verdict import Verdict
 from ..errors import InputError
 from ..runs.folder import POINTS
+from .kept import Kept
 from .samples import Floats, Ints, Samples
 
 LEAST_MAPPED = 10
@@ -34,12 +36,17 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
     return score, rows, z
 
 
-def draw_map(rows: Ints, z: npt.NDArray[np.float32], samples: Samples) -> dict[str, Any] | None:
-    """Places of samples that are near each other where their z are; None where there are too few."""
+def draw_map(
+    rows: Ints, z: npt.NDArray[np.float32], samples: Samples, kept: Kept | None = None
+) -> dict[str, Any] | None:
+    """Places of samples that are near each other where their z are; None where there are too few.
+
+    A map that was `kept` is taken where it was drawn from the same z.
+    """
     readable = np.flatnonzero(~samples.where(Verdict.UNREADABLE))
     if len(rows) < LEAST_MAPPED or rows.max() >= len(readable) or not np.isfinite(z).all():
         return None
-    places, how = _by_umap(z) if importlib.util.find_spec("umap") else _by_tsne(z)
+    places, how = _find_places(z, kept)
     low, high = places.min(0), places.max(0)
     scaled = np.rint((places - low) / max(float((high - low).max()), 1e-9) * MAP_SCALE).astype(int)
     return {
@@ -50,6 +57,17 @@ def draw_map(rows: Ints, z: npt.NDArray[np.float32], samples: Samples) -> dict[s
         "size": scaled.max(0).tolist(),
         "of": len(readable),
     }
+
+
+def _find_places(z: npt.NDArray[np.float32], kept: Kept | None) -> tuple[Floats, str]:
+    draw = _by_umap if importlib.util.find_spec("umap") else _by_tsne
+    key = hashlib.sha256(f"{draw.__name__} {ITERATIONS} {z.shape}".encode() + z.tobytes()).hexdigest()
+    found = kept.find_map(key, len(z)) if kept is not None else None
+    if found is None:
+        found = draw(z)
+        if kept is not None:
+            kept.keep_map(key, *found)
+    return found
 
 
 def _by_tsne(z: npt.NDArray[np.float32]) -> tuple[Floats, str]:

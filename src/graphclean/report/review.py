@@ -1,12 +1,14 @@
 """`graphclean review`: the report served to this machine alone, with decisions written as they are made."""
 
 import hmac
+import html
 import json
 import re
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,8 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from ..data.progress import Progress
 from ..errors import InputError, parse_json
 from ..runs.decisions import DecisionLog, now, settle, settle_notes
-from .build import build_page
-from .thumbnails import Pictures
+from .build import Page, build_page
 
 HOST = "127.0.0.1"
 HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
@@ -26,6 +27,11 @@ MOST_REQUEST_BYTES = 1_000_000
 """Of a request's body: it may name every row of a large page."""
 REVIEW_SIDE = 1024
 """Pixels a side of a picture that is looked at by itself."""
+PATIENCE = 1.0
+"""Seconds that a browser waits for the page before it is told why it has to."""
+WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="1">
+<title>graphclean review</title><p>Getting the page ready: {}</p></html>
+"""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -54,20 +60,26 @@ class ReviewServer(ThreadingHTTPServer):
     def __init__(
         self,
         log: DecisionLog,
-        page: bytes,
-        pictures: Pictures | None,
         *,
         token: str,
         port: int = 0,
         by: str | None = None,
     ) -> None:
-        self.log, self.page, self.pictures = log, page, pictures
-        self.token, self.by = token, by
+        self.log, self.token, self.by = log, token, by
+        self.page: Page | None = None
+        self.stage = ""
+        """What is done until the page is there."""
+        self.ready = threading.Event()
         self.writing = threading.Lock()
         try:
             super().__init__((HOST, port), ReviewHandler)
         except OSError as error:
             raise InputError(f"port {port}: can't be opened: {error.strerror}") from error
+
+    def show(self, page: Page) -> None:
+        """From now on the page is served."""
+        self.page = page
+        self.ready.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the midst of an answer is no news."""
@@ -160,7 +172,12 @@ class ReviewHandler(BaseHTTPRequestHandler):
         asked = parse_qs(target.query).get("token", [""])[0]
         if target.path == "/":
             self._check_token(asked)
-            return "text/html; charset=utf-8", self.server.page
+            self.server.ready.wait(PATIENCE)
+            page = self.server.page
+            content = (
+                page.content if page is not None else WAITING.format(html.escape(self.server.stage)).encode()
+            )
+            return "text/html; charset=utf-8", content
         if target.path == "/decisions":
             self._check_token(self.headers.get("X-Token"))
             return _json(self.server.states())
@@ -172,7 +189,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
 
     def _picture(self, row: int) -> tuple[str, bytes]:
         content = None
-        pictures = self.server.pictures
+        pictures = self.server.page.pictures if self.server.page is not None else None
         if pictures is not None and pictures.direct and row < len(self.server.log.samples.ids):
             content = pictures.encode(row, REVIEW_SIDE)
         if content is None:
@@ -205,16 +222,31 @@ def _json(value: Any) -> tuple[str, bytes]:
     return "application/json", json.dumps(value).encode()
 
 
-def open_review(
-    run: Path,
-    log: DecisionLog,
-    *,
-    data: Path | None = None,
-    port: int = 0,
-    by: str | None = None,
-    progress: Progress | None = None,
-) -> ReviewServer:
-    """A server for the review of `run`, on a port of this machine, not yet answering."""
-    token = secrets.token_urlsafe(32)
-    page = build_page(run, data=data, progress=progress, token=token)
-    return ReviewServer(log, page.content, page.pictures, token=token, port=port, by=by)
+def open_review(log: DecisionLog, *, port: int = 0, by: str | None = None) -> ReviewServer:
+    """A server for the review of a run, on a port of this machine, not yet answering."""
+    return ReviewServer(log, token=secrets.token_urlsafe(32), port=port, by=by)
+
+
+def prepare(
+    server: ReviewServer, run: Path, *, data: Path | None = None, progress: Progress | None = None
+) -> None:
+    """Make the page of `run`, and serve it from then on; who asks earlier is told what is being done."""
+
+    def tell(stage: str, done: int, total: int) -> None:
+        server.stage = f"{stage}, {done:,} of {total:,} …" if total > 1 else f"{stage} …"
+        if progress is not None:
+            progress(stage, done, total)
+
+    server.show(build_page(run, data=data, progress=tell, token=server.token))
+
+
+@contextmanager
+def answering(server: ReviewServer) -> Iterator[threading.Thread]:
+    """A thread in which the server answers, until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield thread
+    finally:
+        server.shutdown()
+        thread.join()

@@ -89,7 +89,9 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
 
 
 def _codes(labels: "pd.Series[Any]", code: dict[str, int]) -> Ints:
-    return np.array([-1 if pd.isna(label) else code[str(label)] for label in labels], dtype=np.int64)
+    kinds, names = pd.factorize(labels)  # a name for each kind of label; -1 where there is none
+    places = np.array([code[str(name)] for name in names], dtype=np.int64)
+    return np.where(kinds < 0, -1, places[kinds]) if len(places) else np.full(len(labels), -1)
 
 
 def _find_issues(verdicts: pd.DataFrame) -> list[list[int]]:
@@ -153,8 +155,9 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
     """The rows of the page, column by column; neighbors are places among them, −1 where left out."""
     place = np.full(len(samples), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
+    places = place.tolist()
     columns = {
-        "id": [samples.ids[row] for row in rows],
+        "id": [samples.ids[row] for row in rows.tolist()],
         "given": samples.given[rows].tolist(),
         "proposed": samples.proposed[rows].tolist(),
         "verdict": samples.verdict[rows].tolist(),
@@ -162,7 +165,7 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
         "quality": _thousandths(samples.quality[rows]),
         "ood": _thousandths(samples.ood[rows]),
         "selected": samples.selected[rows].astype(int).tolist(),
-        "near": [place[samples.near[row]].tolist() for row in rows],
+        "near": [[places[other] for other in samples.near[row]] for row in rows.tolist()],
         "issues": [samples.issues[row] for row in rows],
     }
     if len(rows) < len(samples):
@@ -173,7 +176,8 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
 
 
 def _thousandths(values: Floats) -> list[int | None]:
-    return [None if np.isnan(value) else round(SCORE_SCALE * value) for value in values.tolist()]
+    whole = np.rint(SCORE_SCALE * values).tolist()
+    return [None if value != value else int(value) for value in whole]
 
 
 def count_pairs(samples: Samples) -> list[list[int]]:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Collection, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -47,6 +48,8 @@ class Pictures:
     """The pictures of some rows, in the order of the data."""
     direct: bool
     """Whether one can be had without reading all that stand before it."""
+    stamp: Callable[[int], str | None]
+    """What changes when the picture of a row does; None where that can't be told."""
 
     def encode(self, row: int, side: int) -> bytes | None:
         """PNG or JPEG of at most `side` pixels a side; None where the row has no picture."""
@@ -97,7 +100,7 @@ def find_pictures(run: Path, source: SourceRecord, ids: list[str], data: Path | 
         raise InputError(f"{recorded}: not loaded again unasked; {arg('data')} asks for it")
     path = find_data(source, data if data is not None else recorded)
     if source["kind"] == "images":
-        return _of_array(_read_array(run, source, path, names))
+        return _of_array(_read_array(run, source, path, names), str(read_env(run).get("data_sha256")))
     return _of_photos(find_photos(path, names, labeled=False), ids, path)
 
 
@@ -119,7 +122,13 @@ def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
         items = images.items(_AllBut(wanted)) if wanted else iter(())
         return ((wanted[number], photo) for number, photo in islice(items, len(wanted)))
 
-    return Pictures(find, direct=isinstance(images, ImageFiles))
+    stamps = cache(images.stamps)
+
+    def stamp(row: int) -> str | None:
+        known = stamps()[place[row]] if row in place else []
+        return repr(known) if known else None
+
+    return Pictures(find, isinstance(images, ImageFiles), stamp)
 
 
 def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Images:
@@ -130,8 +139,8 @@ def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Im
     return np.asarray(found.inputs, dtype=np.uint8)
 
 
-def _of_array(images: Images) -> Pictures:
+def _of_array(images: Images, fingerprint: str) -> Pictures:
     def find(rows: Collection[int]) -> Iterator[tuple[int, ImageSource]]:
         return ((row, images[row]) for row in sorted(rows))
 
-    return Pictures(find, direct=True)
+    return Pictures(find, True, lambda _: fingerprint)

@@ -48,6 +48,8 @@ SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
 """Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
+KEPT = "kept.safetensors"
+"""What the page shows and takes long to make, for the next time; it may be deleted."""
 REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
 CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
 OWN_FILES = frozenset(
@@ -66,7 +68,7 @@ OWN_FILES = frozenset(
     )
 )
 """What a run is made of."""
-KNOWN_FILES = OWN_FILES | {REPORT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
+KNOWN_FILES = OWN_FILES | {REPORT, KEPT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
 """And what is made from it, and put beside it, by us or by who shows the folder."""
 SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
 GROUP_COLUMN = "duplicate_group"
