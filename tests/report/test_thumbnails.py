@@ -34,9 +34,7 @@ def test_few_pixels_are_kept_to_the_bit_and_many_made_small() -> None:
 
 def test_many_come_in_order_without_those_that_have_none() -> None:
     pixels = {row: np.full((1, 4, 4), row, dtype=np.uint8) for row in range(100) if row % 3}
-    pictures = Pictures(
-        lambda rows: ((row, pixels[row]) for row in sorted(rows) if row in pixels), direct=True
-    )
+    pictures = Pictures(lambda rows: ((row, pixels[row]) for row in sorted(rows) if row in pixels), True, str)
     found = dict(pictures.encode_many(range(100), 10))
     assert list(found) == list(pixels)
     assert np.asarray(opened(found[70]))[0, 0] == 70
