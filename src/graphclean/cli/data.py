@@ -1,6 +1,7 @@
-"""`graphclean data …`: the named data sets, and the embeddings of photos that are kept."""
+"""`graphclean data …`: the named data sets, and what is kept in the user's cache."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from .progress import StageProgress, open_console
 
 app = typer.Typer(
     cls=Commands,
-    help="The data sets of the paper's benchmarks, by name; and the embeddings that are kept.",
+    help="The data sets of the paper's benchmarks, by name; and what is kept for the next time.",
     no_args_is_help=True,
 )
 
@@ -120,21 +121,28 @@ def verify(
 
 @app.command()
 def cache(
-    clear: Annotated[bool, flag("--clear", "Remove them all; photos are then embedded again.")] = False,
+    clear: Annotated[bool, flag("--clear", "Remove it all; it is then made again.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the embeddings of photos that are kept, by which no photo is embedded twice."""
+    """Show what is kept for the next time: embeddings of photos, and compiled code of training."""
     with loading():
         from ..embed import cache as kept
+        from ..training import code_cache
     folder, limit, entries = kept.cache_folder(), kept.size_limit(), kept.list_entries()
+    code = code_cache.list_code()
     freed = kept.clear() if clear else None
-    entries = [] if clear else entries
+    freed_code = code_cache.clear_code() if clear else None
+    entries, code = ([], []) if clear else (entries, code)
     if as_json:
         rows = [
             {**vars(entry.key), "photos": entry.photos, "bytes": entry.size, "used": entry.used.isoformat()}
             for entry in entries
         ]
+        compiled = [
+            {"name": entry.name, "bytes": entry.size, "used": entry.used.isoformat()} for entry in code
+        ]
         found = {"folder": str(folder), "limit": limit, "freed": freed, "entries": rows}
+        found["code"] = {"folder": str(code_cache.cache_folder()), "freed": freed_code, "entries": compiled}
         typer.echo(json.dumps(found, indent=2))
         return
     console = open_console()
@@ -147,10 +155,23 @@ def cache(
     if entries:
         table = plain_table("embedder", "photos", "size", "last used", "data")
         for entry in entries:
-            used = entry.used.astimezone().strftime("%Y-%m-%d %H:%M")
-            cells = (entry.key.embedder, f"{entry.photos:,}", _megabytes(entry.size), used, entry.key.data)
-            table.add_row(*map(escape, cells))
+            cells = (entry.key.embedder, f"{entry.photos:,}", _megabytes(entry.size), _time(entry.used))
+            table.add_row(*map(escape, (*cells, entry.key.data)))
         console.print(table)
+    if freed_code is not None:
+        what = f"{_megabytes(freed_code)} of compiled code removed"
+    else:
+        what = f"{_megabytes(sum(made.size for made in code))} of compiled code kept"
+    console.print(f"{escape(str(code_cache.cache_folder()))}: {what}", soft_wrap=True)
+    if code:
+        table = plain_table("for", "size", "last used")
+        for made in code:
+            table.add_row(escape(made.name), _megabytes(made.size), _time(made.used))
+        console.print(table)
+
+
+def _time(used: datetime) -> str:
+    return used.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _megabytes(size: float) -> str:

@@ -17,7 +17,8 @@ class Compiled:
     """A function of tensors, compiled when first called; where that fails, it warns and stays as it was.
 
     With `graphs` its kernels are replayed as CUDA graphs. Later calls then write over its results, unless
-    their gradients are still to come.
+    their gradients are still to come. A network is compiled whole: block by block there would be hardly less
+    to compile, as seven of the eight blocks of PreAct ResNet-18 are unlike, and no CUDA graph over all of it.
     """
 
     def __init__(self, plain: Callable[..., Any], *, graphs: bool = False) -> None:

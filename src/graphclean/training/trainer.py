@@ -19,6 +19,7 @@ from ..ood import class_prototypes
 from .average import WeightAverage
 from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
+from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
 from .method import Batch, Method, Prior, Selected, Selection, join_state, split_state
 from .networks import Network, Output, build_network
@@ -170,7 +171,11 @@ class Trainer:
         `on_selection` is called when an epoch has decided what is trained on, `on_epoch` at its end, and
         `on_start` at the end of an epoch without labels.
         """
-        with seeded(self.settings.seed, self.device), trying_convolutions(self.compiled):
+        with (
+            seeded(self.settings.seed, self.device),
+            trying_convolutions(self.compiled),
+            keeping_code(self.device, wanted=self.compiled),
+        ):
             if resume:
                 self._resume()
             return self._train(on_epoch, on_selection, on_start)
