@@ -52,6 +52,7 @@ def test_clean_writes_the_run_and_says_what_it_found(cli: Cli, named: Path) -> N
         "model.safetensors",
         "prototypes.safetensors",
         "points.safetensors",
+        "training.safetensors",
     }
     table = pd.read_parquet(out / "verdicts.parquet")
     csv = pd.read_csv(out / "verdicts.csv")

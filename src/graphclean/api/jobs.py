@@ -29,6 +29,7 @@ def clean(
     settings: Mapping[str, Any] | None = None,
     embedder: str | Embedder | None = None,
     device: str = "auto",
+    against: str | Path | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -56,6 +57,8 @@ def clean(
         Where a network of timm embeds photos: `auto`, `cpu` or `cuda`.
     threads
         To compute on at most; as many as cores if nothing is said.
+    against
+        Other data, such as a test set: which of its samples are in this, too, stands in leakage.csv.
     overwrite
         Replace an earlier run.
     quiet
@@ -84,6 +87,7 @@ def clean(
             names=to_names(names),
             embedder=embedder,
             device=device,
+            against=Path(against) if against is not None else None,
             overwrite=overwrite,
             progress=progress,
         )

@@ -7,11 +7,14 @@ that is rarer than a tolerance. Photos have a perceptual hash besides, and r is 
 agree.
 """
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph import Neighbors
+from ..graph import Neighbors, nearest_neighbors
 from .inputs import Codes
 
 BEYOND = 10
@@ -26,12 +29,51 @@ RESOLUTION = 1e-3
 """Distances of unit vectors that float32 can't tell from none."""
 LARGEST_ALONE = 20
 """Samples that features alone may join: more that lie so close may be a class."""
-HASH_BITS = 16
-"""Bits of 63 in which hashes of one photo may differ; those of others differ in 31, within 4."""
+HASH_BITS, SAME_BITS = 16, 4
+"""Bits of 63 in which hashes of one photo may differ, and in which they hardly do; those of others differ in
+31, within 4.
+"""
+STRETCH = 1 / MOST_HASHED
+"""Where hashes hardly differ, limits are so much wider: up to where mere neighbors begin."""
 FLOOD = 0.5
 """Of the typical distance: where a whole neighbor list is closer, hashes alone decide."""
+COMPARED_WITH = 5
+"""Training samples, the nearest, that a new one may be a duplicate of."""
 SPREAD_SAMPLE = 200
 """Samples that tell the typical distance."""
+
+
+@dataclass(frozen=True)
+class TrainingSamples:
+    """Training samples by which others that show the same are known again."""
+
+    unit: Tensor
+    """The distinct ones, as unit rows."""
+    limits: Tensor
+    """How far from each its near-duplicates may lie."""
+    rows: Codes
+    """Which sample each is."""
+    hashes: Codes | None
+
+    @classmethod
+    def gather(cls, unit: Tensor, neighbors: Neighbors, rows: Codes, hashes: Codes | None) -> Self:
+        """From nodes of the graph, and the samples that they are of."""
+        limits = distance_limits(unit, _chord(neighbors.similarities), hashed=hashes is not None)
+        return cls(unit, limits, rows, hashes)
+
+    def find(self, unit: Tensor, hashes: Codes | None = None) -> Codes:
+        """The training sample that each of some unit rows is equal or nearly equal to; −1 where none is."""
+        near = nearest_neighbors(self.unit, COMPARED_WITH, queries=unit)
+        factor = torch.ones_like(near.similarities)
+        if self.hashes is not None and hashes is not None:
+            same = torch.einsum("nb,nkb->nk", _as_signs(hashes), _as_signs(self.hashes)[near.indices])
+            factor = _limit_factor(same)
+        elif self.hashes is not None:
+            factor = torch.zeros_like(near.similarities)
+        close = _chord(near.similarities) < factor * self.limits[near.indices]
+        close |= (self.unit[near.indices] == unit.unsqueeze(1)).all(2)
+        best = near.indices.gather(1, close.long().argmax(1, keepdim=True)).squeeze(1)
+        return np.where(close.any(1).numpy(), self.rows[best.numpy()], -1)
 
 
 def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = None) -> Codes | None:
@@ -44,13 +86,12 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
     if distances.shape[1] <= BEYOND:
         return None
     limits = distance_limits(unit, distances, hashed=hashes is not None)
-    bits = _as_signs(hashes) if hashes is not None else None
-    within = distances <= limits.unsqueeze(1)
-    rows, columns = within.nonzero(as_tuple=True)
+    signs = _as_signs(hashes) if hashes is not None else None
+    widest = STRETCH if hashes is not None else 1.0
+    rows, columns = (distances < widest * limits.unsqueeze(1)).nonzero(as_tuple=True)
     others, apart = neighbors.indices[rows, columns], distances[rows, columns]
-    close = apart <= limits[others]
-    if bits is not None:
-        close &= (bits[rows] * bits[others]).sum(1) >= 64 - 2 * HASH_BITS
+    factor = _limit_factor((signs[rows] * signs[others]).sum(1)) if signs is not None else 1.0
+    close = apart < factor * torch.minimum(limits[rows], limits[others])
     rows, others, apart = rows[close], others[close], apart[close]
     if len(rows) == 0:
         return None
@@ -58,10 +99,9 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
     pairs = np.column_stack([rows.numpy(), others.numpy()])[order]
 
     def all_close(some: list[int], more: list[int]) -> bool:
-        fit = _chord(unit[some] @ unit[more].T) <= torch.minimum(limits[some].unsqueeze(1), limits[more])
-        if bits is not None:
-            fit &= bits[some] @ bits[more].T >= 64 - 2 * HASH_BITS
-        return bool(fit.all())
+        limit = torch.minimum(limits[some].unsqueeze(1), limits[more])
+        factor = _limit_factor(signs[some] @ signs[more].T) if signs is not None else 1.0
+        return bool((_chord(unit[some] @ unit[more].T) < factor * limit).all())
 
     group = np.arange(len(unit))
     members = {int(row): [int(row)] for row in np.unique(pairs)}
@@ -125,6 +165,12 @@ def _typical_distance(unit: Tensor) -> float:
 def _chord(cosine: Tensor) -> Tensor:
     """The distance of unit vectors."""
     return (2 - 2 * cosine).clamp(min=0).sqrt()
+
+
+def _limit_factor(agreement: Tensor) -> Tensor:
+    """By the products of hashes as signs: how much wider limits are; 0 where photos can't be the same."""
+    differ = (64 - agreement) / 2
+    return torch.where(differ <= SAME_BITS, STRETCH, 1.0) * (differ <= HASH_BITS)
 
 
 def _as_signs(hashes: Codes) -> Tensor:

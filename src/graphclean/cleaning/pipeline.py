@@ -26,6 +26,7 @@ from ..ood import (
 from .checks import copy_notes, id_notes, label_notes, ood_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, combine_with_class_means
+from .duplicates import BEYOND, TrainingSamples
 from .evidence import (
     Copies,
     Propagated,
@@ -75,6 +76,10 @@ class CleaningResult:
     """None where a graph stood for the embeddings, or the features carry no class signal."""
     posterior: Array | None
     """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
+    training_samples: TrainingSamples | None
+    """What new data is compared with for duplicates; None where a graph stood for the embeddings, they were
+    trained on the labels, or there are too few.
+    """
     class_means: FittedClassMeans | None
     """What predicts with class means besides; None where it was not asked for, or there is no predictor."""
 
@@ -193,7 +198,11 @@ def infer_verdicts(
     )
     stacked = np.column_stack(posterior) if posterior is not None else None
     standardizer = nodes.standardizer if nodes is not None else None
-    return CleaningResult(table, summary, standardizer, predictor, stacked, class_means)
+    known = None
+    if nodes is not None and nodes.neighbors is not None and len(nodes.unit) > BEYOND and similarity is None:
+        hashes = encoded.take(copies.first).hashes
+        known = TrainingSamples.gather(nodes.unit, nodes.neighbors, copies.first, hashes)
+    return CleaningResult(table, summary, standardizer, predictor, stacked, known, class_means)
 
 
 def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:

@@ -57,6 +57,10 @@ def clean(
         NeighborSearch | None,
         typer.Option(help="Exact (the default), or approx for very large sets (extra ann)."),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Other data, such as a test set: list which of its samples DATA holds, too."),
+    ] = None,
     threads: Threads = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
@@ -85,6 +89,7 @@ def clean(
             names=names,
             embedder=None if embedder == "auto" else embedder,
             device=device.value,
+            against=against,
             overwrite=overwrite,
             progress=progress,
         )

@@ -17,9 +17,11 @@ from ..data.tables import Names
 from ..data.verdict import Verdict
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import ISSUES, quality_columns
+from ..errors import InputError
 from ..ood import prototype_similarity
 from .device import choose_device
 from .folder import (
+    LEAKAGE,
     SUMMARY,
     check_target,
     new_run,
@@ -32,12 +34,15 @@ from .inputs import (
     IN_PYTHON,
     Source,
     complete_names,
+    is_there,
     path_or,
+    read_like,
     read_source,
     refuse_sources,
     usual_embedder,
 )
 from .interrupts import telling_what_is_kept
+from .leakage import Leaks, from_cleaning, write_samples
 from .photos import Photos
 from .projection import Points, gather_points, write_points
 from .rerun import read_earlier
@@ -53,18 +58,22 @@ def clean(
     names: Names | None = None,
     embedder: str | Embedder | None = None,
     device: str = "auto",
+    against: Path | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> CleaningResult:
     """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded.
 
     `data` is where they are, or arrays that are in memory. It may be a run: what that was made from is
-    cleaned again, and what people decided is held.
+    cleaned again, and what people decided is held. Samples of other data, `against`, that also lie in it are
+    listed in leakage.csv.
     """
     check_target(out, overwrite=overwrite)
     if not isinstance(data, Source):
-        refuse_sources(out, [data, labels])
+        refuse_sources(out, [data, labels, against])
     require_search(config.cleaning)
+    if against is not None and not is_there(against):
+        raise InputError(f"{against}: no such file or folder")
     rerun = read_earlier(data)
     told = rerun.source if rerun is not None else SourceRecord()
     if rerun is not None:
@@ -89,6 +98,13 @@ def clean(
         )
         cleaning = complete(cleaning, source)
         described = describe_request(data, labels, names) | source.describe()
+        check, leaks = from_cleaning(cleaning, source), None
+        if against is not None:
+            new = read_like(described, against, names, run=out, device=place, progress=progress)
+            leaks = Leaks.find(check, new)
+            notes = leaks.notes(f"samples of {against}", f" ({LEAKAGE})")
+            summary = replace(cleaning.summary, warnings=[*cleaning.summary.warnings, *notes])
+            cleaning = replace(cleaning, summary=summary)
         changes = rerun.compare(cleaning, source) if rerun is not None else None
         compared = {"rerun": changes.record} if changes is not None else {}
         with new_run(out, overwrite=overwrite) as folder:
@@ -100,8 +116,11 @@ def clean(
             write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
             write_points(_gather_points(source, cleaning.predictor), folder)
+            if leaks is not None:
+                leaks.write(folder)
             if cleaning.predictor is not None:
                 cleaning.predictor.save(folder)
+                write_samples(check, folder)
     return cleaning
 
 

@@ -44,6 +44,10 @@ DECISIONS = "decisions.jsonl"
 """What people decided in a review."""
 CHANGES = "changes.csv"
 """Of a run made again: what it says of a sample that the run before did not."""
+TRAINING_SAMPLES = "training.safetensors"
+"""What tells whether new samples are among those of the run."""
+LEAKAGE = "leakage.csv"
+"""Of a run made against other data: samples of that which are also in the run's."""
 SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
@@ -64,7 +68,7 @@ OWN_FILES = frozenset(
             SCORES,
             METRICS,
         ),
-        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES),
+        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES, TRAINING_SAMPLES, LEAKAGE),
     )
 )
 """What a run is made of."""

@@ -189,6 +189,8 @@ class Piece:
 
     inputs: npt.NDArray[Any]
     rows: list[int]
+    hashes: npt.NDArray[np.int64] | None = None
+    """Of photos."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def stream_like(
     reading = recorded_reading(described, run, device)
     images = find_photos(data, names, labeled=labeled, least=1)
     batches = stream_photos(images, reading, data, progress=progress)
-    parts = (Piece(batch.inputs, batch.rows) for batch in batches)
+    parts = (Piece(batch.inputs, batch.rows, batch.measures["hash"]) for batch in batches)
     return Pieces(images.ids, images.labels, parts, True)
 
 

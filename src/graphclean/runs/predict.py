@@ -31,6 +31,7 @@ from .folder import (
     safe_csv,
 )
 from .inputs import Pieces, Source, refuse_sources, source_name, stream_like
+from .leakage import Leaks, read_samples
 
 
 def predict(
@@ -115,15 +116,20 @@ def judge_new(
     if given is not None and (given.codes < 0).all():
         raise InputError(f"{data}: not one label in it; {arg('evaluate')} needs them")
     columns = _Columns(len(pieces.ids), model.classes)
+    leakage, leaked = read_samples(run, model), np.full(len(pieces.ids), None, dtype=object)
     for piece in pieces.parts:
         ids = [pieces.ids[row] for row in piece.rows]
         columns.add(piece.rows, predict_table(model, piece.inputs, ids, report))
+        if leakage is not None:
+            leaked[piece.rows] = leakage.find(piece.inputs, piece.hashes)
     table = columns.to_table(pieces.ids)
+    table["duplicate_of"] = pd.Series(leaked, index=table.index, dtype=object)
     scores = None
     if given is not None:
         table.insert(1, "given_label", given.names(given.codes))
         scores = _score(table, given, model.classes)
-    table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes)
+    notes = Leaks(pieces.ids, leaked.tolist()).notes("samples", " (column duplicate_of)")
+    table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes) + notes
     table.attrs["scores"] = scores
     return table
 

@@ -56,6 +56,7 @@ from .interrupts import (
     stoppable,
     telling_what_is_kept,
 )
+from .leakage import from_cleaning, write_samples
 from .photos import Cropping, Reading
 from .projection import gather_points
 from .rerun import EarlierRun, read_earlier
@@ -383,7 +384,7 @@ def _write_results(
     rerun: EarlierRun | None,
 ) -> TrainingRun:
     cleaning = complete(result.cleaning, source)
-    notes = validation.notes if validation is not None else []
+    notes = validation.notes + validation.leaks(cleaning, source) if validation is not None else []
     # Of the model that was made: prototypes or class means may be combined with the network.
     right = validation.accuracy(result.model) if validation is not None else None
     summary = sum_up(replace(result, cleaning=cleaning), prepared, epochs, route, notes, right)
@@ -393,6 +394,8 @@ def _write_results(
         summary["rerun"] = changes.record
     points = gather_points(result.trained.z, torch.as_tensor(result.ood_score))
     model, verdicts = result.model, cleaning.verdicts
+    if model.class_means is not None:
+        write_samples(from_cleaning(cleaning, source), out)
     write_results(out, prepared.config, route.preset, described, verdicts, model, summary, points)
     return TrainingRun(out, result, cleaning, summary)
 

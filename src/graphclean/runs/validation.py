@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..cleaning import CleaningResult
 from ..cleaning.inputs import check_embeddings, encode_written
 from ..data.tables import Names
 from ..errors import InputError, MissingLabels
@@ -15,6 +16,7 @@ from ..training.fit import Prepared
 from ..training.inference import embed_new
 from ..training.model import NetworkModel
 from .inputs import Source, read_like
+from .leakage import Leaks, find_equal, from_cleaning, hashes_of
 from .schema import SourceRecord
 
 ARRAY_KEYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
@@ -29,6 +31,19 @@ class ValidationSet:
     inputs: npt.NDArray[Any]
     codes: npt.NDArray[np.int64]
     notes: list[str]
+    ids: list[str]
+    hashes: npt.NDArray[np.int64] | None
+
+    def leaks(self, cleaning: CleaningResult, source: Source) -> list[str]:
+        """That some of them are also in the training set, where accuracy on them says nothing."""
+        if self.inputs.ndim > 2:
+            found = find_equal(source.inputs, self.inputs, source.all_ids)
+        else:
+            check = from_cleaning(cleaning, source)
+            if check is None:
+                return []
+            found = check.find(self.inputs, self.hashes)
+        return Leaks(self.ids, found).notes("validation samples")
 
     def accuracy(self, model: NetworkModel) -> float:
         """Share of them that a finished model gets right."""
@@ -71,7 +86,10 @@ def read_validation(
     notes = (
         [f"{left_out} validation samples are of no class of the data, and are left out"] if left_out else []
     )
-    return ValidationSet(inputs[use], codes[use], notes)
+    hashes = hashes_of(found)
+    ids = found.ids if found.ids is not None else [str(row) for row in range(len(inputs))]
+    kept = [ids[row] for row in np.flatnonzero(use)]
+    return ValidationSet(inputs[use], codes[use], notes, kept, hashes[use] if hashes is not None else None)
 
 
 def validation_accuracy(prepared: Prepared, validation: ValidationSet) -> float:

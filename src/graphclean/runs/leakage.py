@@ -1,0 +1,150 @@
+"""Samples of other data that also lie in the training set: tests on them say nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from .._files import has_file, read_tensors, replaced, write_tensors
+from ..cleaning import CleaningResult, KnnModel
+from ..cleaning.duplicates import BEYOND, TrainingSamples
+from ..cleaning.evidence import Standardizer
+from ..cleaning.inputs import Codes, check_embeddings
+from ..errors import InputError
+from ..ood.model import Model
+from ..training.model import NetworkModel
+from .folder import LEAKAGE, TRAINING_SAMPLES, read_verdicts, safe_csv
+from .inputs import Source
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class LeakageCheck:
+    """What training samples look like, and what they are called."""
+
+    samples: TrainingSamples
+    standardizer: Standardizer
+    ids: Sequence[str]
+
+    def find(self, inputs: npt.NDArray[Any], hashes: Codes | None = None) -> list[str | None]:
+        """The training sample that each of some inputs shows; None where it is a new one."""
+        array, width = (
+            check_embeddings(inputs, zeros=True, double=self.standardizer.double),
+            len(self.standardizer.mean),
+        )
+        if array.shape[1] != width:
+            raise InputError(f"these embeddings have {array.shape[1]} columns, the training set has {width}")
+        found = self.samples.find(self.standardizer(array), hashes)
+        return [self.ids[row] if row >= 0 else None for row in found]
+
+
+def from_cleaning(cleaning: CleaningResult, source: Source) -> LeakageCheck | None:
+    """From what was just cleaned; None where it knows no features."""
+    samples = cleaning.training_samples
+    if samples is None or cleaning.standardizer is None:
+        return None
+    if source.photos is not None:
+        samples = replace(samples, rows=source.photos.rows[samples.rows])
+    return LeakageCheck(samples, cleaning.standardizer, source.all_ids)
+
+
+def write_samples(check: LeakageCheck | None, folder: Path) -> None:
+    """What the model of a run does not hold of it."""
+    if check is not None:
+        samples = check.samples
+        tensors = {"limits": samples.limits, "rows": torch.as_tensor(samples.rows)}
+        if samples.hashes is not None:
+            tensors["hashes"] = torch.as_tensor(samples.hashes)
+        write_tensors(folder / TRAINING_SAMPLES, tensors, {})
+
+
+def read_samples(run: Path, model: Model) -> LeakageCheck | None:
+    """From a run folder; None of a run that knows no features, or was made before this was kept."""
+    unit = None
+    if isinstance(model, KnnModel):
+        unit = model.nodes
+    elif isinstance(model, NetworkModel) and model.class_means is not None:
+        unit = model.class_means.nodes
+    standardizer = getattr(model, "standardizer", None)
+    if unit is None or standardizer is None or not has_file(run / TRAINING_SAMPLES):
+        return None
+    tensors, _ = read_tensors(run / TRAINING_SAMPLES)
+    ids = [str(name) for name in read_verdicts(run)["id"]]
+    rows, hashes = tensors.get("rows"), tensors.get("hashes")
+    limits = tensors.get("limits")
+    whole = [part for part in (rows, hashes) if part is not None]
+    if (
+        rows is None
+        or limits is None
+        or any(part.shape != (len(unit),) for part in (limits, *whole))
+        or any(part.dtype != torch.int64 for part in whole)
+        or not limits.is_floating_point()
+        or not 0 <= int(rows.min()) <= int(rows.max()) < len(ids)
+    ):
+        raise InputError(f"{run / TRAINING_SAMPLES}: damaged: it does not fit the run")
+    samples = TrainingSamples(unit, limits, rows.numpy(), hashes.numpy() if hashes is not None else None)
+    return LeakageCheck(samples, standardizer, ids)
+
+
+def find_equal(training: npt.NDArray[Any], inputs: npt.NDArray[Any], ids: Sequence[str]) -> list[str | None]:
+    """The same of arrays of images, which are compared to the byte."""
+    first: dict[bytes, int] = {}
+    for row, image in enumerate(training):
+        first.setdefault(image.tobytes(), row)
+    found = (first.get(image.tobytes()) for image in inputs)
+    return [ids[row] if row is not None else None for row in found]
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """Some samples by name, and for each the training sample that it shows, if any."""
+
+    ids: Sequence[str]
+    found: Sequence[str | None]
+    compared: bool = True
+    """Whether there was anything to compare them with."""
+
+    @classmethod
+    def find(cls, check: LeakageCheck | None, source: Source) -> Self:
+        """Those of a source that was read like the training data."""
+        ids = source.ids if source.ids is not None else [str(row) for row in range(len(source.inputs))]
+        if check is None:
+            return cls(ids, [None] * len(ids), compared=False)
+        return cls(ids, check.find(source.inputs, hashes_of(source)))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each sample that lies in the training set, and its place there."""
+        return [(name, other) for name, other in zip(self.ids, self.found, strict=True) if other is not None]
+
+    def notes(self, what: str, where: str = "") -> list[str]:
+        """How many of `what` are in the training set, with a few of them; `where` all are listed."""
+        if not self.compared:
+            return [
+                f"{what} can't be compared with the training set: it has under {BEYOND + 1} distinct ones"
+            ]
+        if not self.pairs:
+            return []
+        some = ", ".join(f"{name} ({other})" for name, other in self.pairs[:SHOWN])
+        more = ", …" if len(self.pairs) > SHOWN else ""
+        lie = "lies" if len(self.pairs) == 1 else "lie"
+        return [
+            f"{len(self.pairs)} of {len(self.ids)} {what} also {lie} in the training set{where}: {some}{more}"
+        ]
+
+    def write(self, folder: Path) -> None:
+        """The table of all of them."""
+        with replaced(folder / LEAKAGE) as draft:
+            table = pd.DataFrame(self.pairs, columns=["id", "duplicate_of"])
+            safe_csv(table).to_csv(draft, index=False)
+
+
+def hashes_of(source: Source) -> Codes | None:
+    """The hashes of photos, one a row of the inputs."""
+    return np.asarray(source.photos.measures["hash"]) if source.photos is not None else None
