@@ -310,7 +310,7 @@ def is_setting(text: str) -> bool:
     [
         ("graphclean bench run cifar10/sym50 --seeds 0 1", "graphclean bench run cifar10/sym50 --sedes 0"),
         ("graphclean predict RUN DATA", "graphclean foretell RUN DATA"),
-        ("--detector prototypes", "--detector prototype"),
+        ("--search approx", "--search approximate"),
         ("--data-root", "--dataroot"),
         ("--resume --set ood.threshold=…", "--resume --set ood.eta=…"),
         ("--set training.horizontal_flip=false", "--set training.horizontal_flip=never"),

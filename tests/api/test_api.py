@@ -99,7 +99,7 @@ def test_predictions_are_written_where_that_is_asked(saved: Path) -> None:
     run = graphclean.clean(saved, settings={"cleaning.k": 10}, quiet=True)
     table = run.predict("new.npz", out="p.csv", evaluate=True, quiet=True)
     assert pd.read_csv("p.csv")["verdict"].tolist() == table["verdict"].tolist()
-    assert set(table.attrs) == {"warnings", "scores"}
+    assert set(table.attrs) == {"warnings", "scores", "promised"}
     assert not (run.path / "predictions").exists()
 
 

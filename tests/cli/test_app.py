@@ -50,7 +50,6 @@ def test_clean_writes_the_run_and_says_what_it_found(cli: Cli, named: Path) -> N
         "verdicts.parquet",
         "verdicts.csv",
         "model.safetensors",
-        "prototypes.safetensors",
         "points.safetensors",
         "training.safetensors",
     }
@@ -102,11 +101,6 @@ def test_predict_from_the_run(cli: Cli, named: Path) -> None:
     from_python = load_model(named.parent / "runs/insects-clean").predict(z[:240].astype(np.float32))
     np.testing.assert_allclose(table.ood_score, from_python.ood_score, atol=1e-6)
     assert cli("predict", "runs/insects-clean", "new.csv").err.count("the file exists; use --overwrite") == 1
-    prototypes = cli(
-        "predict", "runs/insects-clean", "new.csv", "--detector", "prototypes", "--out", "p.parquet", "--json"
-    )
-    assert json.loads(prototypes.out)["samples"] == 240
-    assert not np.allclose(pd.read_parquet(named.parent / "p.parquet").ood_score, table.ood_score)
 
 
 def test_parquet_has_two_suffixes(cli: Cli, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_labels_memorized_do_not_hide_who_is_ood() -> None:
     seeing = infer_verdicts(z, labels, similarity=s)
     assert ((seeing.verdicts["verdict"] == "ood") == ood).mean() > 0.99
     assert any("memorized labels" in note for note in seeing.summary.warnings)
-    found = find_threshold(1 - s, seeing.verdicts["ood_score"].to_numpy(), OodSettings())
+    found = find_threshold(1 - s, seeing.verdicts["ood_score"].to_numpy(), OodSettings(), learned=True)
     assert 0.3 < found.threshold < 0.7
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from graphclean._files import write_json, write_lines, write_tensors
+from graphclean._files import write_json, write_lines
 from graphclean.runs.folder import write_config, write_env
 from graphclean.runs.projection import gather_points, write_points
 
@@ -43,13 +43,21 @@ def make_run(run: Path, n: int = 60, *, photos: Path | None = None, classes: lis
             "ood_rate": 0.2,
             "expected_right": {"keep": 0.97, "relabel": 0.9, "ood": 0.8},
             "selected": int(table["selected"].sum()),
+            "detector": {
+                "name": "learned from OOD samples",
+                "threshold": 0.5,
+                "rejected_known": 0.05,
+                "rejected_ood": 0.8,
+                "ood_share": 0.2,
+                "calibrated_on": n,
+                "how": "auto",
+                "promised": 0.05,
+            },
             "warnings": [f"a note on {SCRIPT}"],
         },
     )
     mapped = torch.as_tensor(rng.normal(size=(min(n, 60), 8)))
-    prototypes = torch.eye(len(classes), 8)
     write_points(gather_points(mapped, torch.as_tensor(table["ood_score"].to_numpy(copy=True))), run)
-    write_tensors(run / "prototypes.safetensors", {"prototypes": prototypes}, {"threshold": 0.5})
     curve = [
         {"epoch": e, "warmup": e < 3, "losses": {"ce": 1 / e}, "selected": n // 2, "samples": n}
         for e in range(1, 6)

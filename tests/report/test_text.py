@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from graphclean.report.samples import read_samples
-from graphclean.report.text import Words, describe_run, train_again
+from graphclean.report.text import Words, describe_run, run_again
 
 
 def words(
@@ -91,19 +91,19 @@ def test_a_page_for_review_does_not_send_you_to_review() -> None:
     assert not any("graphclean review" in (step.command or "") for step in steps)
 
 
-def test_a_run_of_train_names_the_command_that_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_run_names_the_command_that_a_setting_is_added_to(tmp_path: Path) -> None:
     source = {"data": "my images.npz", "labels_key": "y"}
-    again = train_again(Path("runs/x"), {"kind": "train", "source": source})
+    again = run_again(Path("runs/x"), {"kind": "train", "source": source})
     assert again == "graphclean train 'my images.npz' --labels-key y --out runs/x --resume"
-    assert train_again(Path("runs/x"), {"kind": "clean", "source": source}) is None
+    assert run_again(Path("runs/x y"), {"kind": "clean", "source": source}) == "graphclean clean 'runs/x y'"
     in_python = {"data": "arrays in Python", "labels": None, "kind": "features"}
-    assert train_again(Path("runs/x"), {"kind": "train", "source": in_python}) is None
+    assert run_again(Path("runs/x"), {"kind": "train", "source": in_python}) is None
     source = {"data": "photos", "labels": None, "embedder": "timm:resnet18", "validation": "my own"}
-    again = train_again(Path("x"), {"kind": "train", "source": source})
+    again = run_again(Path("x"), {"kind": "train", "source": source})
     assert again == "graphclean train photos --embedder timm:resnet18 --validation 'my own' --out x --resume"
     source = {"data": "photos", "labels": None, "embedder": "efficientnet-lite0"}
-    again = train_again(Path("x"), {"kind": "train", "source": source})
+    again = run_again(Path("x"), {"kind": "train", "source": source})
     assert again == "graphclean train photos --out x --resume"
     (tmp_path / "digits.npz").touch()
-    kept = train_again(tmp_path, {"kind": "train", "source": {"kind": "images", "data": "digits.npz"}})
+    kept = run_again(tmp_path, {"kind": "train", "source": {"kind": "images", "data": "digits.npz"}})
     assert kept == f"graphclean train {tmp_path}/digits.npz --out {tmp_path} --resume"

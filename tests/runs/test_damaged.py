@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from graphclean._files import read_tensors, write_json, write_tensors
+from graphclean._files import write_json
 from graphclean.config import recorded_settings
 from graphclean.errors import InputError
 from graphclean.runs.folder import read_verdicts
@@ -123,12 +123,14 @@ def test_a_training_run_with_null_settings_is_not_resumed(refuse: Refuse, run: P
 
 
 def test_a_detector_without_its_threshold_is_named(refuse: Refuse, run: Path) -> None:
-    tensors, facts = read_tensors(run / "prototypes.safetensors")
-    for value, said in (("x", "threshold is not a number"), (None, "threshold is not a number")):
-        write_tensors(run / "prototypes.safetensors", tensors, {**facts, "threshold": value})
-        refuse("report run", f"run/prototypes.safetensors: damaged: {said}\n")
-    write_tensors(run / "prototypes.safetensors", tensors, {})
-    refuse("report run", "run/prototypes.safetensors: damaged: no threshold in it\n")
+    summary = json.loads((run / "summary.json").read_text())
+    for value in (
+        {**summary["detector"], "threshold": "x"},
+        {**summary["detector"], "promised": "x"},
+        {},
+    ):
+        (run / "summary.json").write_text(json.dumps({**summary, "detector": value}))
+        refuse("report run", "run/summary.json: damaged: detector is not a table or null\n")
 
 
 @pytest.mark.parametrize(

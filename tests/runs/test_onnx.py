@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import normalize
 
 from graphclean.cleaning import KnnModel, infer_verdicts
+from graphclean.cleaning.detection import FeatureDetector, SignWeights
 from graphclean.cleaning.evidence import Standardizer
 from graphclean.cleaning.inputs import encode_labels
-from graphclean.cleaning.knn_model import Calibration
 from graphclean.config import apply_settings, load_preset
 from graphclean.errors import InputError
 from graphclean.methods import build_method
@@ -51,7 +51,7 @@ def trained(name: str, shape: tuple[int, ...], detector: str = "prototypes") -> 
     made = load_detector(detector)(len(CLASSES), 64)
     if detector == "prototypes":
         made.load_state_dict({"prototypes": prototypes})
-    found = Threshold(1 - 0.1, 0, 0)
+    found = Threshold(1 - 0.1, 0, None, 0, 100)
     return NetworkModel(network.eval(), {}, shape, CLASSES, standardizer, prototypes, made, found)
 
 
@@ -101,7 +101,7 @@ def test_networks_say_the_same(
         inputs = rng.integers(0, 256, (20, *shape), dtype=np.uint8)
         inputs[::2] = random_pictures(10, shape).numpy()
     middle = np.median(model.score(inputs).ood_score)
-    model = replace(model, found=Threshold(float(middle), 0, 0))
+    model = replace(model, found=Threshold(float(middle), 0, None, 0, 100))
     served = Served(model, None)
     content = to_onnx(served, {})
     assert check(content, served, model.predict).largest_difference < 1e-4
@@ -141,8 +141,11 @@ def few(nodes: torch.Tensor) -> KnnModel:
     """A predictor of these nodes, which belong to two classes or none by turns."""
     posterior = torch.eye(3)[torch.arange(len(nodes)) % 3] * 0.9 + 0.1 / 3
     standardizer = Standardizer(np.zeros(nodes.shape[1], np.float32), np.ones(nodes.shape[1], np.float32))
-    prototypes = normalize(torch.randn(2, nodes.shape[1]), dim=1)
-    return KnnModel([0, 1], standardizer, nodes, posterior, Calibration(1.5, 0.3, 1.2), prototypes, 0.5)
+    centers = normalize(torch.randn(3, nodes.shape[1]), dim=1)
+    weights = SignWeights(-4.0, 1.2, 0.7, 0.4, 0.3)
+    detector = FeatureDetector(nodes.mean(0), torch.eye(nodes.shape[1]), centers, weights, learned=True)
+    found = Threshold(0.5, 0.05, 0.5, 0.3, len(nodes))
+    return KnnModel([0, 1], standardizer, nodes, posterior, 1.5, detector, found)
 
 
 @pytest.mark.slow

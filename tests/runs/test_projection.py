@@ -1,5 +1,7 @@
 """What a run keeps of its samples for the report."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +18,25 @@ from graphclean.runs.train import train
 from tests.runs.tiny import SETTINGS, N
 
 
-def test_scores_of_clean_are_1_minus_the_largest_cosine_with_a_prototype(tmp_path: Path) -> None:
+def test_scores_of_clean_are_what_the_detector_counted(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(300) % 3
     z = 3 * np.eye(3, 6)[labels] + rng.normal(size=(300, 6))
     np.savez(tmp_path / "z.npz", z=z, y=labels)
-    clean(tmp_path / "z.npz", tmp_path / "run", Config())
+    done = clean(tmp_path / "z.npz", tmp_path / "run", Config())
     points, _ = read_tensors(tmp_path / "run/points.safetensors")
-    prototypes, detector = read_tensors(tmp_path / "run/prototypes.safetensors")
-    unit = (z - z.mean(0)) / z.std(0)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    expected = 1 - (unit @ prototypes["prototypes"].numpy().T).max(1)
-    np.testing.assert_allclose(points["ood_score"], expected, atol=1e-5)
-    assert expected.min() <= detector["threshold"] <= expected.max()
+    assert done.detection is not None
+    np.testing.assert_allclose(points["ood_score"], done.detection.score, atol=1e-5)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["detector"] == {"name": "distance", **asdict(done.detection.found)}
+    above = points["ood_score"].numpy() > summary["detector"]["threshold"]
+    assert above.mean() == pytest.approx(summary["detector"]["rejected_known"], abs=1e-6)
+    assert above.sum() == 14, "of 300 samples all but the 286 = ⌈301 × 0.95⌉ smallest"
 
 
 @pytest.mark.parametrize("kind", ["images", "features"])
 def test_scores_of_training_are_what_the_detector_counted(tmp_path: Path, kind: str) -> None:
-    """The share of known samples above the threshold is the recorded one, by prototypes and by a panel."""
+    """The share of known samples above the threshold is the recorded one, of z and of features."""
     digits = noisy_digits(noise=0.3)
     data = digits.images if kind == "images" else digits.pixels
     np.savez(tmp_path / "d.npz", **{kind: data[:N], "labels": digits.labels[:N]})
@@ -42,9 +45,11 @@ def test_scores_of_training_are_what_the_detector_counted(tmp_path: Path, kind: 
     done = train(tmp_path / "d.npz", tmp_path / "run", preset=preset, settings=settings, device="cpu")
     assert (done.result.model.class_means is not None) == (kind == "features")
     points, _ = read_tensors(tmp_path / "run/points.safetensors")
-    known = 1 - done.cleaning.verdicts["ood_score"].to_numpy()
     found = done.result.model.found
-    share = np.average(points["ood_score"].numpy() > found.threshold, weights=known)
+    known = done.cleaning.verdicts["ood_score"].to_numpy() <= 0.5
+    if found.rejected_ood is None:
+        known[:] = True
+    share = (points["ood_score"].numpy() > found.threshold)[known].mean()
     assert share == pytest.approx(found.rejected_known, abs=1e-4)
 
 

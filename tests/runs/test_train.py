@@ -19,7 +19,7 @@ from graphclean.data.digits import noisy_digits
 from graphclean.data.tables import Names
 from graphclean.graph import Cleaned, GraphCleaner
 from graphclean.methods import build_method
-from graphclean.report.text import train_again
+from graphclean.report.text import run_again
 from graphclean.runs.inputs import read_source
 from graphclean.runs.interrupts import one_line_errors
 from graphclean.runs.predict import load_model
@@ -66,9 +66,10 @@ def test_the_run_folder_and_the_screen(cli: Cli, tmp_path: Path) -> None:
     with safe_open(out / "prototypes.safetensors", framework="pt") as file:
         assert detector == {"name": "prototypes", **json.loads(file.metadata()["graphclean"])}
     assert (
-        f"Detector prototypes: threshold {detector['threshold']:.3f}, found on the training set" in done.out
+        f"Detector (prototypes): threshold {detector['threshold']:.3f}, found on the training set."
+        in done.out
     )
-    assert f"about {100 * detector['rejected_known']:.1f} % of good inputs" in done.out
+    assert f"({100 * detector['rejected_known']:.1f} % of the known training samples)" in done.out
     assert "graphclean predict runs/digits-train NEW" in done.out
 
 
@@ -104,7 +105,7 @@ def test_features_choose_their_preset_and_are_standardized(cli: Cli, tmp_path: P
     for name in ("plain", "spread"):
         done = cli("train", f"{name}.npz", *few)
         assert "16 features, 3 classes; preset embeddings, epochs: 8" in done.err
-        assert "Detector k-NN + class means: threshold 0.500, found on the training set" in done.out
+        assert "Detector (learned from OOD samples): threshold 0." in done.out
     tables = [
         pd.read_parquet(tmp_path / f"runs/{name}-train/verdicts.parquet") for name in ("plain", "spread")
     ]
@@ -251,7 +252,7 @@ def test_a_run_goes_on_by_the_printed_command_or_with_what_it_was_told(cli: Cli,
     for out, arguments in both.items():
         assert cli("train", *arguments, *TINY, "--out", out, "--quiet").code == 0
         before, config = results(tmp_path / out), (tmp_path / out / "config.json").read_bytes()
-        printed = train_again(Path(out), json.loads(config))
+        printed = run_again(Path(out), json.loads(config))
         assert printed is not None
         for again in (shlex.split(printed)[1:], ["train", arguments[0], "--out", out, "--resume"]):
             (tmp_path / out / "summary.json").unlink()

@@ -134,3 +134,22 @@ def test_labels_drawn_from_verdicts_keep_the_order_of_the_classes() -> None:
     result = fit(features, labels, config, build_method(config))
     assert (result.predict(features).classes == codes).mean() > 0.97
     assert result.cleaning.verdicts["given_label"].tolist() == [labels.classes[code] for code in codes]
+
+
+@pytest.mark.slow
+def test_good_inputs_that_were_not_trained_on_set_a_networks_threshold() -> None:
+    """A network draws inwards what it is trained on: by its own samples nothing can be promised."""
+    digits = noisy_digits(noise=0.2, seed=3)
+    known = np.flatnonzero(~digits.is_ood)
+    train, good, new = known[:500], known[500:750], known[750:]
+    config = apply_settings(load_preset("demo"), ["training.epochs=8"])
+    labels = encode_labels(digits.labels[train])
+    prepared = prepare(digits.images[train], labels, config, build_method(config))
+    trained = prepared.trainer.train()
+    blind, told = (finish(prepared, trained, good=some) for some in (None, digits.images[good]))
+    assert blind.model.found.promised is None
+    found = told.model.found
+    assert (found.promised, found.calibrated_on) == (0.05, 250)
+    rank = int(np.ceil(251 * 0.95)) - 1
+    assert found.threshold == np.sort(told.predict(digits.images[good]).ood_score)[rank]
+    assert told.predict(digits.images[new]).rejected.mean() == pytest.approx(0.05, abs=0.025)

@@ -76,7 +76,7 @@ def clean(
     source = _find_source(data, labels, ids)
     target = Path(out) if out is not None else default_run(source, "clean")
     config = apply_settings(
-        usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning",)
+        usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning", "ood")
     )
     with limited_threads(threads), StageProgress(quiet=quiet) as progress:
         cleaning.clean(

@@ -66,7 +66,6 @@ class Run:
         labels: Any = None,
         *,
         out: str | Path | None = None,
-        detector: str | None = None,
         evaluate: bool = False,
         device: str = "auto",
         threads: int | None = None,
@@ -80,7 +79,7 @@ class Run:
         of `data` (or `labels`, one for each sample in memory) are taken for the truth, and
         `.attrs["scores"]` says how many are met.
         """
-        options: dict[str, Any] = {"detector": detector, "device": device, "names": to_names(names)}
+        options: dict[str, Any] = {"device": device, "names": to_names(names)}
         options["evaluate"] = evaluate or labels is not None
         with limited_threads(threads), StageProgress(quiet=quiet) as progress:
             options["progress"] = progress

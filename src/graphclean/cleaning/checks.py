@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from ..config import OodSettings
+from ..ood import Threshold
 from .evidence import Copies
 from .inputs import Codes, Labels
 
@@ -54,6 +56,17 @@ def ood_notes(labels: Labels, n_ood: int) -> list[str]:
     return [
         f"with {len(labels.classes)} classes a wrong label and a sample of no class look alike: "
         "look at the proposed labels of `ood` samples too"
+    ]
+
+
+def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
+    """That too few samples are known to promise anything of new ones."""
+    if found.promised is not None or found.how == "fixed":
+        return []
+    few = "1 known sample" if found.calibrated_on == 1 else f"{found.calibrated_on} known samples"
+    return [
+        f"{few} can't tell how many good inputs will be rejected: to promise {100 * settings.reject:g} %, "
+        f"{1 / settings.reject - 1:.0f} are needed"
     ]
 
 

@@ -83,13 +83,10 @@ class Whitening:
 
 
 class Weights(NamedTuple):
-    """The weight of each: for the class first, then for being OOD."""
+    """The weight of each."""
 
     centers: float
     neighbors: float
-    ood_intercept: float
-    ood_neighbors: float
-    ood_centers: float
 
 
 @dataclass(frozen=True)
@@ -105,16 +102,12 @@ class KnnClassMeans:
     """Of each class: the unit mean of the whitened nodes, weighted with their P(class)."""
     weights: Weights
 
-    def combine(self, unit: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(class | known) and P(OOD), with the shares that neighbors give to every class and to OOD."""
+    def known(self, unit: Tensor, shares: Tensor) -> Tensor:
+        """log P(class | known), with the shares that neighbors give to every class and to OOD."""
         w = self.weights
         cosine = prototype_similarity(self.whitening(unit), self.centers).to(shares.dtype)
-        known = (
-            w.centers * cosine + w.neighbors * shares[:, :-1].clamp(min=CALIBRATION_FLOOR).log()
-        ).log_softmax(1)
-        share = shares[:, -1].clamp(CALIBRATION_FLOOR, 1 - CALIBRATION_FLOOR)
-        odds = w.ood_neighbors * (share / (1 - share)).log() - w.ood_centers * cosine.amax(1)
-        return known, torch.sigmoid(w.ood_intercept + odds)
+        log_shares = shares[:, :-1].clamp(min=CALIBRATION_FLOOR).log()
+        return (w.centers * cosine + w.neighbors * log_shares).log_softmax(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """All but the weights, by name."""
@@ -165,9 +158,7 @@ def fit_class_means(
     known = 1 - posterior.ood[some]
     by_class = _fit_classes(cosine[some], log_shares[some], known, labels[some], model.transition.numpy())
     by_ood = _fit_ood(cosine[some].max(1), shares[some, -1], posterior.ood[some])
-    class_means = KnnClassMeans(
-        nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class, *by_ood)
-    )
+    class_means = KnnClassMeans(nodes, believed, whitening, normalize(pull, dim=1), Weights(*by_class))
     ood = expit(by_ood[0] + by_ood[1] * logit(shares[:, -1]) - by_ood[2] * cosine.max(1))
     classes = softmax(by_class[0] * cosine + by_class[1] * log_shares, axis=1)
     return FittedClassMeans(class_means, Posterior((1 - ood)[:, None] * classes, ood))

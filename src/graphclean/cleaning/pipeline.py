@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from ..config import CleaningSettings
+from ..config import CleaningSettings, OodSettings
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
@@ -20,12 +20,11 @@ from ..ood import (
     MIN_OOD_RATE,
     are_separated,
     bimodal_ood_probability,
-    class_prototypes,
-    max_prototype_similarity,
 )
-from .checks import copy_notes, id_notes, label_notes, ood_notes
+from .checks import copy_notes, id_notes, label_notes, ood_notes, rate_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, combine_with_class_means
+from .detection import Detection, fit_detector
 from .duplicates import BEYOND, TrainingSamples
 from .evidence import (
     Copies,
@@ -37,8 +36,7 @@ from .evidence import (
 from .inputs import Array, Labels, align_index, check_embeddings, encode_classes, encode_labels, restore_type
 from .knn_model import (
     KnnModel,
-    expected_rejects,
-    fit_calibration,
+    fit_temperature,
     neighbor_shares,
 )
 from .nodes import Nodes, check_graph, nearest_rows
@@ -72,6 +70,8 @@ class CleaningResult:
     summary: Summary
     standardizer: Standardizer | None
     """The scaling of the features; None where a graph stood for them."""
+    detection: Detection | None
+    """What is OOD among new embeddings, and among these; None as the predictor is."""
     predictor: KnnModel | None
     """None where a graph stood for the embeddings, or the features carry no class signal."""
     posterior: Array | None
@@ -122,6 +122,7 @@ def infer_verdicts(
     ids: Sequence[Any] | None = None,
     graph: Graph | None = None,
     settings: CleaningSettings | None = None,
+    ood: OodSettings | None = None,
     progress: Progress | None = None,
     zeros: bool = False,
     similarity: Array | None = None,
@@ -166,7 +167,7 @@ def infer_verdicts(
     voices = copies.one_each(encoded)
     signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
-    selected, predictor, rejects = np.zeros(n, dtype=bool), None, dict[str, float]()
+    selected, predictor, detection = np.zeros(n, dtype=bool), None, None
     if propagated is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbors agree with labels {signal:.1f} standard errors "
@@ -186,15 +187,17 @@ def infer_verdicts(
         selected = _select(propagated, by_node, decision, copies, settings.eta) | _sure(encoded)
         if nodes is not None and near is not None:
             shares = neighbor_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
-            predictor = _make_predictor(by_node, decision, selected, nodes, copies, shares, encoded)
-            rejects = expected_rejects(predictor.calibration, shares, by_node)
+            detection = fit_detector(nodes.unit, near, shares, by_node, ood or OodSettings())
+            predictor = _make_predictor(by_node, nodes, shares, detection, encoded)
+            detection = replace(detection, score=detection.score[copies.node])
+            notes += rate_notes(detection.found, ood or OodSettings())
     rows = (
         nearest_rows(propagated.graph, copies) if propagated is not None else np.zeros((n, 0), dtype=np.int64)
     )
     table = verdict_table(decision, encoded, names, selected, rows, copies.groups())
     k = propagated.k if propagated is not None else 0
     summary = summarize(
-        decision, posterior, encoded, width, scaling, k, tried, signal, selected, rejects, notes
+        decision, posterior, encoded, width, scaling, k, tried, signal, selected, detection, notes
     )
     stacked = np.column_stack(posterior) if posterior is not None else None
     standardizer = nodes.standardizer if nodes is not None else None
@@ -202,7 +205,7 @@ def infer_verdicts(
     if nodes is not None and nodes.neighbors is not None and len(nodes.unit) > BEYOND and similarity is None:
         hashes = encoded.take(copies.first).hashes
         known = TrainingSamples.gather(nodes.unit, nodes.neighbors, copies.first, hashes)
-    return CleaningResult(table, summary, standardizer, predictor, stacked, known, class_means)
+    return CleaningResult(table, summary, standardizer, detection, predictor, stacked, known, class_means)
 
 
 def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
@@ -345,27 +348,14 @@ def _sure(labels: Labels) -> npt.NDArray[np.bool_]:
 
 
 def _make_predictor(
-    by_node: Array,
-    decision: VerdictArrays,
-    selected: npt.NDArray[np.bool_],
-    nodes: Nodes,
-    copies: Copies,
-    shares: Array,
-    labels: Labels,
+    by_node: Array, nodes: Nodes, shares: Array, detection: Detection, labels: Labels
 ) -> KnnModel:
-    prototypes = class_prototypes(
-        nodes.unit,
-        torch.as_tensor(decision.proposed[copies.first]),
-        torch.as_tensor(selected[copies.first]),
-        len(labels.classes),
-    )
-    similarity = max_prototype_similarity(nodes.unit, prototypes)
     return KnnModel(
         classes=labels.classes,
         standardizer=nodes.standardizer,
         nodes=nodes.unit,
         posterior=torch.as_tensor(by_node, dtype=torch.float32),
-        calibration=fit_calibration(shares, by_node),
-        prototypes=prototypes,
-        prototype_threshold=1 - float(np.quantile(similarity, by_node[:, -1].mean())),
+        temperature=fit_temperature(shares, by_node),
+        detector=detection.detector,
+        found=detection.found,
     )

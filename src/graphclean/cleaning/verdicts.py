@@ -12,6 +12,7 @@ import torch
 
 from ..data.verdict import Verdict
 from ..graph.noise_model import Probabilities, hold_decided
+from .detection import Detection
 from .inputs import Array, Codes, Labels, encode_written
 
 
@@ -203,8 +204,8 @@ class Summary:
     """Given -> proposed among `relabel` verdicts, most frequent first."""
     selected: int
     """Samples in the selected clean set."""
-    rejects: dict[str, float]
-    """Shares of `known` and of `ood` inputs that the predictor rejects, by the model's own estimate."""
+    detector: dict[str, Any] | None
+    """The name of what rejects new data, and its `Threshold`; None where there is none."""
     warnings: list[str] = field(default_factory=list)
     photo_issues: dict[str, int] = field(default_factory=dict)
     """Of photos, how many are dark, blurred, …; those that none is are left out."""
@@ -224,7 +225,7 @@ def summarize(
     k_tried: dict[int, float],
     signal: float,
     selected: npt.NDArray[np.bool_],
-    rejects: dict[str, float],
+    detection: Detection | None,
     notes: list[str],
 ) -> Summary:
     """Sum up a decision; without a posterior nothing is estimated."""
@@ -250,7 +251,7 @@ def summarize(
         expected_right=_expected_right(decision) if posterior is not None else {},
         confused=_confused_pairs(decision, labels),
         selected=int(selected.sum()),
-        rejects=rejects,
+        detector={"name": detection.detector.name, **asdict(detection.found)} if detection else None,
         warnings=notes,
     )
 

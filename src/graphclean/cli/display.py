@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..runs.schema import RerunRecord
 
 CONFUSED_SHOWN = 5
-MOST = 0.5
-"""Of inputs of no class, the share under which a detector lets most of them pass."""
 FIRST_SHOWN = 3
 
 
@@ -52,20 +50,32 @@ def show_cleaning(summary: Summary, source: str, out: Path, changes: RerunRecord
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
     _show_findings(console, summary)
     _show_changes(console, changes, out)
-    if summary.rejects:
-        console.print(f"Detector: {_rejected(summary.rejects)}\n", soft_wrap=True)
+    if summary.detector is not None:
+        _show_detector(console, summary.detector)
     console.print(f"Verdicts: {escape(str(out / 'verdicts.csv'))} (and .parquet)", soft_wrap=True)
     console.print(f"See them: graphclean report {_argument(out)}", soft_wrap=True)
     _show_warnings(summary.warnings)
 
 
-def _rejected(share: dict[str, float]) -> str:
-    """What `predict` will do with new data."""
-    good = f"by a cautious estimate, `predict` will reject {_percent(share['known'])} of good inputs"
-    if "ood" not in share:
-        return f"{good}."
-    more = "; with `--detector prototypes`, more" if share["ood"] < MOST else ""
-    return f"{good} and {_percent(share['ood'])} of those of no class{more}."
+def _show_detector(console: Console, detector: dict[str, Any]) -> None:
+    """What will be rejected of new data, and what can't be known of it."""
+    known, ood, promised = (detector[name] for name in ("rejected_known", "rejected_ood", "promised"))
+    how = "found on the training set" if detector["how"] == "auto" else "as it was set"
+    of_known = (
+        f"{_percent(promised)} of good inputs"
+        if promised is not None
+        else f"an unknown share of good inputs ({_percent(known)} of the known training samples)"
+    )
+    of_ood = (
+        f"about {_percent(ood)} of inputs of no class, if they are like those in the training set"
+        if ood is not None
+        else "an unknown share of inputs of no class: the training set holds none to learn from"
+    )
+    console.print(
+        f"Detector ({escape(detector['name'])}): threshold {detector['threshold']:.3f}, {how}. "
+        f"`predict` will reject {of_known}, and {of_ood}.\n",
+        soft_wrap=True,
+    )
 
 
 def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:
@@ -184,6 +194,9 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None
         shown.add_row(escape(str(name)), f"{count:,}")
     console.print(shown)
     console.print()
+    promised = table.attrs["promised"]
+    if promised is not None:
+        console.print(f"Of samples of the known classes {_percent(promised)} are rejected too.\n")
     _show_scores(console, table.attrs["scores"])
     console.print(place, soft_wrap=True)
     _show_warnings(table.attrs["warnings"])
@@ -386,13 +399,7 @@ def _show_trained(console: Console, trained: dict[str, Any]) -> None:
         f"{training['device']}: {trained['selected']:,} samples selected{right}.",
         soft_wrap=True,
     )
-    how = "found on the training set" if detector["how"] == "auto" else "as it was set"
-    console.print(
-        f"Detector {detector['name']}: threshold {detector['threshold']:.3f}, {how}; it will reject about "
-        f"{_percent(detector['rejected_known'])} of good inputs, and takes "
-        f"{_percent(detector['ood_share'])} of the training set for OOD.\n",
-        soft_wrap=True,
-    )
+    _show_detector(console, detector)
 
 
 def _show_places(console: Console, out: Path) -> None:

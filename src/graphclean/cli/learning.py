@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config.presets import ENOUGH, DetectorName, DeviceName, NeighborSearch
+from ..config.presets import ENOUGH, DeviceName, NeighborSearch
 from ..errors import InputError
 from . import display as screen
 from .loading import loading
@@ -77,7 +77,7 @@ def clean(
         from ..runs.rerun import default_run, read_changes, usual_settings
 
     changes = [f"cleaning.search={search.value}"] if search is not None else []
-    config = apply_settings(usual_settings(data, "clean"), [*changes, *(settings or [])], ("cleaning",))
+    config = apply_settings(usual_settings(data, "clean"), [*changes, *(settings or [])], ("cleaning", "ood"))
     target = out if out is not None else default_run(data, "clean")
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
     with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
@@ -181,12 +181,6 @@ def predict(
     ] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
-    detector: Annotated[
-        DetectorName | None,
-        typer.Option(
-            help="Of a run of `clean`: judge OOD by the nearest training samples, or by class prototypes."
-        ),
-    ] = None,
     evaluate: Annotated[
         bool, flag("--evaluate", "DATA has labels, and they are true: say how many are met.")
     ] = False,
@@ -215,7 +209,6 @@ def predict(
         raise InputError("--out - prints the predictions, --json what came of them; give one of them")
     options: dict[str, Any] = {
         "names": Names(images_key, features_key, labels_key, label_column, id_column, path_column),
-        "detector": detector.value if detector is not None else None,
         "evaluate": evaluate,
         "device": device.value,
     }

@@ -24,13 +24,6 @@ class DeviceName(StrEnum):
     cuda = "cuda"
 
 
-class DetectorName(StrEnum):
-    """Ways to tell OOD for new data."""
-
-    knn = "knn"
-    prototypes = "prototypes"
-
-
 class NeighborSearch(StrEnum):
     """Ways to find neighbors."""
 

@@ -213,14 +213,18 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class OodSettings:
-    """Settings of the detector that a training run leaves."""
+    """Settings of the detector that a run leaves."""
 
     detector: str = "auto"
-    """One of `graphclean detectors`; `auto` takes the one that suits the method."""
+    """Of a trained network, one of `graphclean detectors`; `auto` takes the one that suits the method."""
+    reject: float = 0.05
+    """Share of good inputs that may be lost to the detector; 5 % is usual, less lets more OOD pass."""
     threshold: str = "auto"
-    """Inputs that score above it are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: found in training."""
+    """Inputs that score above it are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: as `reject` has it."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.reject < 1:
+            raise ValueError("reject must be between 0 and 1")
         if self.threshold == "auto":
             return
         try:

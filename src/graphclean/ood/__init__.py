@@ -7,7 +7,7 @@ from .prototypes import (
     max_prototype_similarity,
     prototype_similarity,
 )
-from .threshold import MIN_OOD_RATE, Threshold, find_threshold
+from .threshold import MIN_OOD_RATE, Threshold, find_threshold, holds_ood
 
 __all__ = [
     "MIN_OOD_RATE",
@@ -17,6 +17,7 @@ __all__ = [
     "class_prototypes",
     "ensemble_with_prototypes",
     "find_threshold",
+    "holds_ood",
     "max_prototype_similarity",
     "prototype_similarity",
 ]

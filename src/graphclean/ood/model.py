@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.progress import Progress
+from .threshold import Threshold
 
 RunKind = Literal["clean", "train"]
 
@@ -78,6 +79,10 @@ class Model(Protocol):
     def classes(self) -> list[int] | list[str]: ...
 
     @property
+    def found(self) -> Threshold:
+        """The threshold, and what it does to the training set."""
+
+    @property
     def threshold(self) -> float:
         """The OOD score above which an input is rejected."""
 
@@ -93,9 +98,6 @@ class Model(Protocol):
 
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
         """Judge inputs as they were before training: raw features, or uint8 images."""
-
-    def with_detector(self, name: str) -> Self:
-        """The same with another detector of those it has."""
 
     def save(self, folder: Path) -> None:
         """Write the model files of a run folder."""

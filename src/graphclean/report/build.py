@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._files import has_file, read_tensors, replaced
-from ..cleaning.knn_model import PROTOTYPES
+from .._files import has_file, replaced
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..embed.quality import ISSUES
@@ -27,7 +26,6 @@ from ..runs.folder import (
     require_finished,
 )
 from ..runs.schema import SourceRecord
-from ..training.model import DetectorRecord
 from .escape import count_bytes, to_json
 from .kept import Kept
 from .map import draw_map, read_points
@@ -46,7 +44,7 @@ from .samples import (
     read_samples,
     rows_with_issues,
 )
-from .text import describe_run, describe_things, train_again
+from .text import describe_run, describe_things, run_again
 from .thresholds import sweep_thresholds
 from .thumbnails import Pictures, find_pictures
 
@@ -159,7 +157,7 @@ def build_page(
     decided = read_decided(run)
     if decided and token is None:
         notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
-    detector = summary.get("detector") or _read_detector(run)
+    detector = summary.get("detector")
     facts = {
         "mode": "report" if token is None else "review",
         "run": str(run),
@@ -179,9 +177,9 @@ def build_page(
         "duplicates": [held for group in groups if (held := [place[row] for row in group if row in place])],
         "pairs": count_pairs(samples),
         "by_class": count_classes(samples),
-        "border": sweep_thresholds(samples, float(detector["threshold"])) if detector else None,
+        "border": sweep_thresholds(samples, detector) if detector else None,
         "trained": config.get("kind") == "train",
-        "again": train_again(run, config),
+        "again": run_again(run, config),
         "curves": read_metrics(run),
         "pictures": shown,
         "large_pictures": pictures is not None and pictures.direct,
@@ -206,11 +204,6 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
     held = [number for number, row in enumerate(plan["row"]) if row in place]
     kept = {name: [plan[name][number] for number in held] for name in ("row", "x", "y")}
     return plan | kept | {"row": [place[row] for row in kept["row"]]}
-
-
-def _read_detector(run: Path) -> dict[str, Any] | None:
-    """The threshold of a run of `clean`, next to its prototypes; None where there are none."""
-    return read_tensors(run / PROTOTYPES, DetectorRecord)[1] if has_file(run / PROTOTYPES) else None
 
 
 def _find_pictures(

@@ -133,10 +133,14 @@ def _steps(
     return steps
 
 
-def train_again(run: Path, config: ConfigFile) -> str | None:
-    """The command that goes on with a run of `train`; None for other runs, and those made in Python."""
-    if config.get("kind") != "train" or config.get("source", {}).get("data") == IN_PYTHON:
+def run_again(run: Path, config: ConfigFile) -> str | None:
+    """The command that a setting is added to; it goes on with a run of `train`, and makes one of `clean`
+    again. None for those made in Python.
+    """
+    if config.get("source", {}).get("data") == IN_PYTHON:
         return None
+    if config.get("kind") != "train":
+        return f"graphclean clean {shlex.quote(str(run))}"
     return f"graphclean train {_arguments(run, config)} --out {shlex.quote(str(run))} --resume"
 
 

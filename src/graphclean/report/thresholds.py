@@ -3,18 +3,20 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..data.verdict import Verdict
+from ..training.model import DetectorRecord
 from .samples import Floats, Ints, Samples
 
 THRESHOLD_STEPS = 200
 BINS = 60
 
 
-def sweep_thresholds(samples: Samples, threshold: float) -> dict[str, Any] | None:
-    """For each of many thresholds: samples above it, the share of known samples among them, as the detector
-    expects it (`find_threshold`), and how many of those judged `ood`.
+def sweep_thresholds(samples: Samples, detector: DetectorRecord) -> dict[str, Any] | None:
+    """For each of many thresholds: samples above it, the share of the known ones, and how many of those that
+    are probably OOD, both as `find_threshold` counts them.
     """
+    threshold = float(detector["threshold"])
     if samples.detector_score is None:
         return None
     there = np.isfinite(samples.detector_score)
@@ -25,16 +27,18 @@ def sweep_thresholds(samples: Samples, threshold: float) -> dict[str, Any] | Non
     borders = np.unique(np.append(np.linspace(low, high, THRESHOLD_STEPS + 1), threshold))
     order = np.argsort(-s)
     above = len(s) - np.searchsorted(np.sort(s), borders, side="right")
-    known, strange = 1 - p, samples.where(Verdict.OOD)[there].astype(np.float64)
+    far = p > 0.5
+    strange = far & (detector.get("rejected_ood") is not None)
+    known = ~strange
     edges = np.linspace(low, high, BINS + 1)
-    kinds = {"ood": p > 0.5, "known": p <= 0.5}
+    kinds = {"ood": far, "known": ~far}
     return {
         "threshold": threshold,
         "borders": borders.round(6).tolist(),
         "chosen": int(np.searchsorted(borders, threshold)),
         "total": len(s),
         "rejected": above.tolist(),
-        "known": (_first(known, order, above) / max(known.sum(), 1e-9)).round(5).tolist(),
+        "known": (_first(known, order, above) / max(known.sum(), 1)).round(5).tolist(),
         "caught": _first(strange, order, above).astype(int).tolist(),
         "strange": int(strange.sum()),
         "edges": [round(low, 6), round(high, 6)],
@@ -42,6 +46,6 @@ def sweep_thresholds(samples: Samples, threshold: float) -> dict[str, Any] | Non
     }
 
 
-def _first(weight: Floats, order: Ints, count: Ints) -> Floats:
-    """What the first so many in order weigh together."""
+def _first(weight: npt.NDArray[np.bool_], order: Ints, count: Ints) -> Floats:
+    """How many of the first so many in order are."""
     return np.concatenate([[0.0], np.cumsum(weight[order])])[count]

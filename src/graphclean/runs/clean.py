@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import cast
 
 import pandas as pd
+import torch
 
 from .._files import replaced, write_json
-from ..cleaning import CleaningResult, KnnModel, infer_verdicts, with_unreadable
+from ..cleaning import CleaningResult, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
 from ..cleaning.nodes import require_search
@@ -18,7 +19,6 @@ from ..data.verdict import Verdict
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import ISSUES, quality_columns
 from ..errors import InputError
-from ..ood import prototype_similarity
 from .device import choose_device
 from .folder import (
     LEAKAGE,
@@ -74,6 +74,11 @@ def clean(
     require_search(config.cleaning)
     if against is not None and not is_there(against):
         raise InputError(f"{against}: no such file or folder")
+    if config.ood.detector != "auto":
+        raise InputError(
+            f"ood.detector={config.ood.detector}: that is for trained networks, and features are judged by "
+            "their own; leave it auto"
+        )
     rerun = read_earlier(data)
     told = rerun.source if rerun is not None else SourceRecord()
     if rerun is not None:
@@ -94,7 +99,12 @@ def clean(
         if rerun is not None:
             source = rerun.hold(source)
         cleaning = infer_verdicts(
-            source.inputs, source.encode(), ids=source.ids, settings=config.cleaning, progress=progress
+            source.inputs,
+            source.encode(),
+            ids=source.ids,
+            settings=config.cleaning,
+            ood=config.ood,
+            progress=progress,
         )
         cleaning = complete(cleaning, source)
         described = describe_request(data, labels, names) | source.describe()
@@ -108,14 +118,16 @@ def clean(
         changes = rerun.compare(cleaning, source) if rerun is not None else None
         compared = {"rerun": changes.record} if changes is not None else {}
         with new_run(out, overwrite=overwrite) as folder:
-            write_config(folder, "clean", described, {"cleaning": asdict(config.cleaning)})
+            write_config(
+                folder, "clean", described, {"cleaning": asdict(config.cleaning), "ood": asdict(config.ood)}
+            )
             write_env(folder, source.fingerprint(), decisions=source.decisions_fingerprint())
             write_json(folder / SUMMARY, cleaning.summary.to_dict() | compared)
             if changes is not None:
                 changes.write(folder)
             write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
-            write_points(_gather_points(source, cleaning.predictor), folder)
+            write_points(_gather_points(source, cleaning), folder)
             if leaks is not None:
                 leaks.write(folder)
             if cleaning.predictor is not None:
@@ -169,9 +181,8 @@ def _add_unreadable(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
     return replace(cleaning, verdicts=table, summary=summary)
 
 
-def _gather_points(source: Source, predictor: KnnModel | None) -> Points:
+def _gather_points(source: Source, cleaning: CleaningResult) -> Points:
     array = check_embeddings(source.inputs)
-    if predictor is None:
+    if cleaning.predictor is None or cleaning.detection is None:
         return gather_points(Standardizer.fit(array)(array), None)
-    z = predictor.standardizer(array)
-    return gather_points(z, 1 - prototype_similarity(z, predictor.prototypes).amax(1))
+    return gather_points(cleaning.predictor.standardizer(array), torch.as_tensor(cleaning.detection.score))

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from .._files import has_file, read_tensors, replaced
 from ..cleaning import KnnModel, with_unreadable
+from ..cleaning.detection import FeatureDetector
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import Labels, encode_written
-from ..cleaning.knn_model import MODEL, PROTOTYPES, Calibration
+from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.progress import Progress
 from ..data.tables import PARQUET, Names, listed
 from ..data.verdict import Verdict
 from ..errors import InputError, MissingLabels, arg, occupied
 from ..metrics import score_new
+from ..ood import Threshold
 from ..ood.model import Model, predict_table
-from ..training.model import check_classes, load_trained
+from ..training.model import check_classes, load_trained, named
 from .device import choose_device
 from .folder import (
     PREDICTIONS,
@@ -40,7 +42,6 @@ def predict(
     *,
     out: Path | None = None,
     names: Names | None = None,
-    detector: str | None = None,
     evaluate: bool = False,
     device: str = "auto",
     overwrite: bool = False,
@@ -55,9 +56,7 @@ def predict(
     refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
     if target.exists() and not overwrite:
         raise occupied(target, "the file exists")
-    table = judge_new(
-        run, data, names=names, detector=detector, evaluate=evaluate, device=device, progress=progress
-    )
+    table = judge_new(run, data, names=names, evaluate=evaluate, device=device, progress=progress)
     told, table.attrs = table.attrs, {}
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
@@ -73,24 +72,19 @@ def judge_new(
     data: Path | Source,
     *,
     names: Names | None = None,
-    detector: str | None = None,
     evaluate: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Class or OOD for new data, which may be in memory.
 
-    `.attrs["warnings"]` of the table holds what a user should know of the model. With `evaluate` the labels
-    of the data are taken for the truth, and `.attrs["scores"]` says how many of them are met.
+    `.attrs["warnings"]` of the table has what a user should know of the model, and `.attrs["promised"]` what
+    share of good samples is rejected, where that is known. With `evaluate` the labels of the data are taken
+    for the truth, and `.attrs["scores"]` says how many of them are met.
     """
     names = names if names is not None else Names()
     model = load_model(run, device)
     described = read_config(run).get("source", {})
-    if detector is not None:
-        try:
-            model = model.with_detector(detector)
-        except InputError as error:
-            raise InputError(f"{run}: {error}") from error
 
     def report(stage: str, done: int, total: int) -> None:
         if progress is not None and not pieces.streamed:
@@ -131,6 +125,7 @@ def judge_new(
     notes = Leaks(pieces.ids, leaked.tolist()).notes("samples", " (column duplicate_of)")
     table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes) + notes
     table.attrs["scores"] = scores
+    table.attrs["promised"] = model.found.promised
     return table
 
 
@@ -201,19 +196,17 @@ def load_model(run: Path, device: str = "cpu") -> Model:
     if trained:
         return load_trained(run, choose_device(device))
     tensors, metadata = read_tensors(run / MODEL)
-    prototypes, more = read_tensors(run / PROTOTYPES)
     try:
-        _check_fit(
-            {**tensors, **prototypes}, [*metadata["calibration"], more["threshold"]], metadata["classes"]
-        )
+        found = Threshold(**metadata["found"])
+        _check_fit(tensors, [metadata["temperature"], found.threshold], metadata["classes"])
         return KnnModel(
             classes=metadata["classes"],
             standardizer=Standardizer(tensors["mean"].numpy(), tensors["scale"].numpy()),
             nodes=tensors["nodes"],
             posterior=tensors["posterior"],
-            calibration=Calibration(*metadata["calibration"]),
-            prototypes=prototypes["prototypes"],
-            prototype_threshold=more["threshold"],
+            temperature=metadata["temperature"],
+            detector=FeatureDetector.restore(named(tensors, "detector."), metadata["detector"]),
+            found=found,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{run}: the model files are not those of a clean run: {error}") from error
@@ -222,7 +215,7 @@ def load_model(run: Path, device: str = "cpu") -> Model:
 def require_model(run: Path, *, trained: bool) -> None:
     """Refuse a run that is not finished, or without the files of a model."""
     require_finished(run)
-    for name in (MODEL, PROTOTYPES):
+    for name in (MODEL, PROTOTYPES) if trained else (MODEL,):
         if not has_file(run / name):
             why = "files are missing" if trained else "the run found no class signal, or files are missing"
             raise InputError(f"{run}: no {name} in it: {why}")
@@ -232,14 +225,14 @@ def _check_fit(tensors: dict[str, Tensor], numbers: Sequence[Any], classes: Any)
     """Refuse what would not work together, and NaN, by which all would be known and of the first class."""
     check_classes(classes)
     if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
-        raise ValueError("calibration or threshold are no numbers")
+        raise ValueError("temperature or threshold are no numbers")
     rows, width, count = len(tensors["nodes"]), tensors["mean"].numel(), len(classes)
     shapes = {
         "nodes": (rows, width),
         "posterior": (rows, count + 1),
         "mean": (width,),
         "scale": (width,),
-        "prototypes": (count, width),
+        "detector.mean": (width,),
     }
     for name, shape in shapes.items():
         tensor = tensors[name]

@@ -36,11 +36,8 @@ def sum_up(
         notes.append(f"classes without a selected sample, and so without a prototype: {some}")
     last = epochs[-1] if epochs else {}
     summary = result.cleaning.summary.to_dict()
-    del summary["rejects"]  # of neighbors, where new data is judged by the detector below
     summary["warnings"] = [*notes, *summary["warnings"]]
-    # A panel judges new data in place of the detector.
-    name = result.model.detector.name if result.model.class_means is None else "k-NN + class means"
-    summary["detector"] = {"name": name, **asdict(result.model.found)}
+    summary["detector"] = {"name": result.model.detector_name, **asdict(result.model.found)}
     summary["training"] = {
         "preset": route.preset,
         "route": route.why,

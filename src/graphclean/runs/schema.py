@@ -82,7 +82,7 @@ class SummaryFile(TypedDict, total=False):
     warnings: list[str]
     photo_issues: dict[str, int]
     rerun: RerunRecord
-    detector: DetectorRecord
+    detector: DetectorRecord | None
     training: JsonObject
 
 

@@ -282,7 +282,8 @@ def train_source(
                 on_start=lambda done, total: watcher.stage("training without labels", done, total),
             )
         with interruptible(again):
-            result = finish(prepared, trained, progress=watcher.stage)
+            good = validation.inputs if validation is not None else None
+            result = finish(prepared, trained, good=good, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, route, described, validation, rerun)
 
 

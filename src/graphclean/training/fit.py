@@ -16,7 +16,7 @@ from ..cleaning.inputs import Labels, check_embeddings
 from ..config import Config
 from ..data.progress import Progress
 from ..errors import InputError
-from ..ood import find_threshold, max_prototype_similarity
+from ..ood import find_threshold, holds_ood, max_prototype_similarity
 from ..ood.detector import Detector
 from ..ood.detectors import check_needs, load_detector
 from ..ood.model import Predictions
@@ -120,8 +120,8 @@ def prepare(
             detector is not None or config.ood.detector != "auto"
         ):
             raise InputError(
-                f"ood.detector={chosen.name}: the panel, which judges these embeddings, says itself what is "
-                "OOD; take auto, or cleaning.classifier=knn"
+                f"ood.detector={chosen.name}: embeddings that neighbors and class means judge have their own "
+                "detector; take auto, or cleaning.classifier=knn"
             )
         verdicts = _judge(array, labels, config, ids, progress)
         standardizer = verdicts.standardizer
@@ -161,12 +161,29 @@ def _judge(
     similarity: Any = None,
 ) -> CleaningResult:
     return infer_verdicts(
-        z, labels, ids=ids, settings=config.cleaning, progress=progress, zeros=True, similarity=similarity
+        z,
+        labels,
+        ids=ids,
+        settings=config.cleaning,
+        ood=config.ood,
+        progress=progress,
+        zeros=True,
+        similarity=similarity,
     )
 
 
-def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = None) -> TrainingResult:
-    """The detector and its threshold, the model for new data, and the verdicts."""
+def finish(
+    prepared: Prepared,
+    trained: Trained,
+    *,
+    good: npt.NDArray[Any] | None = None,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """The detector and its threshold, the model for new data, and the verdicts.
+
+    `good` are inputs of the classes that were not trained on, by which a network's threshold can keep to
+    `ood.reject`; features are judged as if they were not, and need none.
+    """
     started = time.perf_counter()
     config, labels = prepared.config, prepared.labels
     cleaning = prepared.verdicts
@@ -176,9 +193,12 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
             _judge(trained.z, labels, config, prepared.ids, progress, similarity), class_means=None
         )
     detector, score = _fit_detector(prepared, trained)
-    auto = None
-    if cleaning.class_means is not None:
-        score, auto = cleaning.class_means.prior.ood, 0.5
+    ood = np.nan_to_num(cleaning.verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan))
+    learned = holds_ood(score, ood)
+    found = find_threshold(score, ood, config.ood, learned=learned)
+    features = cleaning.detection if cleaning.class_means is not None else None
+    if features is not None:
+        score, found = features.score, features.found
     model = NetworkModel(
         network=trained.network,
         description=describe_network(config.training),
@@ -187,10 +207,14 @@ def finish(prepared: Prepared, trained: Trained, *, progress: Progress | None = 
         standardizer=prepared.standardizer,
         prototypes=trained.prototypes.cpu(),
         detector=detector.cpu(),
-        found=find_threshold(score, cleaning.verdicts["ood_score"].to_numpy(), config.ood, auto=auto),
+        found=found,
         prototype_ensemble=config.training.prototype_ensemble,
         class_means=cleaning.class_means.model if cleaning.class_means is not None else None,
+        feature_detector=features.detector if features is not None else None,
     )
+    if good is not None and features is None:
+        new = model.score(good).ood_score
+        model = replace(model, found=find_threshold(score, ood, config.ood, learned=learned, good=new))
     chosen = trained.selection.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape
     summary = replace(

@@ -13,6 +13,7 @@ from torch.nn.functional import interpolate, normalize
 from .._files import read_tensors, write_tensors
 from .._shapes import JsonObject
 from ..cleaning import KnnClassMeans
+from ..cleaning.detection import FeatureDetector
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
 from ..cleaning.knn_model import MODEL, PROTOTYPES, NearestPosterior, Standardize
@@ -35,6 +36,12 @@ class DetectorRecord(TypedDict):
     """The detector: in summary.json, and next to the prototypes."""
 
     threshold: float
+    rejected_known: float
+    rejected_ood: float | None
+    ood_share: float
+    calibrated_on: int
+    how: str
+    promised: float | None
 
 
 class NetworkRecord(TypedDict, total=False):
@@ -53,14 +60,15 @@ class TrainedRecord(TypedDict, total=False):
     classes: list[int | str]
     prototype_ensemble: bool
     class_means: list[float]
+    feature_detector: JsonObject
     detector: str
 
 
 class NetworkJudge(Judge):
     """A trained network with its detector, from raw inputs to what is said of them.
 
-    With class means, a class is as likely as the geometric mean of what network and class means say, and the
-    latter alone says what is OOD.
+    With class means, a class is as likely as the geometric mean of what network and class means say, and what
+    is OOD is found on the features themselves.
     """
 
     prototypes: Tensor
@@ -69,6 +77,7 @@ class NetworkJudge(Judge):
         super().__init__()
         self.standardize = Standardize(model.standardizer) if model.standardizer is not None else None
         self.network, self.detector, self.class_means = model.network, model.detector, model.class_means
+        self.feature_detector = model.feature_detector
         self.register_buffer("prototypes", model.prototypes)
         self.near = None
         if model.class_means is not None:
@@ -83,10 +92,12 @@ class NetworkJudge(Judge):
 
     def judge(self, prepared: Tensor, out: Output) -> Judged:
         """The same for outputs of the network, and the inputs that led to them."""
-        if self.class_means is not None and self.near is not None:
+        if self.class_means is not None and self.near is not None and self.feature_detector is not None:
             unit = normalize(prepared, dim=1)
-            known, ood = self.class_means.combine(unit, self.near(unit))
-            return Judged(((out.logits.log_softmax(1) + known) / 2).softmax(1), ood, ood > self.threshold)
+            near = self.near(unit)
+            known = self.class_means.known(unit, near.shares)
+            score = self.feature_detector(unit, near.shares[:, -1], near.similarity)
+            return Judged(((out.logits.log_softmax(1) + known) / 2).softmax(1), score, score > self.threshold)
         logits = out.logits
         if self.prototype_ensemble:
             logits = ensemble_with_prototypes(logits, prototype_similarity(out.z, self.prototypes))
@@ -128,6 +139,8 @@ class NetworkModel:
     """Average classifier and prototypes (`training.prototype_ensemble`); not with class means."""
     class_means: KnnClassMeans | None = None
     """For features that were judged before training."""
+    feature_detector: FeatureDetector | None = None
+    """With class means, in place of the detector."""
     kind: ClassVar[RunKind] = "train"
 
     @property
@@ -138,21 +151,22 @@ class NetworkModel:
     @property
     def notes(self) -> list[str]:
         """What a user should know of it."""
-        return self.detector.notes() if self.class_means is None else []
+        return self.detector.notes() if self.feature_detector is None else []
+
+    @property
+    def detector_name(self) -> str:
+        """Of what says what is OOD."""
+        return self.detector.name if self.feature_detector is None else self.feature_detector.name
 
     def describe_score(self) -> str:
         """What the OOD score is, in words."""
-        return self.detector.title if self.class_means is None else "probability of being OOD"
+        if self.feature_detector is not None:
+            return self.feature_detector.describe_score()
+        return self.detector.title
 
     def module(self) -> NetworkJudge:
         """All of it as one graph."""
         return NetworkJudge(self)
-
-    def with_detector(self, name: str) -> "NetworkModel":
-        """A trained run has one detector, chosen in training."""
-        raise InputError(
-            f"detector {name}: that is for runs of `clean`; a trained run has a detector of its own"
-        )
 
     @torch.no_grad()
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
@@ -206,6 +220,10 @@ class NetworkModel:
         if self.class_means is not None:
             tensors |= {f"class_means.{name}": value for name, value in self.class_means.tensors().items()}
             facts["class_means"] = list(self.class_means.weights)
+        if self.feature_detector is not None:
+            state = self.feature_detector.state_dict()
+            tensors |= {f"feature_detector.{name}": value for name, value in state.items()}
+            facts["feature_detector"] = self.feature_detector.facts()
         write_tensors(folder / MODEL, tensors, facts)
         write_tensors(folder / PROTOTYPES, {"prototypes": self.prototypes}, asdict(self.found))
 
@@ -216,7 +234,7 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
     prototypes, border = read_tensors(run / PROTOTYPES, DetectorRecord)
     try:
         check_classes(facts["classes"])
-        weights, of_class_means = _named(tensors, "network."), _named(tensors, "class_means.")
+        weights, of_class_means = named(tensors, "network."), named(tensors, "class_means.")
         classes, shape = facts["classes"], tuple(facts["input_shape"])
         standardizer = None
         if len(shape) == 1:
@@ -225,7 +243,7 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
             network = rebuild_network(facts["network"], weights, len(classes), shape)
         of_classes = prototypes["prototypes"]
         detector = load_detector(facts["detector"])(len(classes), of_classes.shape[1])
-        detector.load_state_dict(_named(tensors, "detector."))
+        detector.load_state_dict(named(tensors, "detector."))
         return NetworkModel(
             network=network.to(device),
             description=facts["network"],
@@ -237,6 +255,11 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
             found=Threshold(**border),
             prototype_ensemble=facts.get("prototype_ensemble", False),
             class_means=KnnClassMeans.restore(of_class_means, facts["class_means"])
+            if "class_means" in facts
+            else None,
+            feature_detector=FeatureDetector.restore(
+                named(tensors, "feature_detector."), facts["feature_detector"]
+            )
             if "class_means" in facts
             else None,
         )
@@ -258,5 +281,6 @@ def check_classes(classes: Any) -> None:
         raise ValueError("the classes are not names or numbers, each of them once")
 
 
-def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -42,7 +42,7 @@ function startBorder(root) {
     number.textContent = `threshold ${threshold.toFixed(3).replace("-", "−")}`;
     said.textContent = `${count(border.rejected[place])} of the ${count(border.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
     good.textContent = percent(border.known[place]);
-    strange.textContent = percent(border.caught[place] / border.strange);
+    if (border.strange) strange.textContent = percent(border.caught[place] / border.strange);
     line.setAttribute("d", down(threshold));
     for (const [bar, middle] of bars) bar.classList.toggle("rejected", middle > threshold);
     back.hidden = place === border.chosen;
@@ -52,7 +52,7 @@ function startBorder(root) {
   root.append(make("div", { class: "border" },
     make("div", {}, picture, slider),
     make("output", {}, number, said,
-      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), border.strange ? make("span", {}, strange, `of the ${count(border.strange)} judged of no class turned away`) : null),
+      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), border.strange ? make("span", {}, strange, `of the ${count(border.strange)} probably of no class turned away`) : make("span", {}, make("b", {}, "unknown"), "how many inputs of no class are turned away: there are none here to tell by")),
       make("span", {}, back), how)));
   show(border.chosen);
 }
