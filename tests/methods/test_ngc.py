@@ -101,8 +101,8 @@ def test_what_batch_norm_sees(joint: bool, warmup: int, seen: list[int]) -> None
         found.extend(batches)
         return Trainer.forward(made, *batches, network=network)
 
-    def view(inputs: torch.Tensor, *, strong: bool = True) -> torch.Tensor:
-        views.append(Trainer.views(made, inputs, strong=strong))
+    def view(inputs: torch.Tensor, *, strong: bool = True, smallest: float = 1) -> torch.Tensor:
+        views.append(Trainer.views(made, inputs, strong=strong, smallest=smallest))
         return views[-1]
 
     made.forward, made.views = forward, view  # type: ignore[method-assign]

@@ -12,9 +12,11 @@ from torch import Tensor
 from graphclean.training.augment import (
     apply_augmix,
     apply_crops,
+    apply_resized_crops,
     draw_augmix,
     draw_beta,
     draw_crops,
+    draw_resized_crops,
     mixup,
     read_chains,
     read_levels,
@@ -181,6 +183,42 @@ def test_crops_reach_every_offset_and_flip_half() -> None:
     inner = at % 9 % 8 != 0
     flip_tta = crops.gather(1, (at + 1).clamp(max=80).unsqueeze(1)).squeeze(1) == 2
     assert abs(flip_tta[inner].float().mean() - 0.5) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["random", "smooth"])
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 8, 8), (3, 20, 31)])
+def test_resized_crops_are_pillows_within_a_level(channels: int, height: int, width: int, kind: str) -> None:
+    """Pillow rounds after each of its two directions, and the weights before."""
+    images, draws = pictures(kind, 60, channels, height, width), draw_resized_crops(60, seeded())
+    ours = apply_resized_crops(images, draws, smallest=0.2)
+    assert ours.dtype == torch.uint8
+    fractions = []
+    for image, result, (u, v, left, top, flip) in zip(images, ours, draws.tolist(), strict=True):
+        area, wider = 0.2 + 0.8 * u, math.exp((2 * v - 1) * math.log(4 / 3))
+        across, down = min(math.sqrt(area * wider), 1), min(math.sqrt(area / wider), 1)
+        x, y = left * (1 - across), top * (1 - down)
+        box = (x * width, y * height, (x + across) * width, (y + down) * height)
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+        picture = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
+        resized = picture.resize((width, height), Image.Resampling.BILINEAR, box=box)
+        if flip < 0.5:
+            resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        expected = torch.from_numpy(np.array(resized)).reshape(height, width, -1).permute(2, 0, 1)
+        assert (result.int() - expected.int()).abs().max() <= 1
+        fractions.append(across * down)
+    assert 0.2 <= min(fractions) < 0.3
+    assert max(fractions) > 0.9
+
+
+def test_resized_crops_without_flip_are_the_same_crops() -> None:
+    images = pictures("smooth", 50, 3, 16, 16)
+    mirrored, straight = (
+        apply_resized_crops(images, draw_resized_crops(50, seeded(), flip=flip), smallest=0.2)
+        for flip in (True, False)
+    )
+    kept = (mirrored == straight).flatten(1).all(1)
+    assert 10 < int(kept.sum()) < 40
+    assert ((mirrored.flip(3).int() - straight.int()).abs() <= 1)[~kept].all()
 
 
 @pytest.mark.parametrize("view", [crop_and_flip, augmix])

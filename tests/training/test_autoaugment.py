@@ -209,6 +209,20 @@ def test_it_is_traced_whole() -> None:
     assert len(traced) == 1
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_it_is_the_same_and_waits_for_nothing() -> None:
+    images, parts = pictures("smooth", 64, 3, 32, 32), draw_autoaugment(64, seeded())
+    ours = apply_autoaugment(images.cuda(), Parts(*(part.cuda() for part in parts))).cpu()
+    assert ((ours.int() - apply_autoaugment(images, parts).int()).abs() > 0).float().mean() < 0.02
+    generator, there = torch.Generator("cuda").manual_seed(0), images.cuda()
+    draw_autoaugment(64, generator)  # reads the policy, once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        apply_autoaugment(there, draw_autoaugment(64, generator))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_images_of_another_kind_are_refused() -> None:
     parts = draw_autoaugment(2, seeded())
     assert isinstance(parts, Parts)

@@ -68,7 +68,7 @@ def test_classes_come_apart_that_nobody_named() -> None:
         similarity.fill_diagonal_(-1)
         return float((truth[similarity.topk(30).indices] == truth.unsqueeze(1)).float().mean())
 
-    settings = dataclasses.replace(TINY, epochs=1, self_supervised_epochs=10, lr=0.1)
+    settings = dataclasses.replace(TINY, epochs=1, self_supervised_epochs=10, self_supervised_crop=1, lr=0.1)
     made = Trainer(ResidentInputs(pixels), labels, 8, settings, ngc())
     found = [agreement(made.embed().z)]
     losses: list[Tensor] = []
@@ -94,7 +94,7 @@ def test_its_loss_is_eq_5_of_both_views() -> None:
     images = made.inputs.inputs[order[0]]  # type: ignore[attr-defined]
     (loss,) = made._start.losses(made, Batch(order[0], images, made.given[order[0]])).values()
     made.generator.set_state(state)
-    (out,) = made.forward(made.views(images))
+    (out,) = made.forward(made.views(images, smallest=STARTED.self_supervised_crop))
     weak, strong = out.z.chunk(2)
     alone = torch.arange(len(weak))  # each a class of its own: no two are positives
     for positives in ("paper", "release"):

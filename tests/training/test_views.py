@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from graphclean.config.settings import StrongAugmentation
-from graphclean.training.augment import apply_augmix, apply_crops, draw_augmix, draw_crops
+from graphclean.training.augment import (
+    apply_augmix,
+    apply_crops,
+    apply_resized_crops,
+    draw_augmix,
+    draw_crops,
+    draw_resized_crops,
+)
 from graphclean.training.autoaugment import apply_autoaugment, draw_autoaugment
 from graphclean.training.networks import PIXEL_CENTER
 from graphclean.training.views import Views, scale
@@ -38,6 +45,17 @@ def test_the_strong_half_is_a_crop_and_its_augmentation(kind: StrongAugmentation
     assert torch.equal(both, scale(torch.cat([first, second])))
 
 
+def test_resized_crops_take_the_place_of_shifted_ones() -> None:
+    images = pictures("smooth", 20, 3, 16, 16)
+    settings = dataclasses.replace(TINY, strong_augmentation="autoaugment", horizontal_flip=True)
+    weak, strong = Views(settings, seeded())(images, smallest=0.3).chunk(2)
+    generator = seeded()
+    crops = draw_resized_crops(40, generator)
+    first, second = apply_resized_crops(images.repeat(2, 1, 1, 1), crops, smallest=0.3).chunk(2)
+    assert torch.equal(weak, scale(first))
+    assert torch.equal(strong, scale(apply_autoaugment(second, draw_autoaugment(20, generator))))
+
+
 @pytest.mark.parametrize(("kind", "warmup"), [("augmix", True), ("autoaugment", False)])
 def test_warm_up_takes_no_autoaugment(
     kind: StrongAugmentation, warmup: bool, monkeypatch: pytest.MonkeyPatch
@@ -47,7 +65,8 @@ def test_warm_up_takes_no_autoaugment(
     made = trainer(dataclasses.replace(TINY, strong_augmentation=kind, epochs=2), ngc(warmup_epochs=1))
     plain = made._views.__class__.__call__
 
-    def watch(self: Views, batch: Tensor, *, strong: bool = True) -> Tensor:
+    def watch(self: Views, batch: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
+        assert smallest == 1
         asked.append((made.epoch, strong))
         return plain(self, batch, strong=strong)
 

@@ -177,9 +177,13 @@ class TrainingSettings:
     """Epochs without labels before all others, by Eq. 5 alone: features of their own help where most labels
     are wrong; where few are, or those of similar classes are confused, others found that they don't.
     """
+    self_supervised_crop: float = 0.2
+    """Smallest fraction of an image that a view of these epochs shows, scaled up, as in SimCLR: its parts are
+    to be known as its own. 1: crops as in all other epochs, for digits and letters.
+    """
     ema_decay: float = 0.0
-    """Judge, and predict in the end, by an exponential moving average of the weights, a step's share 1 −
-    decay; over about half an epoch, as 0.99, it is less noisy than any one step's. 0: by the weights.
+    """Judge, and predict in the end, by an exponential moving average of the weights, which is over about
+    1 / (1 − decay) steps: less noisy than the last step's weights, and that much behind them. 0: by these.
     """
     trunk: Trunk = "he"
     """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
@@ -205,6 +209,8 @@ class TrainingSettings:
         for name in ("momentum", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1")
+        if not 0 < self.self_supervised_crop <= 1:
+            raise ValueError("self_supervised_crop must be above 0 and at most 1")
         if not 0 <= self.seed < SEEDS:
             raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
         if self.image_size < 8:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import grid_sample
 from torch.nn.functional import pad as pad_edges
 
 from .operations import OPERATIONS, apply_plan, check_images, plan_operations
@@ -40,6 +41,36 @@ def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
     index = (rows.unsqueeze(2) + columns.unsqueeze(1)).flatten(1)
     padded = pad_edges(images, (pad, pad, pad, pad)).flatten(2)
     return padded.gather(2, index.unsqueeze(1).expand(-1, images.shape[1], -1)).view(images.shape)
+
+
+def draw_resized_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
+    """The uniform numbers that `apply_resized_crops` needs for `n` images."""
+    draws = torch.rand(n, 5, generator=generator, device=generator.device)
+    if not flip:
+        draws[:, 4] = 1
+    return draws
+
+
+def apply_resized_crops(images: Tensor, draws: Tensor, *, smallest: float) -> Tensor:
+    """A part of each image scaled up to its size, mirrored half the time: the crop of SimCLR.
+
+    `draws` say the part's area, a fraction from `smallest` to 1, how wide it is for its height, by ¾ to 4/3,
+    then where it is, from left to right and from top to bottom, and the flip.
+    """
+    height, width = images.shape[2:]
+    area = smallest + (1 - smallest) * draws[:, :1]
+    wider = (4 / 3) ** (2 * draws[:, 1:2] - 1)
+    sides = torch.cat([area * wider, area / wider], 1).sqrt().clamp(max=1)
+    # Places run from −1 to 1 over the image.
+    x_middle, y_middle = ((2 * draws[:, 2:4] - 1) * (1 - sides)).unsqueeze(2).unbind(1)
+    x_reach, y_reach = sides.unsqueeze(2).unbind(1)
+    x_reach = torch.where(draws[:, 4:] < 0.5, -x_reach, x_reach)
+    x, y = (torch.linspace(1 / n - 1, 1 - 1 / n, n, device=images.device) for n in (width, height))
+    columns, rows = x_middle + x_reach * x, y_middle + y_reach * y
+    shape = (-1, height, width)
+    grid = torch.stack([columns.unsqueeze(1).expand(shape), rows.unsqueeze(2).expand(shape)], -1)
+    parts = grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return parts.round_().to(torch.uint8)
 
 
 def draw_augmix(n: int, generator: Generator, *, width: int = 3, depth: int = 3) -> Tensor:

@@ -114,10 +114,11 @@ class TrainerContext(Protocol):
     def embed(self, network: str | None = None) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed."""
 
-    def views(self, inputs: Tensor, *, strong: bool = True) -> Tensor:
+    def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
         """A weak and then a strong view of each input, as one tensor of twice the length.
 
-        Without `strong` both are weak: for a method that says when strong views would harm.
+        Without `strong` both are weak: for a method that says when strong views would harm. With `smallest`
+        under 1 they show parts of an image, of at least that fraction, in place of shifted ones.
         """
 
     def weak_view(self, inputs: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class SelfSupervisedStart:
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Eq. 5, of all networks."""
-        views, none = run.views(batch.inputs), torch.zeros_like(batch.index)
+        views = run.views(batch.inputs, smallest=run.settings.self_supervised_crop)
+        none = torch.zeros_like(batch.index)
         total = torch.zeros((), device=run.device)
         for name in self.networks:
             (out,) = run.forward(views, network=name)

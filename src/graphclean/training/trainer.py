@@ -141,9 +141,9 @@ class Trainer:
         even = even if even is not None else self.given >= 0
         return shuffled_batches(len(self.inputs), self.batch_size, self.generator, even)
 
-    def views(self, inputs: Tensor, *, strong: bool = True) -> Tensor:
+    def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
         """Weak views, then strong ones, or weak ones again."""
-        return self._views(inputs, strong=strong)
+        return self._views(inputs, strong=strong, smallest=smallest)
 
     def weak_view(self, inputs: Tensor) -> Tensor:
         """Weak views alone."""

@@ -5,7 +5,14 @@ from torch import Generator, Tensor
 
 from ..config import TrainingSettings
 from ..errors import InputError
-from .augment import apply_augmix, apply_crops, draw_augmix, draw_crops
+from .augment import (
+    apply_augmix,
+    apply_crops,
+    apply_resized_crops,
+    draw_augmix,
+    draw_crops,
+    draw_resized_crops,
+)
 from .autoaugment import Parts, apply_autoaugment, draw_autoaugment
 from .compile import Compiled
 from .networks import PIXEL_CENTER, PIXEL_SCALE
@@ -19,24 +26,27 @@ class Views:
         self.generator = generator
         self._make = Compiled(make_views) if compiled else make_views
 
-    def __call__(self, batch: Tensor, *, strong: bool = True) -> Tensor:
+    def __call__(self, batch: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
         """Images (uint8) are cropped, mirrored and augmented strongly; features (float) get noise.
 
-        Without `strong` the second half is weak views too.
+        Without `strong` the second half is weak views too. A view is a part of an image scaled up, if it may
+        be as small a fraction as `smallest`.
         """
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch.repeat(2, 1))
         crops: Tensor | None = None
         draws: Tensor | Parts | None = None
-        if s.crop_padding > 0 or s.horizontal_flip:
+        if smallest < 1:
+            crops = draw_resized_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
+        elif s.crop_padding > 0 or s.horizontal_flip:
             crops = draw_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
         if strong and s.strong_augmentation == "autoaugment":
             draws = draw_autoaugment(len(batch), self.generator)
         elif strong and s.strong_augmentation != "off":
             draws = draw_augmix(len(batch), self.generator)
         last = s.strong_augmentation == "augmix-last-chain"
-        views: Tensor = self._make(batch, crops, draws, s.crop_padding, last)
+        views: Tensor = self._make(batch, crops, draws, s.crop_padding, smallest, last)
         return views
 
     def weak(self, batch: Tensor) -> Tensor:
@@ -56,11 +66,18 @@ class Views:
 
 
 def make_views(
-    images: Tensor, crops: Tensor | None, draws: Tensor | Parts | None, pad: int, last_chain: bool
+    images: Tensor,
+    crops: Tensor | None,
+    draws: Tensor | Parts | None,
+    pad: int,
+    smallest: float,
+    last_chain: bool,
 ) -> Tensor:
     """Both views from their draws, of AugMix or AutoAugment; no randomness of its own: it can be compiled."""
     both = images.repeat(2, 1, 1, 1)
-    if crops is not None:
+    if crops is not None and smallest < 1:
+        both = apply_resized_crops(both, crops, smallest=smallest)
+    elif crops is not None:
         both = apply_crops(both, crops, pad=pad)
     if draws is None:
         return scale(both)
