@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from graphclean.report import write_report
+from graphclean.runs.cells import write_cells
 from tests.browser.conftest import Watched
 from tests.report.builders import IMAGE, SCRIPT, make_run, take_scores
 
@@ -186,6 +187,32 @@ def test_a_click_anywhere_on_a_card_opens_it(watched: Watched, report: Path) -> 
     assert page.locator("#detail-title").inner_text() == card.locator("p.id").inner_text()
     page.keyboard.press("Escape")
     assert card.locator(".open").evaluate("button => button === document.activeElement")
+
+
+def test_text_stands_on_cards_in_the_dialog_and_in_the_table(watched: Watched, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    texts = [f"word{row} {SCRIPT}\nsecond line" for row in range(60)]
+    write_cells({"text": texts, "from": ["=here" if row % 2 else "" for row in range(60)]}, run)
+    page = watched.open(write_report(run).out)
+    card = page.locator("[data-gallery=relabel] .card").first
+    row = int(card.get_attribute("data-row"))
+    assert card.locator(".open").inner_text() == texts[row]
+    card.locator(".open").click()
+    assert page.locator("dialog .cells dd").first.inner_text() == texts[row]
+    near = page.locator("dialog .near .told li").all_inner_texts()
+    assert len(near) == 5
+    assert {text.split()[0] for text in near} == {f"word{(row + step) % 60}" for step in range(1, 6)}
+    page.keyboard.press("Escape")
+    page.locator("#table-body input[type=search]").fill("word59")
+    page.wait_for_selector("#table-body .said:text-is('1 of 60 rows')")
+    assert rows_of(page)[0][1:3] == [texts[59], "=here"]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    download.value.save_as(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        (saved,) = csv.DictReader(file)
+    assert (saved["text"].replace("\r", ""), saved["from"]) == (texts[59], "'=here")
+    assert page.evaluate("window.stolen") is None
 
 
 def test_a_pair_of_the_confusion_opens_its_mislabels(watched: Watched, report: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from graphclean.report import map as room
 from graphclean.report import thumbnails
 from graphclean.report.build import build_page
-from graphclean.report.kept import Kept
+from graphclean.report.kept import KeptParts
 from graphclean.runs.folder import KEPT
 from graphclean.runs.projection import write_points
 from tests.report.builders import make_run
@@ -86,9 +86,9 @@ def test_a_run_that_cant_be_written_to_has_a_page_too(run: Path) -> None:
 
 def test_the_places_of_a_map_are_kept_exactly(run: Path, work: dict[str, int]) -> None:
     _, rows, z = room.read_points(run)
-    kept = Kept(run)
+    kept = KeptParts(run)
     places, how = room._find_places(z, kept)
     kept.save()
-    again, how_again = room._find_places(z, Kept(run))
+    again, how_again = room._find_places(z, KeptParts(run))
     np.testing.assert_array_equal(again, places)
     assert (how_again, work["maps"], len(rows)) == (how, 1, 60)

@@ -30,6 +30,7 @@ def clean(
     embedder: str | Embedder | None = None,
     device: str = "auto",
     against: str | Path | None = None,
+    show: Sequence[str] | Mapping[str, Any] | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -59,6 +60,9 @@ def clean(
         To compute on at most; as many as cores if nothing is said.
     against
         Other data, such as a test set: which of its samples are in this, too, stands in leakage.csv.
+    show
+        What the report shows with each sample: columns of the table that `data` (or `labels`) is; of data in
+        memory a dict, or a DataFrame, with a value for each sample.
     overwrite
         Replace an earlier run.
     quiet
@@ -73,7 +77,7 @@ def clean(
     >>> run.verdicts.query("verdict == 'relabel'")
     >>> run.apply(out="cleaned", form="link")
     """
-    source = _find_source(data, labels, ids)
+    source = _find_source(data, labels, ids, show)
     target = Path(out) if out is not None else default_run(source, "clean")
     config = apply_settings(
         usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning", "ood")
@@ -88,6 +92,7 @@ def clean(
             embedder=embedder,
             device=device,
             against=Path(against) if against is not None else None,
+            show=_columns(source, show),
             overwrite=overwrite,
             progress=progress,
         )
@@ -105,6 +110,7 @@ def train(
     embedder: str | Embedder | None = None,
     validation: str | Path | None = None,
     device: str = "auto",
+    show: Sequence[str] | Mapping[str, Any] | None = None,
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -123,7 +129,7 @@ def train(
     >>> run.predict("photos/new")
     >>> run.export()
     """
-    source = _find_source(data, labels, ids)
+    source = _find_source(data, labels, ids, show)
     target = Path(out) if out is not None else default_run(source, "train", resume=resume)
     assignments = _as_assignments(settings)
     with limited_threads(threads), StageProgress(quiet=quiet) as progress:
@@ -150,6 +156,7 @@ def train(
                 embedder=embedder,
                 validation=Path(validation) if validation is not None else None,
                 device=device,
+                show=_columns(source, show),
                 resume=resume,
                 overwrite=overwrite,
                 watcher=watcher,
@@ -157,12 +164,27 @@ def train(
     return _finish(target)
 
 
-def _find_source(data: Any, labels: Any, ids: Sequence[Any] | None) -> Path | Source:
+def _find_source(data: Any, labels: Any, ids: Sequence[Any] | None, show: Any) -> Path | Source:
     if not isinstance(data, str | Path):
-        return hold_arrays(data, labels, ids)
+        if show is not None and not hasattr(show, "items"):
+            raise InputError(
+                f"{arg('show')} of arrays is a dict or a table: names, and a value for each sample"
+            )
+        return hold_arrays(data, labels, ids, dict(show.items()) if show is not None else None)
     if ids is not None:
         raise InputError(f"{data}: {arg('ids')} are for arrays in memory; a table has {arg('id_column')}")
     return Path(data)
+
+
+def _columns(source: Path | Source, show: Any) -> list[str]:
+    """Of a path the columns to show; what is shown of arrays is held with them."""
+    if isinstance(source, Source) or show is None:
+        return []
+    if isinstance(show, str):
+        return [show]
+    if hasattr(show, "items"):
+        raise InputError(f"{source}: {arg('show')} of a path are names of columns; values go with arrays")
+    return [str(name) for name in show]
 
 
 def _labels_file(source: Path | Source, labels: Any) -> Path | None:

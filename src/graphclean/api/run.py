@@ -1,5 +1,6 @@
 """`Run`: a run folder as an object."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -133,13 +134,22 @@ class Run:
         *,
         out: str | Path | None = None,
         data: str | Path | None = None,
+        show: Sequence[str] = (),
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Path:
-        """Write the run as one HTML file that opens offline, and return where it is."""
+        """Write the run as one HTML file that opens offline, and return where it is.
+
+        It shows the columns to `show` of the source's table with each sample.
+        """
         with StageProgress(quiet=quiet) as progress:
             return write_report(
-                self.path, out=_path(out), data=_path(data), overwrite=overwrite, progress=progress
+                self.path,
+                out=_path(out),
+                data=_path(data),
+                show=show,
+                overwrite=overwrite,
+                progress=progress,
             ).out
 
     def export(

@@ -24,6 +24,7 @@ from .options import (
     Quiet,
     RunFolder,
     Settings,
+    Show,
     Threads,
     flag,
 )
@@ -64,6 +65,7 @@ def clean(
     threads: Threads = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
     settings: Settings = None,
+    show: Show = None,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
@@ -90,6 +92,7 @@ def clean(
             embedder=None if embedder == "auto" else embedder,
             device=device.value,
             against=against,
+            show=show or [],
             overwrite=overwrite,
             progress=progress,
         )
@@ -132,6 +135,7 @@ def train(
     embedder: EmbedderOption = "auto",
     device: Device = DeviceName.auto,
     threads: Threads = None,
+    show: Show = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -160,6 +164,7 @@ def train(
             embedder=None if embedder == "auto" else embedder,
             validation=validation,
             device=device.value,
+            show=show or [],
             resume=resume,
             overwrite=overwrite,
             watcher=Watcher(progress.say, progress.epoch, progress),

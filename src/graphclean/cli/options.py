@@ -75,3 +75,13 @@ LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the lab
 def as_option(argument: str) -> str:
     """How the command line spells an argument that a message names."""
     return f"--{argument.replace('_', '-')}"
+
+
+Show = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--show",
+        metavar="COLUMN",
+        help="Column of the source's table, such as its text, to show with each sample (repeatable).",
+    ),
+]

@@ -11,7 +11,7 @@ import typer
 from ..errors import InputError
 from . import display as screen
 from .loading import loading
-from .options import Data, Json, Overwrite, Quiet, RunFolder, flag
+from .options import Data, Json, Overwrite, Quiet, RunFolder, Show, flag
 from .progress import StageProgress
 
 
@@ -19,6 +19,7 @@ def report(
     folder: RunFolder,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
     data: Data = None,
+    show: Show = None,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
@@ -28,7 +29,9 @@ def report(
         from ..report import write_report
 
     with StageProgress(quiet=quiet or as_json) as progress:
-        done = write_report(folder, out=out, data=data, overwrite=overwrite, progress=progress)
+        done = write_report(
+            folder, out=out, data=data, show=show or [], overwrite=overwrite, progress=progress
+        )
     if as_json:
         screen.print_json({"out": str(done.out), "bytes": done.size, "warnings": done.notes})
     elif not quiet:
@@ -43,6 +46,7 @@ def review(
     ] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
     data: Data = None,
+    show: Show = None,
     port: Annotated[
         int, typer.Option(help="Port to listen on (default: any).", show_default=False, min=0, max=65535)
     ] = 0,
@@ -76,7 +80,7 @@ def review(
                 if browse:
                     webbrowser.open(server.address)
                 with StageProgress(quiet=quiet or as_json) as progress:
-                    prepare(server, folder, data=data, progress=progress)
+                    prepare(server, folder, data=data, show=show or [], progress=progress)
                 thread.join()
         if not quiet and not as_json:
             screen.show_reviewed(len(settle(log.decisions)), folder)

@@ -1,8 +1,8 @@
 """From a run folder to the page."""
 
 import base64
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,9 @@ from ..runs.folder import (
     require_finished,
 )
 from ..runs.schema import SourceRecord
+from .cells import choose_cells, fit_cells
 from .escape import count_bytes, to_json
-from .kept import Kept
+from .kept import KeptParts
 from .map import draw_map, read_points
 from .page import render_page
 from .samples import (
@@ -82,19 +83,21 @@ def write_report(
     *,
     out: Path | None = None,
     data: Path | None = None,
+    show: Sequence[str] = (),
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Write a run as one HTML file, RUN/report.html unless `out` is given.
 
     Pictures come from where the run's data lies; `data` is where that is now, if it has moved.
+    The cells of the columns to `show` stand with each sample, from then on.
     """
     target = out if out is not None else run / REPORT
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{target}: the report is an .html file")
     if out is not None and out.exists() and not overwrite:
         raise occupied(out, "the file exists")
-    page = build_page(run, data=data, progress=progress)
+    page = build_page(run, data=data, show=show, progress=progress)
     with replaced(target) as draft:
         draft.write_bytes(page.content)
     return Report(target, len(page.content), page.notes)
@@ -104,6 +107,7 @@ def build_page(
     run: Path,
     *,
     data: Path | None = None,
+    show: Sequence[str] = (),
     progress: Progress | None = None,
     token: str | None = None,
 ) -> Page:
@@ -115,9 +119,11 @@ def build_page(
     detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
+    cells = fit_cells(choose_cells(run, source, samples.ids, show, data))
+    samples = replace(samples, cells=cells)
     things = describe_things(str(source.get("kind")), 2)
     tell("drawing the map", 0, 1)
-    kept = Kept(run)
+    kept = KeptParts(run)
     plan = draw_map(mapped, z, samples, kept)
     pictures, why = _find_pictures(run, source, samples, data)
     order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
@@ -163,6 +169,7 @@ def build_page(
         "run": str(run),
         "things": things,
         "classes": samples.classes,
+        "shown": list(cells),
         "verdicts": list(Verdict),
         "meaning": {name: name.meaning.capitalize() for name in Verdict},
         "counts": {name: int(samples.where(name).sum()) for name in Verdict},
@@ -239,7 +246,7 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
 
 
 def _encode(
-    pictures: Pictures, kept: Kept, order: Ints, place: dict[int, int], room: int, tell: Progress
+    pictures: Pictures, kept: KeptParts, order: Ints, place: dict[int, int], room: int, tell: Progress
 ) -> tuple[dict[int, str], list[int]]:
     """Pictures in base64 by their place in the table, in order of need, as many as there is room for; and
     the rows of which there is none.

@@ -24,7 +24,7 @@ class _About(TypedDict):
     how: str
 
 
-class Kept:
+class KeptParts:
     """The map and the pictures of a run; what can't be read, or was made from other things, is not there."""
 
     def __init__(self, run: Path) -> None:

@@ -12,7 +12,7 @@ from .._files import has_file, read_tensors
 from ..data.verdict import Verdict
 from ..errors import InputError
 from ..runs.folder import POINTS
-from .kept import Kept
+from .kept import KeptParts
 from .samples import Floats, Ints, Samples
 
 LEAST_MAPPED = 10
@@ -37,7 +37,7 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
 
 
 def draw_map(
-    rows: Ints, z: npt.NDArray[np.float32], samples: Samples, kept: Kept | None = None
+    rows: Ints, z: npt.NDArray[np.float32], samples: Samples, kept: KeptParts | None = None
 ) -> dict[str, Any] | None:
     """Places of samples that are near each other where their z are; None where there are too few.
 
@@ -59,7 +59,7 @@ def draw_map(
     }
 
 
-def _find_places(z: npt.NDArray[np.float32], kept: Kept | None) -> tuple[Floats, str]:
+def _find_places(z: npt.NDArray[np.float32], kept: KeptParts | None) -> tuple[Floats, str]:
     draw = _by_umap if importlib.util.find_spec("umap") else _by_tsne
     key = hashlib.sha256(f"{draw.__name__} {ITERATIONS} {z.shape}".encode() + z.tobytes()).hexdigest()
     found = kept.find_map(key, len(z)) if kept is not None else None

@@ -7,7 +7,7 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -228,7 +228,12 @@ def open_review(log: DecisionLog, *, port: int = 0, by: str | None = None) -> Re
 
 
 def prepare(
-    server: ReviewServer, run: Path, *, data: Path | None = None, progress: Progress | None = None
+    server: ReviewServer,
+    run: Path,
+    *,
+    data: Path | None = None,
+    show: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> None:
     """Make the page of `run`, and serve it from then on; who asks earlier is told what is being done."""
 
@@ -237,7 +242,7 @@ def prepare(
         if progress is not None:
             progress(stage, done, total)
 
-    server.show(build_page(run, data=data, progress=tell, token=server.token))
+    server.show(build_page(run, data=data, show=show, progress=tell, token=server.token))
 
 
 @contextmanager

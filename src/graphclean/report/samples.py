@@ -1,6 +1,6 @@
 """The samples of a run as the page holds them: columns of whole numbers, as many rows as it can carry."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ class Samples:
     """What is wrong with each as a photo: places in `ISSUES`."""
     group: Ints
     """The number that duplicates share; 0 where there are none."""
+    cells: dict[str, list[str]] = field(default_factory=dict)
+    """What is shown of each besides, by column."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -141,7 +143,7 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     """The rows of the page in rising order: all, or first those that are `wanted`, then flagged ones by how
     sure they are, then others at random.
     """
-    size = count_bytes(to_json(samples.ids)) / len(samples) + ROW_BYTES
+    size = count_bytes(to_json([samples.ids, samples.cells])) / len(samples) + ROW_BYTES
     most = max(1, min(MOST_ROWS, int(MOST_TABLE_BYTES / size)))
     if len(samples) <= most:
         return np.arange(len(samples))
@@ -158,6 +160,7 @@ def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
     places = place.tolist()
     columns = {
         "id": [samples.ids[row] for row in rows.tolist()],
+        "cells": {name: [texts[row] for row in rows.tolist()] for name, texts in samples.cells.items()},
         "given": samples.given[rows].tolist(),
         "proposed": samples.proposed[rows].tolist(),
         "verdict": samples.verdict[rows].tolist(),

@@ -1,5 +1,6 @@
 """`graphclean clean`: verdicts without training."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
@@ -19,6 +20,7 @@ from ..data.verdict import Verdict
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import ISSUES, quality_columns
 from ..errors import InputError
+from .cells import write_cells
 from .device import choose_device
 from .folder import (
     LEAKAGE,
@@ -59,10 +61,13 @@ def clean(
     embedder: str | Embedder | None = None,
     device: str = "auto",
     against: Path | None = None,
+    show: Sequence[str] = (),
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> CleaningResult:
     """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded.
+
+    The report will show the cells of the columns to `show`.
 
     `data` is where they are, or arrays that are in memory. It may be a run: what that was made from is
     cleaned again, and what people decided is held. Samples of other data, `against`, that also lie in it are
@@ -93,7 +98,14 @@ def clean(
             data
             if isinstance(data, Source)
             else read_source(
-                data, names, labels=labels, embedder=embedder, device=place, cache=cache, progress=progress
+                data,
+                names,
+                labels=labels,
+                embedder=embedder,
+                device=place,
+                cache=cache,
+                show=show or (rerun.shown if rerun is not None else ()),
+                progress=progress,
             )
         )
         if rerun is not None:
@@ -127,6 +139,7 @@ def clean(
                 changes.write(folder)
             write_table(cleaning.verdicts, folder / "verdicts")
             write_unreadable(source, folder)
+            write_cells(source.cells, folder)
             write_points(_gather_points(source, cleaning), folder)
             if leaks is not None:
                 leaks.write(folder)

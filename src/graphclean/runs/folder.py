@@ -52,6 +52,8 @@ SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
 """Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
+SHOWN = "shown.parquet"
+"""Cells of the source that are shown with each sample."""
 KEPT = "kept.safetensors"
 """What the page shows and takes long to make, for the next time; it may be deleted."""
 REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
@@ -68,7 +70,8 @@ OWN_FILES = frozenset(
             SCORES,
             METRICS,
         ),
-        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES, TRAINING_SAMPLES, LEAKAGE),
+        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES, SHOWN),
+        *(TRAINING_SAMPLES, LEAKAGE),
     )
 )
 """What a run is made of."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
@@ -21,6 +21,7 @@ from ..data.tables import TABLES, Names, check_file
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import is_blank
 from ..errors import ELSEWHERE, InputError, arg
+from .cells import Cells, Shown
 from .decisions import Decision
 from .photos import (
     DEFAULT_EMBEDDER,
@@ -58,6 +59,8 @@ class Source:
     """Where the inputs are those of photos."""
     decisions: list[Decision] = field(default_factory=list)
     """What people decided, by the rows of `all_ids`."""
+    cells: Cells = field(default_factory=dict)
+    """What is shown of each sample, by column, in the order of `all_ids`."""
 
     @property
     def all_ids(self) -> list[str]:
@@ -125,14 +128,20 @@ def read_source(
     images: bool = False,
     device: torch.device = torch.device("cpu"),
     cache: EmbeddingCache | None = None,
+    show: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Source:
     """Read labeled data: embeddings or photos, and arrays of images where `images` are of use.
 
+    Of its table the cells of the columns to `show` are read, too.
+
     Photos are embedded, by `embedder` where one is named and on `device`, unless `choose` says by their
     number how they are to be read.
     """
-    if are_photos(data, names, embedder):
+    photographed = are_photos(data, names, embedder)
+    # A column that is misspelled is said before photos are read.
+    shown = Shown(show, data, names, labels=labels, photos=photographed) if show else None
+    if photographed:
         if labels is not None:
             raise InputError(
                 f"{data}: {arg('labels')} is for arrays and embeddings; photos have theirs in folder names "
@@ -144,12 +153,14 @@ def read_source(
         notes = _photo_notes(photos) + _folder_notes(data, found_photos)
         if cache is not None and cache.problem is not None:
             notes.append(cache.problem)
-        return Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
-    if images and holds_images(data, names):
+        source = Source(photos.inputs, photos.labels, photos.ids, notes, photos=photos)
+    elif images and holds_images(data, names):
         arrays = read_images(data, labels=labels, names=names)
-        return Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
-    found = read_embeddings(data, labels=labels, names=names)
-    return Source(found.features, found.labels, found.ids, found.notes, found.columns)
+        source = Source(arrays.images, arrays.labels, notes=arrays.notes, pixels=arrays.pixels)
+    else:
+        found = read_embeddings(data, labels=labels, names=names)
+        source = Source(found.features, found.labels, found.ids, found.notes, found.columns)
+    return source if shown is None else replace(source, cells=shown.read(source.all_ids))
 
 
 def read_like(

@@ -1,6 +1,6 @@
 """Arrays and tables that are in memory already, as a source like any other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,32 @@ import pandas as pd
 from ..cleaning.inputs import check_embeddings
 from ..data.arrays import to_bytes
 from ..errors import InputError, arg
+from .cells import hold_cells
 from .inputs import NAMED, Source, find_kind, recorded_pixels
 from .schema import SourceRecord
 
 
-def hold_arrays(inputs: Any, labels: Any = None, ids: Sequence[Any] | None = None) -> Source:
+def hold_arrays(
+    inputs: Any,
+    labels: Any = None,
+    ids: Sequence[Any] | None = None,
+    show: Mapping[str, Any] | None = None,
+) -> Source:
     """Features (N, d), or images (N, H, W), (N, H, W, C) or (N, C, H, W), with their labels.
 
-    Without `ids` samples go by the index of pandas, where it is more than a count of the rows.
+    Without `ids` samples go by the index of pandas, where it is more than a count of the rows. The
+    report shows what `show` holds of each, by name.
     """
     if labels is None:
         raise InputError(f"arrays bring no labels of their own; give {arg('labels')}, one a sample")
     if isinstance(labels, str | Path):
         raise InputError(f"{arg('labels')} of arrays are a list or an array, not a path as {labels}")
     names = list(map(str, ids)) if ids is not None else _index_of(inputs, labels)
+    cells = hold_cells(show if show is not None else {}, len(inputs))
     if getattr(inputs, "ndim", 2) > 2:
         images, pixels, notes = to_bytes(np.asarray(inputs))
-        return Source(images, labels, names, notes, pixels=pixels)
-    return Source(_as_features(inputs), labels, names, columns=_columns_of(inputs))
+        return Source(images, labels, names, notes, pixels=pixels, cells=cells)
+    return Source(_as_features(inputs), labels, names, columns=_columns_of(inputs), cells=cells)
 
 
 def hold_like(described: SourceRecord, inputs: Any, labels: Any, *, run: Path) -> Source:

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .._files import replaced
+from .._files import has_file, replaced
 from ..cleaning import CleaningResult
 from ..config import Config, recorded_settings
+from ..data.tables import read_header
 from ..data.verdict import Verdict
 from ..errors import InputError
 from .decisions import Decision, place_decisions, read_checked, settle, settle_notes
 from .folder import (
     CHANGES,
     DECISIONS,
+    SHOWN,
     is_run,
     read_config,
     read_summary,
@@ -47,6 +49,11 @@ class EarlierRun:
     def source(self) -> SourceRecord:
         """What it was made from."""
         return self.config.get("source", SourceRecord())
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns that it shows."""
+        return read_header(self.run / SHOWN) if has_file(self.run / SHOWN) else []
 
     @cached_property
     def data(self) -> Path:

@@ -21,6 +21,7 @@ from ..training.fit import Prepared, TrainingResult, choose_detector, epoch_metr
 from ..training.method import Selection
 from ..training.networks import require_network, takes_features
 from .callbacks import Metrics, Watcher
+from .cells import write_cells
 from .clean import complete, describe_request, write_unreadable
 from .device import choose_device
 from .folder import (
@@ -92,6 +93,7 @@ def train(
     embedder: str | Embedder | None = None,
     validation: Path | None = None,
     device: str = "auto",
+    show: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     watcher: Watcher | None = None,
@@ -149,6 +151,7 @@ def train(
             choose=way.read_photos,
             images=True,
             cache=cache,
+            show=show or (rerun.shown if rerun is not None else ()),
             progress=watcher.stage,
         )
         if rerun is not None:
@@ -253,6 +256,7 @@ def train_source(
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type, source.decisions_fingerprint())
                 write_unreadable(source, folder)
+                write_cells(source.cells, folder)
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.training.epochs}, device: {place.type}"

@@ -14,6 +14,17 @@ const score = (thousandths, digits = 2) => (thousandths === null ? "–" : (thou
 /** How likely what is stated of a row is right, in words; null where there is no verdict. Nothing is ever quite sure. */
 const confidence = (row) =>
   rows.confidence[row] === null ? null : `${verdict(row) === "uncertain" ? "label " : ""}${Math.min(99, Math.round(rows.confidence[row] / 10))} % likely right`;
+
+/** What the source says of a row besides, in columns that were asked for. */
+const cell = (column, row) => rows.cells[column][row];
+/** The first of it, short; or the name. */
+const gist = (row, length = 160) => {
+  const text = facts.shown.map((column) => cell(column, row).trim()).find(Boolean) ?? "";
+  return text.length > length ? `${text.slice(0, length)}…` : text || rows.id[row];
+};
+/** The columns that say something of a row, each with what it says. */
+const cells = (row) => make("dl", { class: "cells" }, ...facts.shown.filter((column) => cell(column, row).trim()).map((column) =>
+  make("div", {}, make("dt", {}, column), make("dd", {}, cell(column, row)))));
 const code = (name) => facts.verdicts.indexOf(name);
 
 /** All rows with a verdict. */

@@ -22,7 +22,9 @@ const detail = (() => {
     for (const other of near) kinds.set(looks(other), [...(kinds.get(looks(other)) ?? []), rows.id[other]]);
     return make("ul", { class: "near words" }, ...[...kinds].map(([name, names]) =>
       make("li", { class: name === looks(row) ? "agrees" : "", title: `neighbors ${names.join(", ")}` },
-        `${names.length} × `, label(name), ids ? make("span", { class: "id" }, names.join(", ")) : null)));
+        `${names.length} × `, label(name), ids ? (facts.shown.length
+          ? make("ul", { class: "told" }, ...near.filter((other) => looks(other) === name).map((other) => make("li", { title: rows.id[other] }, gist(other))))
+          : make("span", { class: "id" }, names.join(", "))) : null)));
   }
 
   /** How many neighbors say what the verdict says. */
@@ -65,6 +67,7 @@ const detail = (() => {
             make("button", { type: "button", class: "button", "aria-label": "Close", on: { click: () => dialog.close() } }, "✕")),
           reviewing ? review.actions(row) : null,
           reviewing ? review.noteField(row) : null,
+          facts.shown.length ? cells(row) : null,
           facing,
           neighborList(row, { ids: true }),
           make("div", { class: "steps-between" }, step(-1, "← Previous", "ArrowLeft"), step(1, "Next →", "ArrowRight"),

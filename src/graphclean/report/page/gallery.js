@@ -31,9 +31,10 @@ function makeCard(row, open) {
   const image = picture(row, "");
   const captions = shortNames && verdict(row) !== "ood";
   const near = detail.neighborList(row, { captions });
-  const words = [`${rows.id[row]}: ${describe(row)}`, confidence(row)].filter(Boolean).join(", ");
+  const told = !image && gist(row, 600) !== rows.id[row];
+  const words = [`${rows.id[row]}: ${describe(row)}`, told ? gist(row) : null, confidence(row)].filter(Boolean).join(", ");
   const button = make("button", { type: "button", class: "open", tabindex: "-1", "aria-label": words, "data-row": row, on: { click: open } },
-    image ?? make("span", { class: "blank id" }, rows.id[row]));
+    image ?? make("span", { class: told ? "blank told" : "blank id" }, gist(row, 600)));
   return make("li", {},
     make("article", { class: reviewing && review.isDone(row) ? "card done" : "card", "data-row": row, on: { click: openCard } },
       button,
@@ -44,7 +45,8 @@ function makeCard(row, open) {
           make("span", { class: "meter" }, make("i")), make("span", {}, confidence(row))),
         near,
         captions || near?.matches(".words") ? null : make("p", { class: "said" }, detail.support(row)),
-        image ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
+        facts.shown.length > (told ? 1 : 0) ? cells(row) : null,
+        image || told ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
         reviewing ? review.actions(row) : null)));
 }
 

@@ -98,7 +98,7 @@ function startMap(root) {
     canvas.style.cursor = number < 0 ? "" : "pointer";
     if (number < 0) return;
     const row = points.row[number];
-    tip.replaceChildren(picture(row, "") ?? "", verdictMark(verdict(row)), change(row), make("span", { class: "id" }, rows.id[row]));
+    tip.replaceChildren(picture(row, "") ?? "", verdictMark(verdict(row)), change(row), make("span", { class: "id" }, gist(row)));
     const box = canvas.getBoundingClientRect();
     const [x, y] = place(number);
     const [left, top] = [box.left + x, box.top + y];

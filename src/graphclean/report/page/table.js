@@ -9,6 +9,7 @@ function startTable(root) {
   const columns = [
     { name: "picture", title: "", show: hasPictures },
     { name: "id", title: "Name", compare: byName },
+    ...facts.shown.map((column) => ({ name: "shown", title: column, column, compare: byText(column) })),
     { name: "verdict", title: "Verdict", compare: by(rows.verdict) },
     { name: "given", title: "Given", compare: by(rows.given) },
     { name: "proposed", title: "Looks like", compare: by(rows.proposed) },
@@ -30,6 +31,10 @@ function startTable(root) {
       return sign * (x - y);
     };
   }
+  function byText(column) {
+    const collator = new Intl.Collator("en", { numeric: true });
+    return (a, b, sign) => sign * collator.compare(cell(column, a), cell(column, b));
+  }
   function byName(a, b, sign) {
     if (places === null) {
       const collator = new Intl.Collator("en", { numeric: true });
@@ -40,14 +45,14 @@ function startTable(root) {
     return sign * (places[a] - places[b]);
   }
 
-  const search = make("input", { type: "search", placeholder: "Name or label", "aria-label": "Filter by name or label", on: { input: settled(() => set({ text: search.value })) } });
+  const search = make("input", { type: "search", placeholder: facts.shown.length ? "Name, label or text" : "Name or label", "aria-label": "Filter by name, label or text", on: { input: settled(() => set({ text: search.value })) } });
   const chips = facts.verdicts.filter((name) => facts.counts[name]).map((name) =>
     make("button", { type: "button", class: "button", "aria-pressed": "false", "data-chip": name, on: { click: () => toggle(name) } }, mark(verdictLook(name)), name));
   const classes = choice("Given", [["", "any"], ...facts.classes.map((name, place) => [String(place), name])], (value) => set({ label: value }));
   const said = make("p", { class: "said", role: "status" });
   const save = make("button", { type: "button", class: "button", on: { click: saveRows } }, "Save as CSV");
   const header = make("div", { class: "line header", role: "row" }, ...columns.map((column) =>
-    make("div", { class: `cell ${column.kind ?? column.name}`, role: "columnheader", "data-column": column.name },
+    make("div", { class: `cell ${column.kind ?? column.name}`, role: "columnheader", "data-column": column.column ?? column.name },
       column.compare ? make("button", { type: "button", on: { click: () => sortBy(column) } }, column.title) : make("span", { class: "off-screen" }, "Picture"))));
   const space = make("div", { role: "presentation" });
   const view = make("div", { class: "rows", tabindex: "-1", role: "rowgroup", on: { scroll: () => requestAnimationFrame(paint) } }, space);
@@ -67,7 +72,7 @@ function startTable(root) {
     Object.assign(state, change);
     const wanted = new Set([...state.verdicts].map(code));
     const text = state.text.trim().toLowerCase();
-    if (text && names === null) names = rows.id.map((id, row) => `${id}\n${given(row)}\n${proposed(row)}`.toLowerCase());
+    if (text && names === null) names = rows.id.map((id, row) => [id, given(row), proposed(row), ...facts.shown.map((column) => cell(column, row))].join("\n").toLowerCase());
     order = [];
     for (let row = 0; row < size; row++) {
       if (wanted.size && !wanted.has(rows.verdict[row])) continue;
@@ -95,11 +100,12 @@ function startTable(root) {
     paint();
   }
 
-  function cell(row, column) {
+  function draw_(row, column) {
     const box = make("div", { class: `cell ${column.kind ?? column.name}`, role: "gridcell" });
     const value = rows[column.name]?.[row];
     if (column.name === "picture") box.append(picture(row, "") ?? "");
     else if (column.name === "id") fill(box, { title: rows.id[row] }, [rows.id[row]]);
+    else if (column.name === "shown") fill(box, { title: cell(column.column, row) }, [cell(column.column, row)]);
     else if (column.name === "verdict") box.append(verdictMark(verdict(row)));
     else if (column.name === "given") box.append(label(given(row)));
     else if (column.name === "proposed") {
@@ -121,7 +127,7 @@ function startTable(root) {
     for (let place = first; place < last; place++) {
       const row = order[place];
       lines.push(make("div", { class: `line${place === current ? " current" : ""}`, id: `row-${row}`, role: "row", "aria-rowindex": place + 2, vars: { top: `${place * tall}px` },
-        on: { click: () => { current = place; paint(); detail.open(order, place); } } }, ...columns.map((column) => cell(row, column))));
+        on: { click: () => { current = place; paint(); detail.open(order, place); } } }, ...columns.map((column) => draw_(row, column))));
     }
     space.replaceChildren(...lines);
     if (order.length) grid.setAttribute("aria-activedescendant", `row-${order[current]}`);
@@ -152,18 +158,18 @@ function startTable(root) {
     return /[",\n\r]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
   }
   function saveRows() {
-    const lines = ["id,given_label,proposed_label,verdict,confidence,label_quality,ood_score"];
+    const lines = [["id", ...facts.shown, "given_label", "proposed_label", "verdict", "confidence", "label_quality", "ood_score"].map(csvCell).join(",")];
     for (const row of order) {
       const labels = [rows.given[row], rows.proposed[row]].map((place) => (place < 0 ? "" : facts.classes[place]));
       const scores = [rows.confidence[row], rows.quality[row], rows.ood[row]].map((value) => (value === null ? "" : value / 1000));
-      lines.push([rows.id[row], ...labels, verdict(row), ...scores].map(csvCell).join(","));
+      lines.push([rows.id[row], ...facts.shown.map((column) => cell(column, row)), ...labels, verdict(row), ...scores].map(csvCell).join(","));
     }
     const address = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
     make("a", { href: address, download: "rows.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}`, role: "grid", tabindex: "0", "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
+  const grid = make("div", { class: `grid${hasPictures ? "" : " no-pictures"}`, role: "grid", tabindex: "0", vars: { "--shown": facts.shown.length ? `repeat(${facts.shown.length}, minmax(0, 2.6fr))` : " " }, "aria-label": "Verdicts; arrows move, Enter opens a row", on: { keydown: onKey } },
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total

@@ -1,0 +1,43 @@
+"""The cells that a page shows with each sample, as much of them as it has room for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..runs.cells import Cells, Shown, read_cells, write_cells
+from ..runs.folder import recorded_data
+from ..runs.inputs import IN_PYTHON, find_data, recorded_names
+from ..runs.schema import SourceRecord
+from .escape import count_bytes, to_json
+
+CELL_LENGTHS = (2000, 600, 200, 80)
+"""Characters of a cell: the most with which the cells of all samples fit."""
+MOST_CELL_BYTES = 8_000_000
+
+
+def choose_cells(
+    run: Path, source: SourceRecord, ids: list[str], show: Sequence[str] = (), data: Path | None = None
+) -> Cells:
+    """Those of the columns to `show`, which the run keeps from then on; by default those that it keeps."""
+    if not show:
+        return read_cells(run, len(ids))
+    place = recorded_data(run, source)
+    if data is not None or str(place) != IN_PYTHON:
+        place = find_data(source, data if data is not None else place)
+    labels = Path(str(source["labels"])) if source.get("labels") is not None else None
+    photos = source.get("kind") == "photos"
+    cells = Shown(show, place, recorded_names(source), labels=labels, photos=photos).read(ids)
+    write_cells(cells, run)
+    return cells
+
+
+def fit_cells(cells: Cells) -> Cells:
+    """Cut so that a page can hold them."""
+    for length in CELL_LENGTHS:
+        cut = {name: [_cut(text, length) for text in texts] for name, texts in cells.items()}
+        if count_bytes(to_json(cut)) <= MOST_CELL_BYTES:
+            break
+    return cut
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length].rstrip('…')}…"
