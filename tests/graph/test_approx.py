@@ -58,5 +58,5 @@ def test_duplicates_and_tiny_sets() -> None:
 
 def test_without_faiss_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match=r"graphclean\[ann\]"):
+    with pytest.raises(ImportError, match=r"pip install \"\.\[ann\]\""):
         approximate_neighbors(torch.ones(5, 2), 2)

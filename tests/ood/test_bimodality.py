@@ -5,7 +5,7 @@ import pytest
 
 from graphclean.cleaning import infer_verdicts
 from graphclean.cleaning.inputs import encode_labels
-from graphclean.config import OodSettings, apply_settings, load_preset
+from graphclean.config import CleaningSettings, OodSettings, apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.methods import build_method
 from graphclean.ood import bimodal_ood_probability, find_threshold
@@ -77,6 +77,8 @@ def test_a_class_that_lies_far_off_was_not_learned(far: int, found: bool) -> Non
     assert (bimodal_ood_probability(np.append(s, np.full(19, 0.1)), few) is not None) == found
 
 
+ALONE = CleaningSettings(near_duplicates=False)
+"""As where s(x) is known: samples that training drew together are no duplicates."""
 LEARNED = 0.5
 """OOD samples whose label is that of their place."""
 
@@ -99,7 +101,7 @@ def memorized() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def test_labels_memorized_do_not_hide_who_is_ood() -> None:
     z, labels, s, ood = memorized()
-    blind = infer_verdicts(z, labels).verdicts
+    blind = infer_verdicts(z, labels, settings=ALONE).verdicts
     assert (blind["ood_score"] > 0.5).mean() < 0.05
     seeing = infer_verdicts(z, labels, similarity=s)
     assert ((seeing.verdicts["verdict"] == "ood") == ood).mean() > 0.99
@@ -126,7 +128,7 @@ def test_a_class_that_was_not_learned_is_not_ood() -> None:
 def test_where_labels_tell_s_is_not_asked() -> None:
     z, labels, s, ood = memorized()
     labels[ood] = np.random.default_rng(1).integers(0, 4, int(ood.sum()))
-    by_labels = infer_verdicts(z, labels)
+    by_labels = infer_verdicts(z, labels, settings=ALONE)
     assert (by_labels.verdicts["ood_score"] > 0.5).mean() > 0.2
     again = infer_verdicts(z, labels, similarity=s)
     np.testing.assert_array_equal(by_labels.verdicts["ood_score"], again.verdicts["ood_score"])
