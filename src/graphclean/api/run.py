@@ -15,6 +15,7 @@ from ..runs.cleaned_folder import Placing
 from ..runs.device import limited_threads
 from ..runs.export import Exported, export
 from ..runs.folder import read_config, read_summary, read_verdicts, require_finished
+from ..runs.formats import Format
 from ..runs.memory import hold_like
 from ..runs.predict import judge_new, predict
 from .names import NameOptions, to_names
@@ -99,7 +100,7 @@ class Run:
         self,
         *,
         out: str | Path | None = None,
-        form: Placing | None = None,
+        form: Placing | Format | None = None,
         data: str | Path | None = None,
         drop_uncertain: bool = False,
         drop_duplicates: bool = False,
@@ -109,8 +110,9 @@ class Run:
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Applied:
-        """Carry out the verdicts, as `graphclean apply` does: a manifest, or with a `form` (`link`,
-        `hardlink`, `copy`) a cleaned folder. The originals are never touched. Verdicts of less than
+        """Carry out the verdicts, as `graphclean apply` does: a manifest, with a `form` (`link`,
+        `hardlink`, `copy`) a cleaned folder, or what another tool reads (`label-studio`, `fiftyone`,
+        `cleanlab`, `hf`). The originals are never touched. Verdicts of less than
         `min_confidence` count as uncertain; with `reviewed_only` so does all that nobody decided on.
         With `drop_duplicates` one sample of each duplicate group is left.
         """

@@ -278,7 +278,8 @@ def show_export(exported: dict[str, Any]) -> None:
     """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
     console = open_console()
     out, checked, given = exported["out"], exported["checked"], exported["input"]
-    console.print(f"Model: {escape(out)} ({exported['bytes'] / 2**20:.1f} MiB)\n", soft_wrap=True)
+    console.print(f"Model: {escape(out)} ({exported['bytes'] / 2**20:.1f} MiB)", soft_wrap=True)
+    console.print(f"Card:  {escape(exported['card'])}\n", soft_wrap=True)
     rows = [("input", given["name"], given["expects"])]
     rows += [("output", name, meaning) for name, meaning in exported["outputs"].items()]
     for kind, name, meaning in rows:

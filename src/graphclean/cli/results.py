@@ -4,10 +4,11 @@ import webbrowser
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
+from ..config.presets import FormatName
 from ..errors import InputError
 from . import display as screen
 from .loading import loading
@@ -100,6 +101,12 @@ def apply(
             "A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
         ),
     ] = False,
+    form: Annotated[
+        FormatName | None,
+        typer.Option(
+            "--format", help="For another tool; hf is a .parquet as the Hugging Face hub serves them."
+        ),
+    ] = None,
     data: Data = None,
     drop_uncertain: Annotated[
         bool,
@@ -139,9 +146,11 @@ def apply(
         from ..runs.cleaned_folder import Placing
 
     asked = {"link": link, "hardlink": hardlink, "copy": copy}
-    forms: list[Placing] = [form for form in get_args(Placing) if asked[form]]
+    forms: list[Any] = [name for name in get_args(Placing) if asked[name]]
+    if form is not None:
+        forms.append(form.value)
     if len(forms) > 1:
-        raise InputError("--link, --hardlink and --copy are different folders; give one of them")
+        raise InputError("--link, --hardlink, --copy and --format are different things; give one of them")
     with StageProgress(quiet=quiet or as_json) as progress:
         done = job.apply(
             folder,

@@ -24,6 +24,15 @@ class DeviceName(StrEnum):
     cuda = "cuda"
 
 
+class FormatName(StrEnum):
+    """Tools that verdicts are handed over to."""
+
+    label_studio = "label-studio"
+    fiftyone = "fiftyone"
+    cleanlab = "cleanlab"
+    hf = "hf"
+
+
 class NeighborSearch(StrEnum):
     """Ways to find neighbors."""
 

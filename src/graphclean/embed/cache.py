@@ -37,7 +37,7 @@ FORMAT = 4
 """Rises when photos would get other embeddings or measures than before."""
 
 Features: TypeAlias = npt.NDArray[np.float32]
-Kept: TypeAlias = tuple[Features, Any]
+KeptPhoto: TypeAlias = tuple[Features, Any]
 """Features of a photo, and its record of `MEASURES`."""
 Stamps: TypeAlias = list[list[Any]]
 """For each photo, what changes when it does; nothing where that can't be told, and it is not kept."""
@@ -89,10 +89,10 @@ class EmbeddingCache:
         """How many of the job's photos have their embeddings in the cache now."""
         return sum(count for path, count in self._kept.items() if path.exists())
 
-    def load(self, key: Key, stamps: Stamps) -> dict[int, Kept]:
+    def load(self, key: Key, stamps: Stamps) -> dict[int, KeptPhoto]:
         """By row, what was kept of unchanged photos."""
         missing = {tuple(stamp) for stamp in stamps if stamp}
-        known: dict[tuple[Any, ...], Kept] = {}
+        known: dict[tuple[Any, ...], KeptPhoto] = {}
         width = None
         for path in _pieces(key.folder):
             if not missing:
@@ -249,7 +249,7 @@ def _as_tensors(parts: list[PhotoBatch]) -> dict[str, torch.Tensor]:
     return {**columns, "features": torch.as_tensor(np.concatenate([part.inputs for part in parts]))}
 
 
-def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], Kept]:
+def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], KeptPhoto]:
     """What is kept of those that are wanted; a damaged file goes, one of something else is left alone."""
     try:
         about = read_tensors(path, values=False)[1]

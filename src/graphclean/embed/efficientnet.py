@@ -21,6 +21,8 @@ class EfficientNetLite0(Embedder):
     """Photos to the 1280 mean-pooled features under the network's classifier."""
 
     name = "efficientnet-lite0"
+    trained_on = "ImageNet-1k, 1.28 million labeled photos of 1,000 classes"
+    license = "Apache-2.0"
     version = WEIGHTS_SHA256[:16]
     size = 160
     """Pixels a side: half the work of the 224 that it was trained at."""

@@ -29,6 +29,10 @@ class Embedder(nn.Module):
     """In the run folder, by which new photos are embedded alike."""
     size: int
     """Pixels a side that it takes."""
+    trained_on: str | None = None
+    """What its weights were learned from, for the card of a model that is exported with it."""
+    license: str | None = None
+    """Of its weights."""
 
     def forward(self, batch: Tensor) -> Tensor:
         """(N, d) float32 features of an (N, 3, size, size) uint8 batch."""

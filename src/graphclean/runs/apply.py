@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -15,19 +15,22 @@ from ..data.parquet import ImageTable
 from ..data.progress import Progress
 from ..data.tables import PARQUET
 from ..data.verdict import Verdict
-from ..errors import ELSEWHERE, InputError, arg, occupied
+from ..errors import ELSEWHERE, InputError, arg, occupied, suggest
 from .cleaned_folder import Placing, place_files, plan_files
 from .cleaned_parquet import write_cleaned
 from .decisions import Decision, read_checked, settle, settle_notes
 from .folder import (
     GROUP_COLUMN,
     read_config,
+    read_summary,
     read_verdicts,
     refuse_own,
     require_finished,
     safe_csv,
 )
-from .inputs import find_data, match_photos, recorded_names, refuse_sources
+from .formats import USUAL_OUT, Format, Outcome
+from .hand_over import HandOver, find_files
+from .inputs import find_data, recorded_names, refuse_sources
 from .photos import find_photos
 from .schema import SourceRecord
 
@@ -60,7 +63,7 @@ def apply(
     run: Path,
     *,
     out: Path | None = None,
-    form: Placing | None = None,
+    form: Placing | Format | None = None,
     data: Path | None = None,
     drop_uncertain: bool = False,
     drop_duplicates: bool = False,
@@ -77,15 +80,19 @@ def apply(
 
     Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
     links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
-    with the rows that stay. `data` is where the photos are now, if they have moved. What an earlier call
+    with the rows that stay. A form may be the `Format` of another tool, too. `data` is where the photos are
+    now, if they have moved. What an earlier call
     wrote alike is left as it is; what differs is replaced with `overwrite`.
     """
     source = read_config(run).get("source", {})
     require_finished(run)
+    forms = (*get_args(Placing), *get_args(Format))
+    if form is not None and form not in forms:
+        raise InputError(f"{arg('form')} {form}: {suggest(str(form), forms)}")
     if data is not None and form is None:
         raise InputError(
             f"{arg('data')} says where photos are, and is of use with {arg('link')}, {arg('hardlink')} or "
-            f"{arg('copy')} alone"
+            f"{arg('copy')}, or where another {arg('form')} has photos in it"
         )
     if not 0 <= min_confidence <= 1:
         raise InputError(
@@ -114,6 +121,15 @@ def apply(
         refuse_sources(target, sources)
         changed = _write_manifest(table, run, target, dry_run=dry_run, overwrite=overwrite)
         return Applied(target, table, changed)
+    if form in USUAL_OUT:
+        classes = read_summary(run).get("classes", [])
+        outcome = Outcome.of(table, verdicts, settle(reviewed), classes)
+        target = out if out is not None else run / USUAL_OUT[form]
+        refuse_sources(target, sources)
+        refuse_own(target, run)
+        job = HandOver(run, source, outcome, data, target, dry_run, overwrite, progress)
+        changed, notes = job.carry_out(form)
+        return Applied(target, table, changed, notes)
     if source.get("kind") != "photos":
         raise InputError(
             f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
@@ -121,6 +137,7 @@ def apply(
         )
     path = find_data(source, data)
     images = find_photos(path, recorded_names(source), labeled=False)
+    assert form in ("link", "hardlink", "copy")
     if isinstance(images, ImageTable):
         return _copy_table(
             run, source, path, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
@@ -128,7 +145,7 @@ def apply(
     assert isinstance(images, ImageFiles)
     target = out if out is not None else run / "cleaned"
     refuse_sources(target, sources)
-    photos = _find_files(images, path, table["id"].tolist())
+    photos = find_files(images, path, table["id"].tolist())
     originals = [None if photo is None else Path(os.path.realpath(photo)) for photo in photos]
     real = Path(os.path.realpath(target))
     if any(path is not None and path.is_relative_to(real) for path in originals):
@@ -301,12 +318,6 @@ def _copy_table(
     assert isinstance(images, ImageTable)
     changed = write_cleaned(images, table, target, dry_run=dry_run, overwrite=overwrite, progress=progress)
     return Applied(target, table, changed)
-
-
-def _find_files(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
-    """The photo of each id, which may be a link; None where it has gone, or may not be opened."""
-    place = match_photos(images, ids, path)
-    return [images.paths[place[row]] if row in place else None for row in range(len(ids))]
 
 
 def _lost_notes(table: pd.DataFrame) -> list[str]:

@@ -41,7 +41,7 @@ def write_cleaned(
     labels = [written.get(label) for label in _texts(table["label"])]
     mark = _mark(images, labels)
     if target.exists():
-        if _read_mark(target) == mark:
+        if read_mark(target) == mark:
             return 0
         if not overwrite:
             raise occupied(target, "the file differs")
@@ -101,7 +101,8 @@ def _mark(images: ImageTable, labels: list[str | None]) -> bytes:
     return hashlib.sha256(described).hexdigest().encode()
 
 
-def _read_mark(target: Path) -> bytes | None:
+def read_mark(target: Path) -> bytes | None:
+    """What a cleaned table was made from; None of another file."""
     try:
         with pq.ParquetFile(target) as file:
             mark: bytes | None = (file.schema_arrow.metadata or {}).get(OURS)

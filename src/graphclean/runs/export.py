@@ -9,6 +9,7 @@ from .._files import replaced
 from .._version import __version__
 from ..errors import ELSEWHERE, InputError, arg, occupied
 from ..ood.model import Model, predict_table
+from .card import describe_model
 from .folder import EXPORTED, read_config
 from .inputs import recorded_pixels
 from .onnx import (
@@ -38,11 +39,14 @@ class Exported:
     """Name -> meaning."""
     agreement: Agreement
     notes: list[str]
+    card: Path
+    """The model card, next to it."""
 
     def to_dict(self) -> dict[str, Any]:
         """For scripts."""
         return {
             "out": str(self.path),
+            "card": str(self.card),
             "bytes": self.size,
             "input": {"name": self.input_name, "expects": self.input_text},
             "outputs": self.outputs,
@@ -82,19 +86,29 @@ def export(
         say("exporting, and comparing with PyTorch …")
     content = to_onnx(served, metadata)
     agreement = check(content, served, lambda inputs: predict_table(model, inputs))
+    card = describe_model(run, model, served.embedder, content, metadata)
+    with replaced(_card_of(target)) as draft:
+        draft.write_text(card, "utf-8", "backslashreplace")
     with replaced(target) as draft:
         draft.write_bytes(content)
-    return Exported(target, len(content), input_name(example), text, outputs, agreement, model.notes)
+    return Exported(
+        target, len(content), input_name(example), text, outputs, agreement, model.notes, _card_of(target)
+    )
+
+
+def _card_of(target: Path) -> Path:
+    return target.with_suffix(".md")
 
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
     if target.suffix.lower() != ".onnx":
         raise InputError(f"{target}: the model is written as .onnx; choose such a name with {arg('out')}")
     try:
-        if target.is_dir():
-            raise InputError(f"{target}: there is a folder of that name; {ELSEWHERE}")
-        if target.exists() and not overwrite:
-            raise occupied(target, "the file exists")
+        for path in (target, _card_of(target)):
+            if path.is_dir():
+                raise InputError(f"{path}: there is a folder of that name; {ELSEWHERE}")
+            if path.exists() and not overwrite:
+                raise occupied(path, "the file exists")
     except OSError as error:
         raise InputError(f"{target}: can't be written: {error.strerror}") from error
 

@@ -58,6 +58,9 @@ KEPT = "kept.safetensors"
 """What the page shows and takes long to make, for the next time; it may be deleted."""
 REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
 CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
+HANDED_OVER = ("label-studio.json", "label-studio.xml", "fiftyone", "cleanlab.csv", "hf.parquet")
+MODEL_CARD = "model.md"
+"""Next to the exported model."""
 OWN_FILES = frozenset(
     (
         *(
@@ -75,7 +78,10 @@ OWN_FILES = frozenset(
     )
 )
 """What a run is made of."""
-KNOWN_FILES = OWN_FILES | {REPORT, KEPT, EXPORTED, PREDICTIONS, *CLEANED, ".DS_Store", "Thumbs.db"}
+KNOWN_FILES = OWN_FILES | {
+    *(REPORT, KEPT, EXPORTED, MODEL_CARD, PREDICTIONS, *CLEANED, *HANDED_OVER),
+    *(".DS_Store", "Thumbs.db"),
+}
 """And what is made from it, and put beside it, by us or by who shows the folder."""
 SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
 GROUP_COLUMN = "duplicate_group"

@@ -42,7 +42,7 @@ from ..embed import (
     load_embedder,
     read_batches,
 )
-from ..embed.cache import PIECE, Kept
+from ..embed.cache import PIECE, KeptPhoto
 from ..embed.measures import MEASURES, Measures
 from ..errors import InputError, arg
 
@@ -212,7 +212,7 @@ def read_photos(
     return Photos(images, reading, whole, np.flatnonzero(readable), problems, measures[readable])
 
 
-def _join_kept(found: dict[int, Kept]) -> list[PhotoBatch]:
+def _join_kept(found: dict[int, KeptPhoto]) -> list[PhotoBatch]:
     """What was in the cache, as one batch."""
     if not found:
         return []

@@ -1,0 +1,135 @@
+"""A cleaned data set as the Hugging Face hub serves them: one parquet file that knows its features."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from .._files import replaced
+from ..data.progress import Progress
+from ..data.tables import PARQUET
+from ..errors import InputError, arg, occupied
+from .cleaned_parquet import OURS, read_mark
+from .formats import Outcome, kept_rows, plain_cell
+
+ROWS_IN_MEMORY = 64
+"""In memory, with their photos at full size."""
+PHOTO = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+Content: TypeAlias = Callable[[int], Any]
+"""Of a row of the run: its photo as `PHOTO` has it, or its features."""
+
+
+def of_files(photos: Sequence[Path | None]) -> Content:
+    """Photos as they are in their files."""
+
+    def read(row: int) -> Any:
+        photo = photos[row]
+        try:
+            return None if photo is None else {"bytes": photo.read_bytes(), "path": photo.name}
+        except OSError as error:
+            raise InputError(f"{photo}: can't be read: {error.strerror}") from error
+
+    return read
+
+
+def of_images(images: npt.NDArray[np.uint8]) -> Content:
+    """Arrays (N, C, H, W) as PNG."""
+
+    def encode(row: int) -> Any:
+        channels = images[row]
+        pixels = channels[0] if len(channels) == 1 else channels.transpose(1, 2, 0)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        return {"bytes": buffer.getvalue(), "path": f"{row}.png"}
+
+    return encode
+
+
+def of_features(features: npt.NDArray[Any]) -> Content:
+    """Embeddings (N, d)."""
+    return lambda row: features[row].tolist()
+
+
+def write_hub_table(
+    outcome: Outcome,
+    content: Content,
+    target: Path,
+    *,
+    photos: bool,
+    fingerprint: Any,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Write the samples that stay, with their labels put right; returns 1 if that changed the file.
+
+    `fingerprint` is what changes when the content does.
+    """
+    if target.suffix.lower() not in PARQUET or target.is_dir():
+        raise InputError(f"{target}: a data set for Hugging Face is a .parquet; name one with {arg('out')}")
+    rows = list(kept_rows(outcome))
+    labels = [str(outcome.table["label"].iloc[row]) for row in rows]
+    described = json.dumps([fingerprint, rows, labels, outcome.classes], default=str).encode()
+    mark = hashlib.sha256(described).hexdigest().encode()
+    if target.exists():
+        if read_mark(target) == mark:
+            return 0
+        if not overwrite:
+            raise occupied(target, "the file differs")
+    if dry_run:
+        return 1
+    schema = _schema(outcome.classes, photos=photos, mark=mark)
+    with replaced(target) as draft, pq.ParquetWriter(draft, schema) as writer:
+        done = 0
+        for batch in _batches(outcome, rows, labels, content, schema):
+            writer.write_batch(batch)
+            done += len(batch)
+            if progress is not None:
+                progress("copying", done, len(rows))
+    return 1
+
+
+def _batches(
+    outcome: Outcome, rows: list[int], labels: list[str], content: Content, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    number = {name: place for place, name in enumerate(outcome.classes)}
+    left = iter(zip(rows, labels, strict=True))
+    while chunk := list(islice(left, ROWS_IN_MEMORY)):
+        taken = [row for row, _ in chunk]
+        facts = [outcome.facts(row) for row in taken]
+        columns: list[list[Any]] = [
+            [content(row) for row in taken],
+            [number[label] for _, label in chunk],
+            [str(outcome.table["id"].iloc[row]) for row in taken],
+            [None if fact["given_label"] is None else str(fact["given_label"]) for fact in facts],
+            [fact["verdict"] for fact in facts],
+            [plain_cell(outcome.confidence[row]) for row in taken],
+        ]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        yield pa.record_batch(arrays, schema=schema)
+
+
+def _schema(classes: list[str], *, photos: bool, mark: bytes) -> pa.Schema:
+    text = {"dtype": "string", "_type": "Value"}
+    number = {"dtype": "float64", "_type": "Value"}
+    listed = {"feature": {"dtype": "float64", "_type": "Value"}, "_type": "Sequence"}
+    fields: list[tuple[str, pa.DataType, Any]] = [
+        ("image", PHOTO, {"_type": "Image"}) if photos else ("features", pa.list_(pa.float64()), listed),
+        ("label", pa.int64(), {"names": classes, "_type": "ClassLabel"}),
+        ("id", pa.string(), text),
+        ("given_label", pa.string(), text),
+        ("verdict", pa.string(), text),
+        ("confidence", pa.float64(), number),
+    ]
+    features = {name: feature for name, _, feature in fields}
+    told = {b"huggingface": json.dumps({"info": {"features": features}}).encode(), OURS: mark}
+    return pa.schema([(name, kind) for name, kind, _ in fields], metadata=told)
