@@ -15,10 +15,9 @@ from graphclean.cleaning.duplicates import (
     LARGEST_ALONE,
     MOST,
     MOST_HASHED,
-    STRETCH,
     TOLERANCE,
+    Limits,
     TrainingSamples,
-    distance_limits,
     distance_ratio,
     find_duplicates,
 )
@@ -93,12 +92,17 @@ def test_limits_are_taken_beyond_the_last_duplicate() -> None:
     distances = torch.cat([near, torch.linspace(1.0, 1.1, 22).expand(2, -1)], 1)
     unit = normalize(torch.randn(100, 64, generator=torch.Generator().manual_seed(0)), dim=1)
     r = distance_ratio(distances, hashed=False)
-    limits = distance_limits(unit, distances, hashed=False)
-    torch.testing.assert_close(limits[0], r * distances[0, 2 + BEYOND])
-    torch.testing.assert_close(limits[1], r * distances[1, BEYOND])
-    packed = torch.full((1, 25), 0.2)
-    assert distance_limits(unit, packed, hashed=False) < 0.2, "features alone: a class may be as tight"
-    assert distance_limits(unit, packed, hashed=True) > 0.2, "with hashes any number may be joined"
+    limits = Limits.find(unit, distances, hashed=False)
+    assert limits.ratio == r
+    assert limits.beyond.tolist() == [distances[0, 2 + BEYOND], distances[1, BEYOND]]
+    assert limits.allow(torch.tensor([0.99, 1.01]) * r * limits.beyond, torch.arange(2), None).tolist() == [
+        True,
+        False,
+    ]
+    packed, one = torch.full((1, 25), 0.2), torch.zeros(1, dtype=torch.int64)
+    alone, hashed = (Limits.find(unit, packed, hashed=how) for how in (False, True))
+    assert not alone.allow(packed[0, :1], one, None), "features alone: a class may be as tight"
+    assert hashed.allow(packed[0, :1], one, torch.tensor([64])), "with hashes any number may be joined"
 
 
 def test_a_tight_class_is_no_group_of_duplicates() -> None:
@@ -121,13 +125,13 @@ def test_linkage_is_complete(hashed: bool) -> None:
     near = nearest_neighbors(unit, 50)
     group = find_duplicates(unit, near, hashes)
     assert group is not None
-    limits = distance_limits(unit, (2 - 2 * near.similarities).clamp(min=0).sqrt(), hashed=hashed).numpy()
+    limits = Limits.find(unit, (2 - 2 * near.similarities).clamp(min=0).sqrt(), hashed=hashed).beyond.numpy()
     apart = np.linalg.norm(unit.numpy()[:, None] - unit.numpy()[None], axis=2)
     for name in np.unique(group):
         members = np.flatnonzero(group == name)
         assert members[0] == name
         for a, b in combinations(members, 2):
-            assert apart[a, b] <= (STRETCH if hashed else 1) * min(limits[a], limits[b]) + 1e-4
+            assert apart[a, b] <= min(limits[a], limits[b]) + 1e-4
     assert len(np.unique(group[300:])) > 1, "the ends of the chain have nothing in common"
 
 

@@ -71,15 +71,18 @@ def test_a_few_training_samples_compare_with_nothing(cli: Cli, tmp_path: Path) -
     assert said in " ".join((done.out + done.err).split())
 
 
-@pytest.mark.parametrize("damage", ["rows", "limits", "hashes"])
+@pytest.mark.parametrize("damage", ["rows", "beyond", "hashes", "ratio"])
 def test_damaged_training_samples_are_refused(refuse: Refuse, run: Path, damage: str) -> None:
-    tensors, _ = read_tensors(run / "training.safetensors")
+    tensors, facts = read_tensors(run / "training.safetensors")
     bad = {
         "rows": torch.full_like(tensors["rows"], 10**6),
-        "limits": tensors["limits"][:-1],
+        "beyond": tensors["beyond"][:-1],
         "hashes": torch.zeros(3, dtype=torch.int64),
     }
-    write_tensors(run / "training.safetensors", {**tensors, damage: bad[damage]}, {})
+    if damage == "ratio":
+        write_tensors(run / "training.safetensors", tensors, {"ratio": None})
+    else:
+        write_tensors(run / "training.safetensors", {**tensors, damage: bad[damage]}, facts)
     refuse("predict run test.npz", "training.safetensors: damaged: it does not fit the run")
 
 

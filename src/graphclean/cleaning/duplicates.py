@@ -29,12 +29,10 @@ RESOLUTION = 1e-3
 """Distances of unit vectors that float32 can't tell from none."""
 LARGEST_ALONE = 20
 """Samples that features alone may join: more that lie so close may be a class."""
-HASH_BITS, SAME_BITS = 16, 4
-"""Bits of 63 in which hashes of one photo may differ, and in which they hardly do; those of others differ in
-31, within 4.
+SAME_BITS, HASH_BITS, GROUP_BITS = 4, 16, 24
+"""Bits of 63 in which hashes hardly differ, in which those of a pair may, and of any two of a group; of other
+photos they differ in 31, within 4.
 """
-STRETCH = 1 / MOST_HASHED
-"""Where hashes hardly differ, limits are so much wider: up to where mere neighbors begin."""
 FLOOD = 0.5
 """Of the typical distance: where a whole neighbor list is closer, hashes alone decide."""
 COMPARED_WITH = 5
@@ -49,8 +47,7 @@ class TrainingSamples:
 
     unit: Tensor
     """The distinct ones, as unit rows."""
-    limits: Tensor
-    """How far from each its near-duplicates may lie."""
+    limits: "Limits"
     rows: Codes
     """Which sample each is."""
     hashes: Codes | None
@@ -58,19 +55,20 @@ class TrainingSamples:
     @classmethod
     def gather(cls, unit: Tensor, neighbors: Neighbors, rows: Codes, hashes: Codes | None) -> Self:
         """From nodes of the graph, and the samples that they are of."""
-        limits = distance_limits(unit, _chord(neighbors.similarities), hashed=hashes is not None)
+        limits = Limits.find(unit, _chord(neighbors.similarities), hashed=hashes is not None)
         return cls(unit, limits, rows, hashes)
 
     def find(self, unit: Tensor, hashes: Codes | None = None) -> Codes:
         """The training sample that each of some unit rows is equal or nearly equal to; −1 where none is."""
         near = nearest_neighbors(self.unit, COMPARED_WITH, queries=unit)
-        factor = torch.ones_like(near.similarities)
-        if self.hashes is not None and hashes is not None:
-            same = torch.einsum("nb,nkb->nk", _as_signs(hashes), _as_signs(self.hashes)[near.indices])
-            factor = _limit_factor(same)
-        elif self.hashes is not None:
-            factor = torch.zeros_like(near.similarities)
-        close = _chord(near.similarities) < factor * self.limits[near.indices]
+        close = torch.zeros_like(near.indices, dtype=torch.bool)
+        if self.hashes is None or hashes is not None:
+            agreement = None
+            if self.hashes is not None and hashes is not None:
+                agreement = torch.einsum(
+                    "nb,nkb->nk", _as_signs(hashes), _as_signs(self.hashes)[near.indices]
+                )
+            close = self.limits.allow(_chord(near.similarities), near.indices, agreement)
         close |= (self.unit[near.indices] == unit.unsqueeze(1)).all(2)
         best = near.indices.gather(1, close.long().argmax(1, keepdim=True)).squeeze(1)
         return np.where(close.any(1).numpy(), self.rows[best.numpy()], -1)
@@ -79,19 +77,18 @@ class TrainingSamples:
 def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = None) -> Codes | None:
     """The group of each of the `unit` rows, named by its first row; None where there are no duplicates.
 
-    `neighbors` are by cosine. All members of a group are near-duplicates of each other (complete linkage), so
-    that no chain of merely similar samples forms a group.
+    `neighbors` are by cosine. Groups are joined by their closest pair. No two members of a group lie farther
+    apart than mere neighbors (complete linkage), so that no chain of merely similar samples forms one.
     """
     distances = _chord(neighbors.similarities)
     if distances.shape[1] <= BEYOND:
         return None
-    limits = distance_limits(unit, distances, hashed=hashes is not None)
+    limits = Limits.find(unit, distances, hashed=hashes is not None)
     signs = _as_signs(hashes) if hashes is not None else None
-    widest = STRETCH if hashes is not None else 1.0
-    rows, columns = (distances < widest * limits.unsqueeze(1)).nonzero(as_tuple=True)
+    rows, columns = (distances < limits.beyond.unsqueeze(1)).nonzero(as_tuple=True)
     others, apart = neighbors.indices[rows, columns], distances[rows, columns]
-    factor = _limit_factor((signs[rows] * signs[others]).sum(1)) if signs is not None else 1.0
-    close = apart < factor * torch.minimum(limits[rows], limits[others])
+    agreement = (signs[rows] * signs[others]).sum(1) if signs is not None else None
+    close = limits.allow(apart, rows, agreement) & limits.allow(apart, others, agreement)
     rows, others, apart = rows[close], others[close], apart[close]
     if len(rows) == 0:
         return None
@@ -99,9 +96,11 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
     pairs = np.column_stack([rows.numpy(), others.numpy()])[order]
 
     def all_close(some: list[int], more: list[int]) -> bool:
-        limit = torch.minimum(limits[some].unsqueeze(1), limits[more])
-        factor = _limit_factor(signs[some] @ signs[more].T) if signs is not None else 1.0
-        return bool((_chord(unit[some] @ unit[more].T) < factor * limit).all())
+        limit = torch.minimum(limits.beyond[some].unsqueeze(1), limits.beyond[more])
+        fit = _chord(unit[some] @ unit[more].T) < limit
+        if signs is not None:
+            fit &= _differing(signs[some] @ signs[more].T) <= GROUP_BITS
+        return bool(fit.all())
 
     group = np.arange(len(unit))
     members = {int(row): [int(row)] for row in np.unique(pairs)}
@@ -121,22 +120,42 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
     return group if (group != np.arange(len(group))).any() else None
 
 
-def distance_limits(unit: Tensor, distances: Tensor, *, hashed: bool) -> Tensor:
-    """How far from each sample its near-duplicates may lie, by the sorted `distances` of its neighbors.
+@dataclass(frozen=True)
+class Limits:
+    """How close near-duplicates of each sample are."""
 
-    A fraction of the distance of those beyond. Where the nearest m lie so close against the one BEYOND places
-    behind them, for the largest such m, they are the duplicates; where none do, the first is compared.
-    """
-    count, reach = distances.shape
-    ratio = distance_ratio(distances, hashed=hashed)
-    place = torch.arange(reach - 1 if hashed else min(reach, LARGEST_ALONE) - 1)
-    limits = ratio * distances[:, (place + BEYOND).clamp(max=reach - 1)]
-    last = torch.where(distances[:, : len(place)] <= limits, place, 0).amax(1)
-    limit = limits[torch.arange(count), last]
-    if hashed:
-        flood = FLOOD * _typical_distance(unit)
-        limit = torch.where(distances[:, -1] <= flood, flood, limit)
-    return torch.where(limit > RESOLUTION, limit, -1)
+    beyond: Tensor
+    """The distance of the mere neighbors; −1 where float32 can't tell duplicates from these."""
+    ratio: float
+    """The fraction of it under which a sample is no mere neighbor."""
+
+    @classmethod
+    def find(cls, unit: Tensor, distances: Tensor, *, hashed: bool) -> Self:
+        """By the sorted `distances` of neighbors.
+
+        Where the nearest m lie close against the one BEYOND places behind them, for the largest such m, they
+        are the duplicates; where none do, the first is compared.
+        """
+        count, reach = distances.shape
+        ratio = distance_ratio(distances, hashed=hashed)
+        place = torch.arange(reach - 1 if hashed else min(reach, LARGEST_ALONE) - 1)
+        behind = distances[:, (place + BEYOND).clamp(max=reach - 1)]
+        last = torch.where(distances[:, : len(place)] <= ratio * behind, place, 0).amax(1)
+        beyond = behind[torch.arange(count), last]
+        if hashed:
+            flood = FLOOD * _typical_distance(unit)
+            beyond = torch.where(distances[:, -1] <= flood, flood / max(ratio, FLOOD), beyond)
+        return cls(torch.where(ratio * beyond > RESOLUTION, beyond, -1), ratio)
+
+    def allow(self, apart: Tensor, rows: Tensor, agreement: Tensor | None) -> Tensor:
+        """Whether what lies `apart` from samples may be near-duplicates of them: close by features alone, or
+        by hashes that differ in few bits, where those that hardly differ allow for more distance.
+        """
+        limit = self.ratio * self.beyond[rows]
+        if agreement is None:
+            return apart < limit
+        differ = _differing(agreement)
+        return (differ <= HASH_BITS) & (apart < torch.where(differ <= SAME_BITS, self.beyond[rows], limit))
 
 
 def distance_ratio(distances: Tensor, *, hashed: bool) -> float:
@@ -167,13 +186,12 @@ def _chord(cosine: Tensor) -> Tensor:
     return (2 - 2 * cosine).clamp(min=0).sqrt()
 
 
-def _limit_factor(agreement: Tensor) -> Tensor:
-    """By the products of hashes as signs: how much wider limits are; 0 where photos can't be the same."""
-    differ = (64 - agreement) / 2
-    return torch.where(differ <= SAME_BITS, STRETCH, 1.0) * (differ <= HASH_BITS)
+def _differing(agreement: Tensor) -> Tensor:
+    """Bits in which hashes differ, by the products of their signs."""
+    return (64 - agreement) / 2
 
 
 def _as_signs(hashes: Codes) -> Tensor:
-    """Bits as 1 and −1: the product of two rows is 64 less twice the bits that differ."""
+    """Bits as 1 and −1."""
     bits = np.unpackbits(hashes.astype("<i8").view(np.uint8).reshape(-1, 8), axis=1)
     return torch.as_tensor(bits.astype(np.float32) * 2 - 1)

@@ -17,6 +17,8 @@ from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
 from .inputs import Codes, Floats
 from .knn_model import NEIGHBORS
 
+SPARE_NEIGHBORS = 5
+"""Neighbors more than needed, so that lists which lose a few duplicates need not be searched again."""
 LARGE = 200_000
 """Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
 
@@ -131,7 +133,7 @@ def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Pr
     limit = len(unit) - 1
     if limit < 1:
         return None
-    k = _list_length(settings, len(unit))
+    k = min(_list_length(settings, len(unit)) + SPARE_NEIGHBORS, limit)
 
     def progress(done: int, total: int) -> None:
         tell("finding neighbors", done, total)

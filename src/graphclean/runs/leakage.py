@@ -12,7 +12,7 @@ import torch
 
 from .._files import has_file, read_tensors, replaced, write_tensors
 from ..cleaning import CleaningResult, KnnModel
-from ..cleaning.duplicates import BEYOND, TrainingSamples
+from ..cleaning.duplicates import BEYOND, Limits, TrainingSamples
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import Codes, check_embeddings
 from ..errors import InputError
@@ -58,10 +58,10 @@ def write_samples(check: LeakageCheck | None, folder: Path) -> None:
     """What the model of a run does not hold of it."""
     if check is not None:
         samples = check.samples
-        tensors = {"limits": samples.limits, "rows": torch.as_tensor(samples.rows)}
+        tensors = {"beyond": samples.limits.beyond, "rows": torch.as_tensor(samples.rows)}
         if samples.hashes is not None:
             tensors["hashes"] = torch.as_tensor(samples.hashes)
-        write_tensors(folder / TRAINING_SAMPLES, tensors, {})
+        write_tensors(folder / TRAINING_SAMPLES, tensors, {"ratio": samples.limits.ratio})
 
 
 def read_samples(run: Path, model: Model) -> LeakageCheck | None:
@@ -74,20 +74,22 @@ def read_samples(run: Path, model: Model) -> LeakageCheck | None:
     standardizer = getattr(model, "standardizer", None)
     if unit is None or standardizer is None or not has_file(run / TRAINING_SAMPLES):
         return None
-    tensors, _ = read_tensors(run / TRAINING_SAMPLES)
+    tensors, facts = read_tensors(run / TRAINING_SAMPLES)
     ids = [str(name) for name in read_verdicts(run)["id"]]
     rows, hashes = tensors.get("rows"), tensors.get("hashes")
-    limits = tensors.get("limits")
+    beyond, ratio = tensors.get("beyond"), facts.get("ratio")
     whole = [part for part in (rows, hashes) if part is not None]
     if (
         rows is None
-        or limits is None
-        or any(part.shape != (len(unit),) for part in (limits, *whole))
+        or beyond is None
+        or not isinstance(ratio, float)
+        or any(part.shape != (len(unit),) for part in (beyond, *whole))
         or any(part.dtype != torch.int64 for part in whole)
-        or not limits.is_floating_point()
+        or not beyond.is_floating_point()
         or not 0 <= int(rows.min()) <= int(rows.max()) < len(ids)
     ):
         raise InputError(f"{run / TRAINING_SAMPLES}: damaged: it does not fit the run")
+    limits = Limits(beyond, ratio)
     samples = TrainingSamples(unit, limits, rows.numpy(), hashes.numpy() if hashes is not None else None)
     return LeakageCheck(samples, standardizer, ids)
 
