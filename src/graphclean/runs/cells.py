@@ -13,7 +13,7 @@ from ..data.numpy_files import load_arrays, one_a_row
 from ..data.parquet import MANY, ImageTable
 from ..data.tables import TABLES, Names, cell_text, find_id, nearest, read_header, read_table
 from ..errors import InputError, arg
-from .folder import CELLS
+from .folder import SHOWN_CELLS
 from .photos import find_photos
 
 LONGEST_SHOWN = 2000
@@ -76,18 +76,20 @@ def hold_cells(given: Mapping[str, Any], samples: int) -> Cells:
 def write_cells(cells: Cells, folder: Path) -> None:
     """Into a run folder, for its report and its review."""
     if cells:
-        with replaced(folder / CELLS) as draft:
+        with replaced(folder / SHOWN_CELLS) as draft:
             pd.DataFrame(cells, dtype=object).to_parquet(draft, index=False)
 
 
 def read_cells(run: Path, samples: int) -> Cells:
     """What a run was made to show; nothing where nobody asked for anything."""
-    if not has_file(run / CELLS):
+    if not has_file(run / SHOWN_CELLS):
         return {}
-    table = read_table(run / CELLS)
+    table = read_table(run / SHOWN_CELLS)
     cells = {name: [_cut(text) for text in table.texts(name)] for name in table.columns.column_names}
     if any(len(texts) != samples for texts in cells.values()):
-        raise InputError(f"{run / CELLS}: damaged: not one row a sample; delete it, or give {arg('show')}")
+        raise InputError(
+            f"{run / SHOWN_CELLS}: damaged: not one row a sample; delete it, or give {arg('show')}"
+        )
     return cells
 
 

@@ -52,7 +52,7 @@ SCORES = "scores.json"
 """Only where the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
 """Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
-CELLS = "shown.parquet"
+SHOWN_CELLS = "shown.parquet"
 """Cells of the source that are shown with each sample."""
 KEPT = "kept.safetensors"
 """What the page shows and takes long to make, for the next time; it may be deleted."""
@@ -73,7 +73,7 @@ OWN_FILES = frozenset(
             SCORES,
             METRICS,
         ),
-        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES, CELLS),
+        *(MODEL, PROTOTYPES, POINTS, CHECKPOINT, DIGITS, DECISIONS, CHANGES, SHOWN_CELLS),
         *(TRAINING_SAMPLES, LEAKAGE),
     )
 )

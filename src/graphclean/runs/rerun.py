@@ -17,9 +17,9 @@ from ..data.verdict import Verdict
 from ..errors import InputError
 from .decisions import Decision, place_decisions, read_checked, settle, settle_notes
 from .folder import (
-    CELLS,
     CHANGES,
     DECISIONS,
+    SHOWN_CELLS,
     is_run,
     read_config,
     read_summary,
@@ -53,7 +53,7 @@ class EarlierRun:
     @property
     def shown(self) -> list[str]:
         """The columns that it shows."""
-        return read_header(self.run / CELLS) if has_file(self.run / CELLS) else []
+        return read_header(self.run / SHOWN_CELLS) if has_file(self.run / SHOWN_CELLS) else []
 
     @cached_property
     def data(self) -> Path:
