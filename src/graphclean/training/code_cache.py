@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -112,9 +113,8 @@ def clear_code() -> int:
 
 def _user_named(place: str | None) -> bool:
     """Whether a user chose PyTorch's place: it names its usual one itself, as soon as it is asked for it."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # half a second
-
-    return place is not None and place != default_cache_dir()
+    usual = Path(tempfile.gettempdir()) / "torchinductor_"
+    return place is not None and not place.startswith(str(usual))
 
 
 def _own(folder: Path) -> None:
