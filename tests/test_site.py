@@ -92,9 +92,9 @@ def run_review(words: list[str]) -> None:
                 assert b'"mode":"review"' in page.read()
             assert "--open" not in words or browser.with_name("opened").read_text() == address
             headers = {"X-Token": token, "Origin": place, "Content-Type": "application/json"}
-            content = json.dumps({"row": 0, "kind": "accept"}).encode()
+            content = json.dumps({"rows": [0], "kind": "accept"}).encode()
             with urlopen(Request(f"{place}/decide", content, headers), timeout=20) as answer:
-                assert json.load(answer)["kind"] == "accept"
+                assert [held["kind"] for held in json.load(answer)] == ["accept"]
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=20)
         finally:
