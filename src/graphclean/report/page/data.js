@@ -22,8 +22,8 @@ const gist = (row, length = 160) => {
   const text = facts.shown.map((column) => cell(column, row).trim()).find(Boolean) ?? "";
   return text.length > length ? `${text.slice(0, length)}…` : text || rows.id[row];
 };
-/** The columns that say something of a row, each with what it says. */
-const cells = (row) => make("dl", { class: "cells" }, ...facts.shown.filter((column) => cell(column, row).trim()).map((column) =>
+/** The columns that say something of a row, each with what it says; without the one that `gist` is of, where that stands elsewhere. */
+const cells = (row, told = false) => make("dl", { class: "cells" }, ...facts.shown.filter((column) => cell(column, row).trim()).slice(told ? 1 : 0).map((column) =>
   make("div", {}, make("dt", {}, column), make("dd", {}, cell(column, row)))));
 const code = (name) => facts.verdicts.indexOf(name);
 

@@ -45,7 +45,7 @@ function makeCard(row, open) {
           make("span", { class: "meter" }, make("i")), make("span", {}, confidence(row))),
         near,
         captions || near?.matches(".words") ? null : make("p", { class: "said" }, detail.support(row)),
-        facts.shown.length > (told ? 1 : 0) ? cells(row) : null,
+        facts.shown.length > (told ? 1 : 0) ? cells(row, told) : null,
         image || told ? make("p", { class: "id", title: rows.id[row] }, rows.id[row]) : null,
         reviewing ? review.actions(row) : null)));
 }

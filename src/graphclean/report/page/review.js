@@ -233,12 +233,12 @@ const review = (() => {
     const text = make("span", { role: "status" });
     const alarm = make("strong", { role: "alert", hidden: true });
     const undoButton = make("button", { type: "button", class: "button", disabled: true, "aria-keyshortcuts": "U", on: { click: undo } }, "Undo last");
-    const next = make("button", { type: "button", class: "button", "aria-keyshortcuts": "N", on: { click: () => goOn(last) } }, "Next undecided");
+    const next = make("button", { type: "button", class: "button", title: "N", "aria-keyshortcuts": "N", on: { click: () => goOn(last) } }, "Next undecided");
     bar = { meter, text, alarm, next, undo: undoButton };
     document.body.classList.add("reviewing");
     document.body.append(make("div", { class: "review-bar", role: "region", "aria-label": "Progress of the review" },
       make("div", { class: "wrap" }, make("span", { class: "meter", vars: { "--c": "var(--accent)" } }, meter), text, alarm, make("span", { class: "fill" }),
-        make("span", { class: "said keys-hint" }, "A accept · R reject · L other label · X no class · T note · U undo · N next"), next, undoButton)));
+        make("span", { class: "said keys-hint" }, "A accept · R reject · L label · X no class · T note · U undo"), next, undoButton)));
     document.addEventListener("keydown", onKey);
     count_();
     try {
