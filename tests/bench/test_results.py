@@ -238,3 +238,13 @@ def test_a_byte_that_was_changed_is_one_line(tmp_path: Path, where: int) -> None
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"0\.npz: damaged"):
         record.arrays("logits")
+
+
+def test_a_setting_that_is_estimated_has_no_number(tmp_path: Path) -> None:
+    """Next to results of a fixed k it is left out of a figure over k, and not damaged."""
+    path = write_run(tmp_path, epochs=2)
+    result = json.loads(path.read_text())
+    result["config"]["graph"]["k"] = "auto"
+    path.write_text(json.dumps(result))
+    record = read_record(path, tmp_path)
+    assert record.number("config", "graph", "k") is None

@@ -320,7 +320,7 @@ def test_what_is_no_tensor_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("k", [0, 2.5, "30"])
 def test_k_is_a_whole_number(k: object) -> None:
-    with pytest.raises(ValueError, match="k must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="k must be auto, or a whole number of at least 1"):
         GraphSettings(k=k)  # type: ignore[arg-type]
 
 

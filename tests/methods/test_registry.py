@@ -32,6 +32,9 @@ NEEDS = {"verdicts", "noise rate", "trusted samples"}
 EVERY_PART = "ngc with every part"
 PARTS = {
     "graph.accept": "auto",
+    "graph.k": "auto",
+    "graph.eta": "auto",
+    "method.warmup_epochs": "auto",
     "graph.class_dependent_noise": True,
     "method.balance_cap": 3.0,
     "method.lambda_consistency": 1.0,
@@ -63,7 +66,7 @@ def build(name: str, stop: tuple[int, int] | None = None) -> Method:
             run.request_stop()
 
     stopping = type(made.__name__, (made,), {"after_step": after_step})
-    config = change_settings(Config(), {"graph.k": 8, "method.name": made.info.name, **warmup, **parts})
+    config = change_settings(Config(), {"method.name": made.info.name, "graph.k": 8, **warmup, **parts})
     method: Method = stopping(made.Settings(**config.method.settings), config.graph)
     return method
 

@@ -94,10 +94,13 @@ class Record:
 
 
 def number(entry: Any, keys: tuple[str, ...], path: Path) -> float | None:
-    """The number under nested keys; None where it, or something on the way to it, is null or missing."""
+    """The number under nested keys; None where it, or something on the way to it, is null or missing.
+
+    Nor has a setting a number that is estimated in training: `auto`.
+    """
     for key in keys:
         entry = entry.get(key) if isinstance(entry, dict) else None
-    if entry is None:
+    if entry is None or entry == "auto":
         return None
     if isinstance(entry, bool) or not isinstance(entry, int | float) or not abs(entry) < LARGEST:
         raise InputError(f"{path}: damaged: {'.'.join(keys)} is not a number; {AGAIN}")

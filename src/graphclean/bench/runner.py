@@ -196,9 +196,7 @@ def run_job(
             except InterruptedRun as stop:
                 raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
         epochs = log.first(job.config.training.epochs)
-        steady = [
-            epoch["seconds"] for epoch in epochs[job.config.method.settings.get("warmup_epochs", 0) + 1 :]
-        ]
+        steady = [epoch["seconds"] for epoch in epochs if not epoch.get("warmup")][1:]
         record |= {
             "seconds": sum(epoch["seconds"] for epoch in epochs) + seconds,
             "epoch_seconds": statistics.median(steady) if steady else None,

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InputError, suggest
 from .presets import read_preset
@@ -132,6 +132,9 @@ def _parse(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         parts = value.strip("()[]").split(",") if isinstance(value, str) else value
         return tuple(get_args(kind)[0](part) for part in parts if str(part).strip())
+    if get_origin(kind) is Union:
+        number, auto = get_args(kind)
+        return value if value in get_args(auto) else _parse(value, number)
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(value)
@@ -155,6 +158,8 @@ def _describe(kind: Any) -> str:
         return "a list of whole numbers such as 10,20,50"
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is Union:
+        return " or ".join([_describe(get_args(kind)[0]), *get_args(get_args(kind)[1])])
     return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
 
 

@@ -14,6 +14,7 @@ Scaling = Literal["auto", "standardized", "raw"]
 Symmetrize = Literal["max", "sum"]
 Accept = Literal["uniform", "argmax", "auto"]
 Start = Literal["memory", "given"]
+Auto = Literal["auto"]
 LccEdges = Literal["any", "mutual"]
 StrongAugmentation = Literal["augmix", "augmix-last-chain", "autoaugment", "off"]
 Compile = Literal["auto", "on", "off"]
@@ -31,6 +32,8 @@ NOT_NEGATIVE = (
     "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std",
     "self_supervised_epochs",
 )  # fmt: skip
+ESTIMATED = ("k", "eta", "accept")
+"""Of the graph's settings those whose `auto` rests on leave-one-out evidence."""
 GRAPH_CHOICES = {"symmetrize": Symmetrize, "start": Start, "accept": Accept, "lcc_edges": LccEdges}
 
 
@@ -78,8 +81,12 @@ class CleaningSettings:
 class GraphSettings:
     """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
 
-    k: int = 30
-    """Neighbors a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider."""
+    k: int | Auto = 30
+    """Neighbors a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider.
+
+    `auto`: from 30 to 200, before every epoch as many as the noise takes that is estimated from leave-one-out
+    evidence, but at most a fifth of an average class.
+    """
     gamma: float = 3.0
     """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
     symmetrize: Symmetrize = "sum"
@@ -103,8 +110,11 @@ class GraphSettings:
     `auto`: as Eq. 3, but not where a class that is often mistaken for it is likelier, by noise estimated
     from leave-one-out evidence before every epoch. Random noise leaves Eq. 3 as it is.
     """
-    eta: float = 0.8
-    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3)."""
+    eta: float | Auto = 0.8
+    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3).
+
+    `auto`: it must be right with a probability over 0.8, by noise and OOD estimated before every epoch.
+    """
     lcc_edges: LccEdges = "mutual"
     """Edges that connect a component: `mutual` neighbors (release), or `any` (paper)."""
     ensemble: float = 0.6
@@ -121,16 +131,17 @@ class GraphSettings:
     def __post_init__(self) -> None:
         for name, kind in GRAPH_CHOICES.items():
             check_choice(name, getattr(self, name), kind)
-        if not isinstance(self.k, SupportsIndex) or self.k < 1:
-            raise ValueError("k must be a whole number of at least 1")
-        if not 0 <= self.eta <= 1:
-            raise ValueError("eta must be from 0 to 1")
+        if self.k != "auto" and (not isinstance(self.k, SupportsIndex) or self.k < 1):
+            raise ValueError("k must be auto, or a whole number of at least 1")
+        if self.eta != "auto" and not 0 <= self.eta <= 1:
+            raise ValueError("eta must be from 0 to 1, or auto")
         if not self.gamma > 0:
             raise ValueError("gamma must be above 0")
         if self.class_dependent_noise and not self.correct:
             raise ValueError("class_dependent_noise needs correct: without it no label spreads")
-        if self.accept == "auto" and not self.correct:
-            raise ValueError("accept=auto needs correct: without it no label spreads")
+        for name in ESTIMATED:
+            if getattr(self, name) == "auto" and not self.correct:
+                raise ValueError(f"{name}=auto needs correct: without it no label spreads")
         if not 0 < self.tolerance < 1:
             raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):

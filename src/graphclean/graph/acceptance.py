@@ -26,6 +26,9 @@ from torch import Tensor
 
 from .noise_model import find_asymmetric_part, fit_noise_model
 
+SURE = 0.8
+"""Probability that a pseudo-label other than the given one must pass: as a verdict's, to be selected."""
+
 
 def find_mistaken(evidence: Tensor, given: Tensor) -> Tensor:
     """Whether a class that is mistaken for the given label is likelier, by leave-one-out `evidence` (N, K).
@@ -54,3 +57,18 @@ def is_outdone(posterior: Tensor, given: Tensor, mistakes: Tensor) -> Tensor:
     own = posterior.gather(1, known.unsqueeze(1)).squeeze(1)
     rivals = torch.where(mistakes.T[known], posterior, 0).amax(1)
     return rivals > own
+
+
+def find_sure(evidence: Tensor, given: Tensor, labels: Tensor) -> Tensor:
+    """Whether `labels` are right with a probability over `SURE`, by leave-one-out `evidence` (N, K).
+
+    The model knows samples that are OOD, so that the probability means the same with them and without, with
+    much noise and with little, where a share of the evidence does not.
+    """
+    if evidence.shape[1] < 2 or not bool((given >= 0).any()):
+        return torch.zeros_like(given, dtype=torch.bool)
+    precise = evidence if evidence.dtype == torch.float64 else evidence.float()
+    model = fit_noise_model(precise, given, correct=False, ood=True)
+    classes = model.posterior(precise, given).classes
+    silent = (precise == precise[:, :1]).all(1)
+    return (classes.gather(1, labels.unsqueeze(1)).squeeze(1) > SURE) & ~silent

@@ -1,5 +1,6 @@
 """One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ..config import GraphSettings
+from ..config.settings import ESTIMATED
+from .acceptance import SURE, find_sure
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbors
 from .noise_model import find_class_dependent_noise
@@ -18,6 +21,7 @@ from .selection import (
     confident_labels,
     select_components,
 )
+from .votes import choose_k, estimate_votes, most_neighbors
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,22 @@ class GraphCleaner:
         self.given = labels.long().clone()  # a loop may write what was cleaned into its own
         self.decided = decided
         self.epoch = 0
+        s = self.settings
+        self.k = most_neighbors(len(labels), n_classes) if s.k == "auto" else s.k
+        """Neighbors that the next step takes; with `auto` the most there may be until noise is estimated."""
+        self.votes = math.inf
+        """With `auto`, the votes that it takes to tell a class, by the last step."""
         self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
         self.labels = self.given.clamp(min=0)
         """ŷ of the last step; before the first the given labels."""
         self.selected = self.given >= 0
         """Likewise the selection."""
+
+    @property
+    def suffices(self) -> bool:
+        """With `auto`, whether the neighbors that there may be are enough to tell the classes."""
+        most = most_neighbors(len(self.given), self.n_classes)
+        return self.votes * (1 - self.settings.alpha) ** 2 <= most
 
     @torch.no_grad()
     def step(
@@ -115,7 +130,7 @@ class GraphCleaner:
         if graph is not None:
             neighbors = as_csr(graph, device=self.given.device)
         elif z is not None:
-            neighbors = knn_graph(nearest_neighbors(z if z.dtype == torch.float64 else z.float(), s.k))
+            neighbors = knn_graph(nearest_neighbors(z if z.dtype == torch.float64 else z.float(), self.k))
         else:
             raise ValueError("a step needs embeddings z or a graph")
         if neighbors.shape[0] != len(self.given):
@@ -144,22 +159,30 @@ class GraphCleaner:
     def _judge(self, neighbors: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
         """Soft labels, and Eq. 3 on them: Ỹ of Eq. 2, or with shared mistakes what the given labels tell."""
         s = self.settings
+        eta = 1.0 if s.eta == "auto" else s.eta
         if not s.correct:
             soft = _rows_to_one(Y)
-            return soft, confident_labels(soft, self.given, eta=s.eta, accept=s.accept)
+            return soft, confident_labels(soft, self.given, eta=eta, accept=s.accept)
         S = normalize_graph(weight_graph(neighbors, gamma=s.gamma, symmetrize=s.symmetrize))
         believed = self._correct_class_dependent_noise(S) if s.class_dependent_noise else None
         if believed is not None:
-            return believed, confident_labels(believed, self.given, eta=s.eta, accept="argmax")
+            eta = SURE if s.eta == "auto" else s.eta
+            return believed, confident_labels(believed, self.given, eta=eta, accept="argmax")
         soft = gather_evidence(
             S,
             Y.to(S.dtype),
             alpha=s.alpha,
             class_balance=s.class_balance,
-            leave_one_out=s.leave_one_out or s.accept == "auto",
+            leave_one_out=s.leave_one_out or any(getattr(s, name) == "auto" for name in ESTIMATED),
             tolerance=s.tolerance,
         )
-        return soft, confident_labels(soft, self.given, eta=s.eta, accept=s.accept)
+        if s.k == "auto":
+            self.votes = estimate_votes(soft, self.given, neighbors)
+            self.k = choose_k(self.votes, len(soft), self.n_classes, s.alpha)
+        labels, confident = confident_labels(soft, self.given, eta=eta, accept=s.accept)
+        if s.eta == "auto":
+            confident = confident | find_sure(soft, self.given, labels)
+        return soft, Confident(labels, confident)
 
     def _correct_class_dependent_noise(self, S: Tensor) -> Tensor | None:
         """P(class) corrected for class-dependent noise; None where there is none.
@@ -194,7 +217,9 @@ class GraphCleaner:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on besides its inputs."""
+        chosen = {"k": torch.tensor(self.k)} if self.settings.k == "auto" else {}
         return {
+            **chosen,
             "settings": asdict(self.settings),
             "epoch": self.epoch,
             "given": self.given,
@@ -218,6 +243,7 @@ class GraphCleaner:
         if not torch.equal(state["given"].to(device), self.given):
             raise ValueError("the saved state was made with other labels")
         self.epoch = int(state["epoch"])
+        self.k = int(state.get("k", self.k))
         self._logits = state["logits"].to(device)
         self.labels = state["labels"].to(device)
         self.selected = state["selected"].to(device)

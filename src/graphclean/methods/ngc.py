@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..config.settings import Auto
 from ..errors import check_choice
 from ..graph import Cleaned, GraphCleaner
 from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_similarity
@@ -17,6 +18,8 @@ from .blocks.balanced import balanced_batches
 from .blocks.classification import Mix, MixupClassification
 from .blocks.consistency import Consistency
 
+LONGEST_WARMUP = 0.1
+"""Of all epochs, where the warm-up is `auto`."""
 DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
 """What a checkpoint keeps of an epoch's cleaning."""
 
@@ -25,8 +28,12 @@ DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
 class NgcSettings:
     """Eq. 5-7 of the paper, and when the graph begins to decide. The defaults are CIFAR-10's."""
 
-    warmup_epochs: int = 5
-    """Epochs of mixup cross-entropy on the given labels before the graph decides what is trained on."""
+    warmup_epochs: int | Auto = 5
+    """Epochs of mixup cross-entropy on the given labels before the graph decides what is trained on.
+
+    `auto`, with graph.k=auto: until as many neighbors as k may be suffice to tell the classes; at least one,
+    and at most a tenth of all epochs, as the paper has for CIFAR-100.
+    """
     mixup_alpha: float = 8.0
     """λ ~ Beta(alpha, alpha), one a batch; 0 turns mixup off."""
     lambda_inst: float = 1.0
@@ -61,7 +68,7 @@ class NgcSettings:
         if self.balance_cap and not self.balance_cap >= 1:
             raise ValueError("balance_cap must be 0, or at least 1")
         for name in ("warmup_epochs", "mixup_alpha", "lambda_inst", "lambda_subgraph", "lambda_consistency"):
-            if not getattr(self, name) >= 0:
+            if getattr(self, name) != "auto" and not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0")
 
 
@@ -94,6 +101,8 @@ class NGC(Method):
         self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph, decided=run.decided)
         self.mixup = MixupClassification(s.mixup_alpha)
         self.excluded: Tensor | None = None
+        self.warmup_end = s.warmup_epochs if s.warmup_epochs != "auto" else run.settings.epochs
+        """The first epoch, from 0, that is not warm-up; with `auto` all are until the graph suffices."""
         self._given = run.given.clamp(min=0), run.given >= 0
 
     def optimizers(self) -> dict[str, Optimizer]:
@@ -106,6 +115,8 @@ class NGC(Method):
         With `balance_cap` what is classified after warm-up is a stream of its own.
         """
         self.cleaned = self.decide(run)
+        if self.settings.warmup_epochs == "auto" and self._warming_up(run) and self._suffices(run):
+            self.warmup_end = run.epoch
         labels, selected = self._targets(run)
         batches = run.shuffle(selected)
         cap = self.settings.balance_cap
@@ -146,7 +157,12 @@ class NGC(Method):
         return start < 1 and run.epoch >= first_epoch(start, run.settings.epochs)
 
     def _warming_up(self, run: TrainerContext) -> bool:
-        return run.epoch < self.settings.warmup_epochs
+        return run.epoch < self.warmup_end
+
+    def _suffices(self, run: TrainerContext) -> bool:
+        """Whether the graph can decide, or must, as the warm-up is at its longest."""
+        longest = max(math.ceil(LONGEST_WARMUP * run.settings.epochs), 1)
+        return run.epoch >= longest or (run.epoch > 0 and self.cleaner.suffices)
 
     def _takes_strong(self, run: TrainerContext) -> bool:
         """AutoAugment not while wrong labels are trained on: with it they are learned before the classes."""
@@ -214,12 +230,13 @@ class NGC(Method):
             "warmup": self._warming_up(run),
             "confident": int(self.cleaned.confident.sum()),
             "empty_steps": self.mixup.empty_steps,
+            **({"next_k": self.cleaner.k} if self.graph.k == "auto" else {}),
         }
 
     def notes(self, run: TrainerContext) -> list[str]:
         """Where the graph never decided, or selected too little."""
         found, epochs = [], run.settings.epochs
-        if self.settings.warmup_epochs >= epochs:
+        if self.warmup_end >= epochs:
             found.append(
                 f"all {epochs} epochs were warm-up on the labels as given (method.warmup_epochs="
                 f"{self.settings.warmup_epochs}): the graph never chose what was trained on"
@@ -240,6 +257,8 @@ class NGC(Method):
         decision = {name: getattr(self.cleaned, name) for name in DECISION}
         gate = {"excluded": self.excluded} if self.excluded is not None else {}
         parts = {"mixup": self.mixup.save_state(), "cleaner": memory, "decision": decision, "gate": gate}
+        if self.settings.warmup_epochs == "auto":
+            parts["warmup"] = {"end": torch.tensor(self.warmup_end)}
         return super().save_state() | join_state(parts)
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -252,6 +271,8 @@ class NGC(Method):
         self.cleaner.load_state_dict({**parts["cleaner"], "settings": asdict(self.cleaner.settings)})
         device = self.cleaner.given.device
         self.cleaned = Cleaned(**{name: parts["decision"][name].to(device) for name in DECISION})
+        if "warmup" in parts:
+            self.warmup_end = int(parts["warmup"]["end"])
         if "gate" in parts:
             self.excluded = parts["gate"]["excluded"].to(device)
 

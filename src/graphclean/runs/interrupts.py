@@ -16,6 +16,7 @@ import torch
 from ..config import Config
 from ..embed import EmbeddingCache
 from ..errors import RunStopped
+from ..graph.votes import MOST
 from ..training import DivergedError, InterruptedRun
 from ..training.fit import Prepared
 from .callbacks import Watcher
@@ -74,9 +75,8 @@ def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Ite
         ) from error
     except torch.OutOfMemoryError as error:
         # What the graph needs grows with its edges, all else with the batch.
-        name, value = (
-            ("graph.k", config.graph.k) if _in_graph(error) else ("training.batch_size", training.batch_size)
-        )
+        k = config.graph.k if config.graph.k != "auto" else MOST
+        name, value = ("graph.k", k) if _in_graph(error) else ("training.batch_size", training.batch_size)
         raise RunStopped(
             f"the GPU's memory is too small: lower {name}, which is {value}, "
             f"as with {name}={max(value // 2, 2)}{again}",
