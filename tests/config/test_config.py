@@ -67,7 +67,8 @@ def test_refused(assignment: str, message: str) -> None:
 def test_presets_load_and_say_why() -> None:
     assert preset_names() == [
         "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "cifar10-lond-fast", "cifar10-lond-plus",
-        "cifar100-lcnl", "cifar100-lond", "demo", "embeddings", "paper", "photos", "release", "small-images",
+        "cifar100-lcnl", "cifar100-lond", "demo", "embeddings", "images", "images-fast", "paper", "photos",
+        "release", "small-images",
     ]  # fmt: skip
     for name in preset_names():
         assert read_preset(name).startswith("# ")
