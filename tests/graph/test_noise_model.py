@@ -10,10 +10,12 @@ from scipy.special import softmax
 from graphclean.config import GraphSettings
 from graphclean.graph import GraphCleaner
 from graphclean.graph.noise_model import (
+    PRIOR_WEIGHT,
     START,
     TEMPERATURES,
     TRAINING_GAIN,
     NoiseModel,
+    _move_floor,
     _objective,
     correct_evidence,
     find_asymmetric_part,
@@ -118,7 +120,7 @@ def drawn(n: int, n_classes: int, noise: float, ood: float, seed: int) -> tuple[
 def test_the_fit_equals_one_made_a_sample_at_a_time(seed: int, correct: bool) -> None:
     evidence, labels = mixed(300, seed)
     e, y = torch.as_tensor(evidence), torch.as_tensor(labels)
-    found = fit_noise_model(e, y, correct=correct, ood=False)
+    found = fit_noise_model(e, y, correct=correct, ood=False, grid=True)
     T, t, likelihood, posterior = brute_fit(evidence, labels, correct)
     np.testing.assert_allclose(found.transition.numpy(), T, rtol=1e-9)
     assert found.temperature == t
@@ -134,7 +136,7 @@ def test_decided_samples_count_as_what_they_are(seed: int) -> None:
     rng = np.random.default_rng(seed)
     decided = np.where(rng.random(300) < 0.3, evidence.argmax(1), np.where(rng.random(300) < 0.1, 5, -1))
     e, y, d = (torch.as_tensor(part) for part in (evidence, labels, decided))
-    found = fit_noise_model(e, y, correct=True, ood=False, decided=d)
+    found = fit_noise_model(e, y, correct=True, ood=False, grid=True, decided=d)
     T, t, likelihood, posterior = brute_fit(evidence, labels, True, decided)
     np.testing.assert_allclose(found.transition.numpy(), T, rtol=1e-9)
     assert found.temperature == t
@@ -191,9 +193,9 @@ def test_correction_equals_one_made_a_sample_at_a_time(
 @pytest.mark.parametrize("ood", [False, True])
 def test_sparse_matrices_change_nothing(ood: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     evidence, labels = map(torch.as_tensor, mixed(500, 0))
-    dense = fit_noise_model(evidence, labels, correct=True, ood=ood)
+    dense = fit_noise_model(evidence, labels, correct=True, ood=ood, grid=not ood)
     monkeypatch.setattr("graphclean.graph.noise_model.DENSE_CLASSES", 2)
-    sparse = fit_noise_model(evidence, labels, correct=True, ood=ood)
+    sparse = fit_noise_model(evidence, labels, correct=True, ood=ood, grid=not ood)
     assert dense.asymmetric is not None
     torch.testing.assert_close(sparse.transition, dense.transition, rtol=1e-6, atol=1e-9)
     assert sparse.temperature == pytest.approx(dense.temperature, rel=1e-5)
@@ -247,6 +249,47 @@ def test_finds_the_rates_that_made_the_labels(noise: float) -> None:
     assert float(model.transition.diagonal().mean()) == pytest.approx(1 - 0.8 * noise, abs=0.06)
     known = truth >= 0
     assert (posterior.classes.argmax(1) == truth)[known].double().mean() > 0.97
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("noise", [0.1, 0.4])
+def test_noise_alone_is_not_taken_for_ood(classes: int, noise: float) -> None:
+    evidence, labels, _ = drawn(2000, classes, noise, 0.0, 4)
+    model = fit_noise_model(evidence, labels, correct=True, ood=True)
+    assert float(model.posterior(evidence, labels).ood.mean()) < 0.04
+    assert float(model.transition.diagonal().mean()) == pytest.approx(1 - noise + noise / classes, abs=0.03)
+
+
+def test_the_floor_moves_ood_to_noise_and_leaves_every_label_as_likely() -> None:
+    evidence, labels, _ = drawn(500, 4, 0.3, 0.1, 6)
+    margin = evidence.amax(1).log()
+    shares = torch.bincount(labels).double() / 500
+    transition = 0.6 * torch.eye(4).double() + 0.1
+    before = NoiseModel(transition, shares, 1.5, -1.0, -0.7, float(margin.mean()), float(margin.std()))
+    after = _move_floor(before, margin)
+    sure = margin > margin.quantile(0.9)
+    assert not after.prior(evidence).ood[sure].any()
+    assert (after.prior(evidence).ood < before.prior(evidence).ood).all()
+    torch.testing.assert_close(after.transition.sum(1), torch.ones(4).double())
+    some = ~sure
+    torch.testing.assert_close(
+        after.log_p(evidence[some], labels[some]), before.log_p(evidence[some], labels[some])
+    )
+    assert not _move_floor(replace(before, slope=0.3), margin).prior(evidence).ood.any()
+
+
+def test_without_ood_the_temperature_is_the_most_likely_one() -> None:
+    evidence, labels, _ = drawn(500, 4, 0.3, 0.0, 7)
+    found = fit_noise_model(evidence, labels, correct=False, ood=False)
+    assert not found.prior(evidence).ood.any()
+
+    def value(t: float) -> float:
+        """With the prior on log t."""
+        likely = replace(found, temperature=t).log_p(evidence, labels).mean()
+        return float(likely) - PRIOR_WEIGHT * np.log(t) ** 2 / 500
+
+    best = minimize(lambda log_t: -value(float(np.exp(log_t[0]))), [0.0], method="Nelder-Mead").x
+    assert found.temperature == pytest.approx(float(np.exp(best[0])), rel=0.01)
 
 
 def test_learns_which_class_is_taken_for_which() -> None:
@@ -455,6 +498,8 @@ def test_log_p_of_each_label_is_the_formula_by_hand() -> None:
     q = power / power.sum(1, keepdim=True)
     m = (evidence.amax(1).log() - model.center) / model.spread
     o = 1 / (1 + torch.exp(-model.intercept - model.slope * m))
+    assert model.floor > 0
+    o = ((o - model.floor) / (1 - model.floor)).clamp(min=0)
     fits = (q * model.transition[:, labels].T).sum(1)
     p = (1 - o) * fits + o * model.shares[labels]
     found = model.log_p(evidence, labels)

@@ -13,6 +13,9 @@ corrected for such class-dependent noise: the mix of classes which, labeled by t
 e. Classes that merely look alike could be taken for it, so the correction must make the given labels clearly
 more likely.
 
+A share of OOD that is the same for all evidence can't be told from uniform noise by labels: it counts as
+noise, and o is what is left of the sigmoid.
+
 Verdicts fit t, a and b by L-BFGS. Training fits before every epoch, on any device: it knows OOD samples by
 other means, and takes t from a grid, which a GPU evaluates without waiting for an optimizer on the host.
 """
@@ -58,6 +61,16 @@ PRIOR_WEIGHT = 1.5
 """Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
 FIT_SAMPLES = 20_000
 """Samples that fit t and the like, evenly spaced; a few numbers need no more."""
+NEVER = -30.0
+"""a where no sample counts as OOD: so small a probability is none."""
+SURE = 0.9
+"""Quantile of the evidence at which no sample counts as OOD.
+
+Uniform noise and a share of OOD that is the same for all evidence make any label as likely, so that it is
+taken for noise, which is more common; what is left is OOD because less evidence means more of it. Of 0.5,
+0.9 and 1 the one with the least error of the OOD rate on digits, clouds and images of CIFAR-10 with 0 to
+20 % of OOD.
+"""
 BLOCK_CELLS = 2**17
 """Samples times classes that the CPU works on at a time: few enough that its cache holds them."""
 DENSE_CLASSES = 32
@@ -86,6 +99,10 @@ class NoiseModel:
     center: float = 0.0
     spread: float = 1.0
     """With `center`: mean and deviation of the log of the largest evidence, which standardize m."""
+    floor: float = 0.0
+    """What all samples share of sigmoid(a + b · m): it counts as noise in T."""
+    doubt: float = 1.0
+    """What o is multiplied by: less than 1 where nothing shows that there is OOD."""
     asymmetric: Tensor | None = None
     """The asymmetric part of T, rows summing to 1; None where there is none."""
     corrected: bool = False
@@ -108,8 +125,12 @@ class NoiseModel:
 
     def log_p(self, evidence: Tensor, labels: Tensor) -> Tensor:
         """log p of each given label; 0 where there is none."""
-        parts = [self._join(self.prior(evidence[part]), labels[part])[1].log() for part in _parts(evidence)]
+        parts = [self.log_p_of(self.prior(evidence[part]), labels[part]) for part in _parts(evidence)]
         return torch.cat(parts)
+
+    def log_p_of(self, prior: Probabilities, labels: Tensor) -> Tensor:
+        """The same by any probabilities that do not know the given labels."""
+        return self._join(prior, labels)[1].log()
 
     def update(self, prior: Probabilities, labels: Tensor) -> Probabilities:
         """The same from any probabilities that do not know the given labels yet."""
@@ -117,7 +138,8 @@ class NoiseModel:
         return Probabilities(joint.classes / total.unsqueeze(1), joint.ood / total)
 
     def _ood(self, margin: Tensor) -> Tensor:
-        return torch.sigmoid(self.intercept + self.slope * (margin - self.center) / self.spread)
+        o = torch.sigmoid(self.intercept + self.slope * (margin - self.center) / self.spread)
+        return ((o - self.floor) / (1 - self.floor)).clamp_(min=0) * self.doubt
 
     def _prior(self, log_mix: Tensor, ood: Tensor) -> Probabilities:
         return Probabilities((1 - ood).unsqueeze(1) * (self.temperature * log_mix).softmax(1), ood)
@@ -137,10 +159,10 @@ def find_class_dependent_noise(evidence: Tensor, labels: Tensor) -> NoiseModel |
     """
     if evidence.shape[1] < 2 or not bool((labels >= 0).any()):
         return None
-    corrected = fit_noise_model(evidence, labels, correct=True, ood=False)
+    corrected = fit_noise_model(evidence, labels, correct=True, ood=False, grid=True)
     if corrected.asymmetric is None:
         return None
-    plain = fit_noise_model(evidence, labels, correct=False, ood=False)
+    plain = fit_noise_model(evidence, labels, correct=False, ood=False, grid=True)
     return corrected if gains_enough(corrected, plain, TRAINING_GAIN) else None
 
 
@@ -151,14 +173,20 @@ def gains_enough(corrected: NoiseModel, plain: NoiseModel, enough: float = math.
 
 
 def fit_noise_model(
-    evidence: Tensor, labels: Tensor, *, correct: bool, ood: bool, decided: Tensor | None = None
+    evidence: Tensor,
+    labels: Tensor,
+    *,
+    correct: bool,
+    ood: bool,
+    decided: Tensor | None = None,
+    grid: bool = False,
 ) -> NoiseModel:
     """Fit all parameters to the given labels; those below 0 mean unlabeled, and are left out.
 
     `correct` takes class-dependent noise out of the evidence; whether that is called for, likelihood must
-    tell. Without `ood` no sample counts as OOD, and t is one of TEMPERATURES. `decided` holds what a person
-    found a sample to be, a class or OOD (the number of classes), and −1 elsewhere: T counts it as that, and
-    a and b are fitted to it.
+    tell. Without `ood` no sample counts as OOD. With `grid`, t is one of TEMPERATURES. `decided` holds what
+    a person found a sample to be, a class or OOD (the number of classes), and −1 elsewhere: T counts it as
+    that, and a and b are fitted to it.
     """
     labeled = labels >= 0
     if not bool(labeled.all()):
@@ -208,7 +236,7 @@ def fit_noise_model(
         )
         for part in _parts(evidence):
             log_mix[part] = _log(correct_evidence(evidence[part], asymmetric))
-        fit = _fit_by_gradient if ood else _choose_temperature
+        fit = _choose_temperature if grid else _fit_by_gradient
         model = fit(model, log_mix[some], margin[some], labels[some], possible)
         for part in _parts(log_mix):
             prior = model._prior(log_mix[part], model._ood(margin[part]))
@@ -305,17 +333,36 @@ def _choose_temperature(
 def _fit_by_gradient(
     model: NoiseModel, log_mix: Tensor, margin: Tensor, labels: Tensor, possible: Probabilities | None
 ) -> NoiseModel:
-    """t, a and b, from where the last round left them; `possible` is 0 where a sample is known not to be."""
+    """t, a and b, from where the last round left them; `possible` is 0 where a sample is known not to be.
+
+    Without OOD t alone.
+    """
     m = (margin - model.center) / model.spread
     shifted = log_mix - log_mix.amax(1, keepdim=True)
     to_label, share = model.transition.T, model.shares[labels]
     classes = None
     if possible is not None:
         classes, share = possible.classes, share * possible.ood
-    begin = (math.log(model.temperature), model.intercept, model.slope)
+    ood = math.isfinite(model.intercept)
+    begin = (math.log(model.temperature), model.intercept if ood else NEVER, model.slope)
+    bounds = [(None, None), *((at, at) if not ood else (None, None) for at in begin[1:])]
     arguments = (shifted, m, labels, to_label, share, classes)
-    log_t, a, b = minimize(_objective, begin, args=arguments, jac=True, method="L-BFGS-B").x.tolist()
-    return replace(model, temperature=math.exp(log_t), intercept=a, slope=b)
+    log_t, a, b = minimize(
+        _objective, begin, args=arguments, jac=True, method="L-BFGS-B", bounds=bounds
+    ).x.tolist()
+    model = replace(model, temperature=math.exp(log_t))
+    return _move_floor(replace(model, intercept=a, slope=b, floor=0.0), margin) if ood else model
+
+
+def _move_floor(model: NoiseModel, margin: Tensor) -> NoiseModel:
+    """The same probability of every label, with the part of o that all samples share moved to T.
+
+    (1 − o) Σ q T + o u stays as it is for o = f + (1 − f) o', T' = (1 − f) T + f u.
+    """
+    o = model._ood(margin)
+    sure = torch.quantile(margin, SURE)
+    floor = float(model._ood(sure) if model.slope < 0 else o.max())
+    return replace(model, floor=floor, transition=(1 - floor) * model.transition + floor * model.shares)
 
 
 def _objective(
