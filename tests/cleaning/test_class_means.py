@@ -99,7 +99,9 @@ def test_round_classes_are_told_better_than_by_neighbors_alone() -> None:
     shared = rng.normal(size=(1600, 5)) @ rng.normal(size=(5, 100))
     z = shared + rng.normal(size=(1600, 100)) + 0.7 * rng.normal(size=(5, 100))[truth]
     labels = np.where((truth == 4) | (rng.random(1600) < 0.3), rng.integers(0, 4, 1600), truth)
-    old, cleaning = (infer_verdicts(z[:500], labels[:500], settings=s) for s in (CleaningSettings(), BOTH))
+    old, cleaning = (
+        infer_verdicts(z[:500], labels[:500], settings=s) for s in (CleaningSettings(classifier="knn"), BOTH)
+    )
     assert old.predictor is not None
     classes = judge(cleaning, z[500:])
     before = old.predictor.predict(z[500:])

@@ -95,7 +95,7 @@ def test_the_command_line_and_python_agree(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_features_choose_their_preset_and_are_standardized(cli: Cli, tmp_path: Path) -> None:
-    z, labels, truth = blobs([60] * 3, noise=0.3, ood=30)
+    z, labels, truth = blobs([60] * 3, noise=0.3, ood=60)
     spread = np.linspace(0.01, 5000, 16)
     names = np.array(["ant", "bee", "cat"])[labels]
     np.savez(tmp_path / "plain.npz", z=z, y=names)

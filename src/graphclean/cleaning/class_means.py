@@ -165,13 +165,19 @@ def fit_class_means(
 
 
 def combine_with_class_means(
-    nodes: Tensor, near: Neighbors, copies: Copies, posterior: Posterior, given: Labels, model: NoiseModel
+    nodes: Tensor,
+    near: Neighbors,
+    copies: Copies,
+    posterior: Posterior,
+    given: Labels,
+    model: NoiseModel,
+    whitening: Whitening,
 ) -> tuple[Posterior, FittedClassMeans]:
     """The posterior half-way from the neighbors' to that with class means, and the class means fitted to it.
 
     Once only: a posterior that is fed back again and again grows around its own mistakes.
     """
-    whitening, labels = Whitening.fit(nodes), given.codes
+    labels = given.codes
     first = fit_class_means(nodes, near, copies, posterior, labels, model, whitening)
     prior = Probabilities(*map(torch.from_numpy, first.prior))
     second = Posterior(*(part.numpy() for part in model.update(prior, torch.from_numpy(labels))))

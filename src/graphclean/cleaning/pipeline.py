@@ -23,8 +23,10 @@ from ..ood import (
 )
 from .checks import copy_notes, id_notes, label_notes, ood_notes, rate_notes
 from .choice import choose_graph, choose_nodes
-from .class_means import FittedClassMeans, combine_with_class_means
+from .class_means import FittedClassMeans, Whitening, combine_with_class_means
+from .classifier import class_means_help
 from .detection import Detection, fit_detector
+from .doubt import doubt_ood
 from .duplicates import BEYOND, TrainingSamples
 from .evidence import (
     Copies,
@@ -132,7 +134,7 @@ def infer_verdicts(
     `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
     zero are taken for features like any others rather than for embeddings that failed. `similarity` is s(x)
     of embeddings that were trained on these labels, and may have memorized some; how close they lie then says
-    nothing of near-duplicates.
+    nothing of near-duplicates, nor held-out labels of the classifier.
     """
     settings = settings if settings is not None else CleaningSettings()
     if not isinstance(settings, CleaningSettings):
@@ -146,7 +148,8 @@ def infer_verdicts(
             "a classifier with class means needs embeddings; with a graph, set cleaning.classifier=knn"
         )
     if similarity is not None:
-        settings = replace(settings, near_duplicates=False)
+        classifier = "knn" if settings.classifier == "auto" else settings.classifier
+        settings = replace(settings, near_duplicates=False, classifier=classifier)
     if graph is None:
         array = check_embeddings(z, zeros=zeros)
         n, exact, width = len(array), Copies.find(array), array.shape[1]
@@ -174,13 +177,18 @@ def infer_verdicts(
             f"beyond chance, {settings.signal:g} are needed; nothing was relabeled"
         )
     else:
+        model = doubt_ood(model, propagated, voices, notes)
         counted = _settle_conflicts(propagated, model, copies, encoded)
         posterior = _infer_posterior(propagated, model, copies, counted, similarity, notes)
         near = nodes.near if nodes is not None else None
-        if nodes is not None and near is not None and settings.classifier == "knn+class-means":
-            posterior, class_means = combine_with_class_means(
-                nodes.unit, near, copies, posterior, counted, model
-            )
+        if nodes is not None and near is not None and settings.classifier != "knn":
+            whitening = Whitening.fit(nodes.unit)
+            if settings.classifier == "knn+class-means" or class_means_help(
+                nodes.unit, near, propagated, voices, model, whitening
+            ):
+                posterior, class_means = combine_with_class_means(
+                    nodes.unit, near, copies, posterior, counted, model, whitening
+                )
         decision = _decide(posterior, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))

@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 from ..errors import check_choice
 
 Search = Literal["exact", "approx"]
-Classifier = Literal["knn", "knn+class-means"]
+Classifier = Literal["auto", "knn", "knn+class-means"]
 Scaling = Literal["auto", "standardized", "raw"]
 Symmetrize = Literal["max", "sum"]
 Accept = Literal["uniform", "argmax", "auto"]
@@ -49,8 +49,8 @@ class CleaningSettings:
     """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
     near_duplicates: bool = True
     """Near-duplicates count as one sample, as exact copies do; else they vote for each other."""
-    classifier: Classifier = "knn"
-    """`knn` alone, or `knn+class-means`: k-NN together with class means, as heads on features have it."""
+    classifier: Classifier = "auto"
+    """`knn` alone, `knn+class-means`: k-NN together with class means, or `auto`: as held-out labels say."""
     certainty: float = 0.6
     """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
     eta: float = 0.8

@@ -111,14 +111,12 @@ def prepare(
             raise InputError(
                 f"method.name={method.info.name} takes embeddings, these are images; take a preset for images"
             )
-        if config.cleaning.classifier == "knn+class-means" and config.training.prototype_ensemble:
+        if config.cleaning.classifier != "knn" and config.training.prototype_ensemble:
             raise InputError(
                 "training.prototype_ensemble=true: heads on these embeddings are combined with class means "
                 "already; leave it out"
             )
-        if config.cleaning.classifier == "knn+class-means" and (
-            detector is not None or config.ood.detector != "auto"
-        ):
+        if config.cleaning.classifier != "knn" and (detector is not None or config.ood.detector != "auto"):
             raise InputError(
                 f"ood.detector={chosen.name}: embeddings that neighbors and class means judge have their own "
                 "detector; take auto, or cleaning.classifier=knn"
