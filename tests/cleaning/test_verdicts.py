@@ -5,6 +5,7 @@ import pytest
 from graphclean.cleaning.inputs import Labels
 from graphclean.cleaning.verdicts import (
     Posterior,
+    can_be_reported,
     decide,
     hold_posterior,
     verdict_table,
@@ -90,3 +91,18 @@ def test_nothing_speaks_for_another_class_of_what_is_blank() -> None:
     np.testing.assert_allclose(held.ood, [0.8, 1, 0.1, 0])
     assert decide(held, codes, 0.6).verdict.tolist() == ["ood", "ood", "relabel", "relabel"]
     assert labels.take(np.array([3, 0])).blank is not None
+
+
+@pytest.mark.parametrize(
+    ("fraction", "count", "reported"),
+    [(0.8, 255, False), (0.8, 257, True), (0.98, 31, False), (0.98, 32, True), (1.0, 1, True)],
+)
+def test_a_fraction_is_reported_where_two_standard_errors_are_five_points(
+    fraction: float, count: int, reported: bool
+) -> None:
+    assert can_be_reported(fraction, count) is reported
+
+
+def test_low_confidence_is_not_reported_however_many_there_are() -> None:
+    assert can_be_reported(0.75, 10_000)
+    assert not can_be_reported(0.74, 10_000)

@@ -337,7 +337,9 @@ def _show_findings(console: Console, summary: Summary) -> None:
         if count == 0 and name in (Verdict.UNLABELED, Verdict.UNREADABLE):
             continue
         right = summary.expected_right.get(name)
-        estimate = f"about {round(100 * right)} of 100" if right is not None else ""
+        estimate = "too little to say" if count and Verdict(name).is_estimated else ""
+        if right is not None:
+            estimate = f"about {round(100 * right)} of 100"
         table.add_row(name, f"{count:,}", Verdict(name).meaning, estimate)
     console.print(table)
     console.print()

@@ -18,6 +18,11 @@ class Verdict(StrEnum):
         """In a few words."""
         return MEANING[self]
 
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the fraction of such verdicts that is right can be estimated."""
+        return self in (Verdict.KEEP, Verdict.RELABEL, Verdict.OOD)
+
 
 MEANING = {
     Verdict.KEEP: "the label fits",
