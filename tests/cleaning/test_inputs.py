@@ -145,3 +145,12 @@ def test_far_features_stay_in_double_and_others_do_not() -> None:
     np.testing.assert_array_equal(found, far)
     assert check_embeddings(far.astype(np.float32)).dtype == np.float32
     assert check_embeddings(np.column_stack([z, np.full(50, 1e9)])).dtype == np.float32
+
+
+def test_dates_are_classes_alike_from_any_kind_of_file() -> None:
+    dates = pd.to_datetime(["2026-01-02", "2026-01-01", None])
+    lines = pd.DataFrame({"label": dates}).to_csv(index=False).splitlines()[1:]
+    written = [line.strip('"') for line in lines]
+    assert encode_written(pd.Series(dates)).classes == ["2026-01-01", "2026-01-02"]
+    assert encode_written(pd.Series(dates)).codes.tolist() == [1, 0, -1]
+    assert encode_written(written).classes == ["2026-01-01", "2026-01-02"]

@@ -144,6 +144,8 @@ def _encode(labels: Any, n: int | None, *, as_written: bool) -> Labels:
         return _by_number([-1 if gone else int(v) for v, gone in zip(values, missing, strict=True)])
     if pd.api.types.is_integer_dtype(kind):
         return _by_number([-1 if gone else int(v) for v, gone in zip(series, missing, strict=True)])
+    if pd.api.types.is_datetime64_any_dtype(kind):
+        series = series.astype(str)  # as a .csv has them: without the time where all are at midnight
     texts = ["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)]
     numbers = _whole_numbers(texts) if as_written else None
     if numbers is not None:
@@ -173,10 +175,10 @@ def _by_number(values: Sequence[int]) -> Labels:
 
 
 def restore_type(table: pd.DataFrame, encoded: Labels, given: Any) -> None:
-    """Make the labels of a table booleans, dates or categories again, where those were given."""
+    """Make the labels of a table booleans, bytes, dates or categories again, where those were given."""
     series = given if isinstance(given, pd.Series) else pd.Series(_flat(given))
     kind = pd.api.types.infer_dtype(series, skipna=True)
-    if kind not in ("boolean", "categorical", "datetime64", "datetime", "date"):
+    if kind not in ("boolean", "bytes", "categorical", "datetime64", "datetime", "date"):
         return
     codes, first = np.unique(encoded.codes, return_index=True)
     places = zip(codes, first, strict=True)
