@@ -2,15 +2,15 @@
 
 python benchmarks/audit.py --data-root DATA
 python benchmarks/audit.py --data-root DATA --one-core    only the time, on a single core
+python benchmarks/audit.py --data-root DATA --further     further sets and peers, a few minutes
 """
 
 import argparse
 import csv
 import json
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from common import RESULTS, THREADS, data_root, save
+from audit_sets import Draw, choose_pairs
+from common import RESULTS, THREADS, data_root, save, timed
+from further import score_further
 from graphclean.bench.machine import machine
 from graphclean.bench.noise import ASYM, CIFAR10_CLASSES
 from graphclean.cleaning import infer_verdicts
@@ -50,17 +52,6 @@ TAKEN_FOR = np.array([CIFAR10_CLASSES.index(ASYM.get(name, name)) for name in CI
 """What each class becomes under asymmetric noise: the paper's map of CIFAR-10, by numbers."""
 COMPARED = 5
 """Photo draws, the first, over which `train` is compared with `clean` on new photos."""
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One noisy labeling; truth is −1 for OOD."""
-
-    group: str
-    name: str
-    features: Array
-    labels: Array
-    truth: Array
 
 
 def embed_photos(root: Path, cache: Path) -> dict[str, Array]:
@@ -98,6 +89,19 @@ def embed_cifar(root: Path, cache: Path, seed: int = 0) -> dict[str, Array]:
     content += [other["image"][int(i)].as_py()["bytes"] for i in unknown]
     truth = np.array([known["label"][int(i)].as_py() for i in chosen] + [-1] * 600)
     arrays = {"features": _embed(content), "truth": truth}
+    np.savez(cache, **arrays)
+    return arrays
+
+
+def embed_pairs(root: Path, cache: Path) -> dict[str, Array] | None:
+    """Features of look-alike classes of CIFAR-100; None where that is not there."""
+    if cache.exists():
+        return dict(np.load(cache))
+    chosen = choose_pairs(root)
+    if chosen is None:
+        return None
+    arrays = {**chosen, "features": _embed(chosen.pop("images"))}
+    arrays.pop("images", None)
     np.savez(cache, **arrays)
     return arrays
 
@@ -147,13 +151,6 @@ def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
             yield Draw(group, f"{kind} 40 %, seed {seed}", z, noisy(truth, kind, 0.4, seed), truth)
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """The result of `work`, and its seconds."""
-    start = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - start
-
-
 def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
     """`clean` with its whole search, and `train` with its preset: verdicts, and new samples if any."""
     cleaning, clean_seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))
@@ -171,9 +168,9 @@ def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[st
         found[who] = {**scores, **facts}
     if new is not None:
         features, truth = new
-        for detector in ("graph", "prototypes"):
-            found[detector] = score_predictions(
-                cleaning.predictor.predict(features, detector=detector), truth
+        for way, detector in (("graph", "knn"), ("prototypes", "prototypes")):
+            found[way] = score_predictions(
+                cleaning.predictor.with_detector(detector).predict(features), truth
             )
         found["heads"] = score_predictions(trained.model.predict(features), truth)
     return found
@@ -372,8 +369,8 @@ def show(summary: dict[str, Any]) -> None:
     print(pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4f}", na_rep="–"))
 
 
-def read_options(what: str | None) -> tuple[Path, Path, bool]:
-    """The data root, the folder of features, and whether only time is asked for; and the threads are set."""
+def read_options(what: str | None) -> tuple[Path, argparse.Namespace]:
+    """The data root, and the options; and the threads are set."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--data-root", help="folder with photos/, cifar10/ and tinyimagenet32/")
     parser.add_argument(
@@ -381,22 +378,30 @@ def read_options(what: str | None) -> tuple[Path, Path, bool]:
     )
     parser.add_argument("--threads", type=int, default=THREADS, help="cores to use, alike for all")
     parser.add_argument("--one-core", action="store_true", help="only the time, on a single core")
+    parser.add_argument("--further", action="store_true", help="further sets and peers")
     options = parser.parse_args()
     root = data_root(options.data_root)
     if root is None or not (root / "photos").is_dir():
         parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
-    return root, options.cache, options.one_core
+    return root, options
 
 
 def main() -> None:
-    root, cache, one_core = read_options(__doc__)
+    root, options = read_options(__doc__)
+    cache = options.cache
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    if options.further:
+        further = score_further(
+            embed_cifar(root, cache / "cifar.npz"), embed_pairs(root, cache / "pairs.npz")
+        )
+        print(save("audit-further", further))
+        return
     photos = embed_photos(root, cache / "photos.npz")
     cifar = embed_cifar(root, cache / "cifar.npz")
-    warnings.filterwarnings("ignore", category=FutureWarning)
     everything = list(draws(photos, cifar))
-    if one_core:
+    if options.one_core:
         print(save("audit-one-core", {"seconds": time_one_core(everything)}))
         return
     score_ours(everything[0], None)  # warm-up

@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,10 @@ def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     m = result["machine"]
     device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """The result of `work`, and its seconds."""
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start

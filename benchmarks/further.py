@@ -1,0 +1,90 @@
+"""`clean` beside other cleaners on further sets, with what it estimates of itself."""
+
+from typing import Any
+
+import numpy as np
+
+from audit_sets import further_draws
+from common import timed
+from graphclean.cleaning import infer_verdicts
+from peers import FURTHER_COLUMNS, Found, ask_peers, score
+
+Array = np.ndarray
+PEERS = ("cleanlab", "cleanlab_best", "datalab", "dataeval", "selfclean")
+LEVEL = 0.005
+"""Difference of means up to which two are level."""
+
+
+def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> dict[str, Any]:
+    """`clean` and its peers on every further set: means over the draws, with what is estimated of itself."""
+    draws = list(further_draws(cifar, pairs))
+    infer_verdicts(draws[0].features, draws[0].labels)  # warm-up
+    results = []
+    for draw in draws:
+        cleaning, seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))  # noqa: B023
+        table = cleaning.verdicts
+        verdict, proposed = table.verdict.to_numpy(), table.proposed_label.to_numpy()
+        found = Found(
+            proposed != draw.labels,
+            proposed,
+            verdict == "ood",
+            1 - table.label_quality.to_numpy(),
+            table.ood_score.to_numpy(),
+        )
+        right = {"keep": draw.truth == draw.labels, "relabel": draw.truth == proposed, "ood": draw.truth < 0}
+        honesty = {
+            name: {"estimated": estimate, "right": float(right[name][verdict == name].mean())}
+            for name, estimate in cleaning.summary.expected_right.items()
+        }
+        results.append(
+            {
+                "group": draw.group,
+                "draw": draw.name,
+                "samples": len(draw.labels),
+                "ours": {**score(draw, found), "seconds": seconds},
+                "class_means": cleaning.class_means is not None,
+                "honesty": honesty,
+                "ood_rate": {"estimated": cleaning.summary.ood_rate, "true": float((draw.truth < 0).mean())},
+                **ask_peers(draw),
+            }
+        )
+        print(draw.group, draw.name, results[-1]["ours"], flush=True)
+    summary = summarize_further(results)
+    for line in wins_and_losses(summary):
+        print(line)
+    return {"summary": summary, "draws": results}
+
+
+def summarize_further(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means by set and cleaner."""
+    summary: dict[str, Any] = {}
+    for group in dict.fromkeys(result["group"] for result in results):
+        members = [result for result in results if result["group"] == group]
+        entry: dict[str, Any] = {"draws": len(members), "samples": members[0]["samples"]}
+        for who in ("ours", *PEERS):
+            rows = [member[who] for member in members if member.get(who)]
+            columns = [c for c in (*FURTHER_COLUMNS, "seconds") if rows and all(c in row for row in rows)]
+            entry[who] = {c: float(np.mean([row[c] for row in rows])) for c in columns}
+        summary[group] = entry
+    return summary
+
+
+def wins_and_losses(summary: dict[str, Any]) -> list[str]:
+    """By set: the columns in which `clean` is ahead of all peers, level with the best (0.005), or behind."""
+    lines = []
+    for group, entry in summary.items():
+        ahead, level, behind = [], [], []
+        for c in FURTHER_COLUMNS:
+            sign = -1 if c == "false_flags" else 1
+            peers = {who: sign * entry[who][c] for who in PEERS if c in entry[who]}
+            if c not in entry["ours"] or not peers:
+                continue
+            who = max(peers, key=lambda name: peers[name])
+            gain = sign * entry["ours"][c] - peers[who]
+            place = ahead if gain > LEVEL else behind if gain < -LEVEL else level
+            place.append(f"{c} {gain:+.3f} ({who})")
+        lines.append(
+            f"{group}: ahead in {', '.join(ahead) or 'none'}; level in {', '.join(level) or 'none'}; "
+            f"behind in {', '.join(behind) or 'none'}"
+        )
+    return lines
