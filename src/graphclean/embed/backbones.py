@@ -2,6 +2,7 @@
 
 import difflib
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,13 +19,30 @@ class Backbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name: str, *, pretrained: bool, channels: int = 3, size: int | None = None) -> None:
-        """`name` is timm's own; images are of `size` pixels a side, or of the size it was trained at."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        pretrained: bool,
+        channels: int = 3,
+        size: int | None = None,
+        weights: Path | None = None,
+    ) -> None:
+        """`name` is timm's own; images are of `size` pixels a side, or of the size it was trained at.
+
+        Pretrained `weights` in a file take the place of those that timm would fetch.
+        """
         super().__init__()
         timm = require_timm(name)
+        local = {"pretrained_cfg_overlay": {"file": str(weights)}} if weights is not None else {}
         try:
             self.network: Any = timm.create_model(
-                name, pretrained=pretrained, num_classes=0, in_chans=channels, **_resized(timm, name, size)
+                name,
+                pretrained=pretrained,
+                num_classes=0,
+                in_chans=channels,
+                **_resized(timm, name, size),
+                **local,
             )
         except Exception as error:  # no weights of that name, no connection, or a size it can't take
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,7 +1,11 @@
 """Any network of timm as an embedder, behind the extra `timm`."""
 
+import hashlib
+from pathlib import Path
+
 from torch import Tensor
 
+from ..errors import InputError
 from .backbones import TIMM_PREFIX, Backbone
 from .photos import Embedder
 
@@ -10,9 +14,11 @@ class TimmEmbedder(Embedder):
     """Photos to the pooled features of a pretrained network, at the size and scaling it was trained with."""
 
     def __init__(self, name: str, *, pretrained: bool = True) -> None:
+        """`name` is timm's, or NAME@FILE with weights of a file of one's own."""
         super().__init__()
         self.name = TIMM_PREFIX + name
-        self.network = Backbone(name, pretrained=pretrained)
+        network, weights = split_weights(name)
+        self.network = Backbone(network, pretrained=pretrained, weights=weights)
         self.size = self.network.size
         self.eval()
 
@@ -20,3 +26,25 @@ class TimmEmbedder(Embedder):
         """(N, d) features of an (N, 3, size, size) uint8 batch."""
         features: Tensor = self.network(batch.float())
         return features
+
+
+def split_weights(name: str) -> tuple[str, Path | None]:
+    """NAME@FILE as timm's name and the file of weights, which is refused where it could run code."""
+    network, at, file = name.partition("@")
+    if not at:
+        return name, None
+    path = Path(file)
+    if path.suffix.lower() != ".safetensors":
+        raise InputError(f"{TIMM_PREFIX}{name}: weights are a .safetensors file, which can hold no code")
+    if not path.is_file():
+        raise InputError(f"{TIMM_PREFIX}{name}: no such file: {file}")
+    return network, path
+
+
+def weights_sha256(name: str) -> str | None:
+    """Of the weights in a file that an embedder is named with; None where it is named with none."""
+    path = split_weights(name.removeprefix(TIMM_PREFIX))[1] if name.startswith(TIMM_PREFIX) else None
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,7 +18,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
-from ..embed import Embedder, EmbeddingCache
+from ..embed import Embedder, EmbeddingCache, weights_sha256
 from ..embed.quality import is_blank
 from ..errors import ELSEWHERE, InputError, arg
 from .cells import Cells, Shown
@@ -258,6 +258,8 @@ def recorded_reading(described: SourceRecord, run: Path, device: torch.device) -
     if kind != "photos":
         raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
     if isinstance(described.get("embedder"), str):
+        if described.get("weights") != weights_sha256(described["embedder"]):
+            raise InputError(f"{run}: {described['embedder']} has other weights by now; make the run again")
         return Embedding(described["embedder"], device)
     if isinstance(described.get("size"), int):
         return Cropping(described["size"])

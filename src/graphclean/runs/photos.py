@@ -41,6 +41,7 @@ from ..embed import (
     embedder_version,
     load_embedder,
     read_batches,
+    weights_sha256,
 )
 from ..embed.cache import PIECE, KeptPhoto
 from ..embed.measures import MEASURES, Measures
@@ -74,8 +75,10 @@ class Embedding:
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
-        """The embedder's name."""
-        return {"embedder": getattr(self.embedder, "name", self.embedder)}
+        """The embedder's name, and which weights it has where they are in a file."""
+        name = getattr(self.embedder, "name", self.embedder)
+        weights = weights_sha256(str(name))
+        return {"embedder": name, **({"weights": weights} if weights is not None else {})}
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """Features (n, d)."""

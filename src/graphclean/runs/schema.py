@@ -22,6 +22,7 @@ class SourceRecord(TypedDict, total=False):
     kind: str
     columns: list[str] | None
     embedder: str
+    weights: str
     size: int
     pixels: Scale
     images_key: str | None
