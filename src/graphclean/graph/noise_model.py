@@ -63,7 +63,7 @@ FIT_SAMPLES = 20_000
 """Samples that fit t and the like, evenly spaced; a few numbers need no more."""
 NEVER = -30.0
 """a where no sample counts as OOD: so small a probability is none."""
-SURE = 0.9
+SURE_QUANTILE = 0.9
 """Quantile of the evidence at which no sample counts as OOD.
 
 Uniform noise and a share of OOD that is the same for all evidence make any label as likely, so that it is
@@ -360,7 +360,7 @@ def _move_floor(model: NoiseModel, margin: Tensor) -> NoiseModel:
     (1 − o) Σ q T + o u stays as it is for o = f + (1 − f) o', T' = (1 − f) T + f u.
     """
     o = model._ood(margin)
-    sure = torch.quantile(margin, SURE)
+    sure = torch.quantile(margin, SURE_QUANTILE)
     floor = float(model._ood(sure) if model.slope < 0 else o.max())
     return replace(model, floor=floor, transition=(1 - floor) * model.transition + floor * model.shares)
 
