@@ -9,6 +9,7 @@ from common import load, seconds, with_measured
 from graphclean.bench.markdown import markdown_table
 from paper_runs import ledger, paper_cells, steps
 from sections.audit import COLUMNS, SETS, WHO, audit_section, one_core, scorings_section
+from sections.duplicates import duplicates_section
 from sections.further import further_section
 from sections.graph import STAGES, cpu_section, cuda_section
 from sections.training import demo_section, engine_section, few_section, mistakes_section
@@ -27,6 +28,7 @@ def render() -> str:
         "audit": audit_section,
         "audit-further": further_section,
         "scorings": scorings_section,
+        "duplicates": duplicates_section,
         "demo": demo_section,
         "mistakes-digits": mistakes_section,
         "few": few_section,
