@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .noise_model import find_asymmetric_part, fit_noise_model
 
-SURE = 0.8
+PROBABLE = 0.8
 """Probability that a pseudo-label other than the given one must pass: as a verdict's, to be selected."""
 
 
@@ -39,7 +39,7 @@ def find_mistaken(evidence: Tensor, given: Tensor) -> Tensor:
     if evidence.shape[1] < 2 or not bool(labeled.any()):
         return torch.zeros_like(labeled)
     precise = evidence if evidence.dtype == torch.float64 else evidence.float()
-    model = fit_noise_model(precise, given, correct=False, ood=False)
+    model = fit_noise_model(precise, given, correct=False, ood=False, grid=True)
     posterior = model.posterior(precise, given).classes
     return labeled & is_outdone(posterior, given, find_mistakes(model.transition, posterior[labeled].sum(0)))
 
@@ -60,7 +60,7 @@ def is_outdone(posterior: Tensor, given: Tensor, mistakes: Tensor) -> Tensor:
 
 
 def find_sure(evidence: Tensor, given: Tensor, labels: Tensor) -> Tensor:
-    """Whether `labels` are right with a probability over `SURE`, by leave-one-out `evidence` (N, K).
+    """Whether `labels` are right with a probability over `PROBABLE`, by leave-one-out `evidence` (N, K).
 
     The model knows samples that are OOD, so that the probability means the same with them and without, with
     much noise and with little, where a share of the evidence does not.
@@ -71,4 +71,4 @@ def find_sure(evidence: Tensor, given: Tensor, labels: Tensor) -> Tensor:
     model = fit_noise_model(precise, given, correct=False, ood=True)
     classes = model.posterior(precise, given).classes
     silent = (precise == precise[:, :1]).all(1)
-    return (classes.gather(1, labels.unsqueeze(1)).squeeze(1) > SURE) & ~silent
+    return (classes.gather(1, labels.unsqueeze(1)).squeeze(1) > PROBABLE) & ~silent

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from ..config import GraphSettings
 from ..config.settings import ESTIMATED
-from .acceptance import SURE, find_sure
+from .acceptance import PROBABLE, find_sure
 from .csr import Graph, as_csr
 from .knn import knn_graph, nearest_neighbors
 from .noise_model import find_class_dependent_noise
@@ -166,7 +166,7 @@ class GraphCleaner:
         S = normalize_graph(weight_graph(neighbors, gamma=s.gamma, symmetrize=s.symmetrize))
         believed = self._correct_class_dependent_noise(S) if s.class_dependent_noise else None
         if believed is not None:
-            eta = SURE if s.eta == "auto" else s.eta
+            eta = PROBABLE if s.eta == "auto" else s.eta
             return believed, confident_labels(believed, self.given, eta=eta, accept="argmax")
         soft = gather_evidence(
             S,

@@ -63,7 +63,7 @@ def estimate_votes(evidence: Tensor, given: Tensor, neighbors: Tensor) -> float:
     if n_classes < 2 or not bool(labeled.any()):
         return math.inf
     precise = evidence if evidence.dtype == torch.float64 else evidence.float()
-    model = fit_noise_model(precise, given, correct=False, ood=False)
+    model = fit_noise_model(precise, given, correct=False, ood=False, grid=True)
     posterior = model.posterior(precise, given).classes
     noise = 1 - float(posterior[labeled].gather(1, given[labeled].unsqueeze(1)).mean())
     return votes_needed(noise, estimate_purity(given, neighbors, noise, n_classes), n_classes)
