@@ -168,10 +168,7 @@ def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[st
         found[who] = {**scores, **facts}
     if new is not None:
         features, truth = new
-        for way, detector in (("graph", "knn"), ("prototypes", "prototypes")):
-            found[way] = score_predictions(
-                cleaning.predictor.with_detector(detector).predict(features), truth
-            )
+        found["graph"] = score_predictions(cleaning.predictor.predict(features), truth)
         found["heads"] = score_predictions(trained.model.predict(features), truth)
     return found
 
@@ -323,7 +320,7 @@ def summarize_new(results: list[dict[str, Any]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results if "heads" in result):
         members = [result for result in results if result["group"] == group]
-        ways = ("graph", "prototypes", "heads")
+        ways = ("graph", "heads")
         entry = {way: {c: spread([m[way][c] for m in members]) for c in OF_NEW} for way in ways}
         entry["gain"] = {c: spread([m["heads"][c] - m["graph"][c] for m in members]) for c in OF_NEW}
         table[group] = {"draws": len(members), **entry}

@@ -9,6 +9,7 @@ from common import load, seconds, with_measured
 from graphclean.bench.markdown import markdown_table
 from paper_runs import ledger, paper_cells, steps
 from sections.audit import COLUMNS, SETS, WHO, audit_section, one_core, scorings_section
+from sections.detectors import detectors_section
 from sections.duplicates import duplicates_section
 from sections.further import further_section
 from sections.graph import STAGES, cpu_section, cuda_section
@@ -28,6 +29,7 @@ def render() -> str:
         "audit": audit_section,
         "audit-further": further_section,
         "scorings": scorings_section,
+        "detectors": detectors_section,
         "duplicates": duplicates_section,
         "demo": demo_section,
         "mistakes-digits": mistakes_section,

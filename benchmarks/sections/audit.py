@@ -108,7 +108,7 @@ def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tu
     """Scores on new photos by set and way."""
     rows = []
     for name, entry in sets.items():
-        for way in ways:
+        for way in (way for way in ways if way in entry):
             sign = "+" if way == "gain" else ""
             cells = [f"{entry[way][c]['mean']:{sign}.3f} ± {entry[way][c]['sd']:.3f}" for c in OF_NEW]
             rows.append([f"{name} ({entry['draws']} draws)" if way == ways[0] else "", WAYS[way], *cells])

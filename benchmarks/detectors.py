@@ -1,0 +1,186 @@
+"""What is rejected of new inputs: of the classes, and of classes that training never had, or had as OOD.
+
+python benchmarks/detectors.py --data-root DATA     a quarter of an hour, most of it for features
+python benchmarks/detectors.py --data-root DATA --photos    the photos besides, whose truth is then read
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+from audit import _embed, embed_photos, noisy
+from common import RESULTS, THREADS, data_root, load, save
+from graphclean.bench.machine import machine
+from graphclean.cleaning import CleaningResult, infer_verdicts
+from graphclean.cleaning.inputs import encode_labels
+from graphclean.config import CleaningSettings
+
+Array = np.ndarray
+WAYS = {"clean": CleaningSettings(), "train": CleaningSettings(classifier="knn+class-means")}
+"""`train` on features rejects by the same detector, fitted to its own posterior."""
+NOISE = {"no noise": 0.0, "30 % wrong": 0.3}
+OOD_RATE = 0.2
+TRAINED_ON = 0.6
+"""Share of the known samples."""
+DIGITS = ([8, 9], [1, 4], [0, 3])
+CIFAR = ([2, 7, 9], [0, 3, 8], [1, 4, 5])
+"""Classes that are unknown; those of TinyImageNet are drawn."""
+SPLITS = 3
+
+
+class Split(NamedTuple):
+    """Features with labels to train on, and two kinds of new ones."""
+
+    group: str
+    name: str
+    features: Array
+    labels: Array
+    good: Array
+    unknown: Array
+
+
+def embed_classes(path: Path, column: str, classes: int, each: int, cache: Path) -> tuple[Array, Array]:
+    """Features and classes of some images of some classes."""
+    if cache.exists():
+        found = np.load(cache)
+        return found["features"], found["classes"]
+    rng = np.random.default_rng(7)
+    table = pq.read_table(path)
+    labels = np.array(table["label"].to_pylist())
+    chosen = rng.permutation(np.unique(labels))[:classes]
+    rows = np.concatenate([rng.permutation(np.flatnonzero(labels == name))[:each] for name in chosen])
+    features = _embed([table[column][int(row)].as_py()["bytes"] for row in rows])
+    np.savez(cache, features=features, classes=labels[rows])
+    return features, labels[rows]
+
+
+def split(
+    group: str, name: str, z: Array, classes: Array, unknown: Any, seed: int, noise: float, ood: float
+) -> Split:
+    """Known samples to train on and to hold out, some of unknown classes among the former if there is OOD."""
+    rng = np.random.default_rng(seed)
+    is_unknown = np.isin(classes, unknown)
+    _, truth = np.unique(np.where(is_unknown, -1, classes), return_inverse=True)
+    truth = truth - 1
+    known, other = (rng.permutation(np.flatnonzero(mask)) for mask in (~is_unknown, is_unknown))
+    count = round(TRAINED_ON * len(known))
+    among = round(ood * count)
+    rows = np.concatenate([known[:count], other[:among]])
+    labels = noisy(np.where(is_unknown, -1, truth)[rows], "sym", noise, seed, truth.max() + 1)
+    return Split(group, name, z[rows], labels, z[known[count:]], z[other[among:]])
+
+
+def splits(root: Path, cache: Path) -> Iterator[Split]:
+    """All but the photos."""
+    pixels, digits = load_digits(return_X_y=True)
+    cifar = embed_classes(
+        root / "cifar10/train-00000-of-00002.parquet", "img", 10, 400, cache / "cifar-classes.npz"
+    )
+    tiny = embed_classes(
+        root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
+    )
+    names = np.unique(tiny[1])
+    sets: dict[str, tuple[Array, Array, Any]] = {
+        "digits": (pixels.astype(np.float32), digits, DIGITS),
+        "CIFAR-10": (*cifar, CIFAR),
+        "TinyImageNet": (*tiny, [np.roll(names, -12 * seed)[16:] for seed in range(SPLITS)]),
+    }
+    for group, (z, classes, unknown) in sets.items():
+        for ood in (0.0, OOD_RATE):
+            for noise, rate in NOISE.items():
+                for seed in range(SPLITS):
+                    held = "OOD in training" if ood else "no OOD in training"
+                    yield Split(*split(f"{group}, {held}", noise, z, classes, unknown[seed], seed, rate, ood))
+
+
+def photo_splits(photos: dict[str, Array]) -> Iterator[Split]:
+    """With OOD: as shipped, and drawn alike. Without: two thirds of the photos of the classes."""
+    test, test_truth = photos["test"], photos["test_truth"]
+    good, unknown = test[test_truth >= 0], test[test_truth < 0]
+    for seed in range(5):
+        labels = noisy(photos["truth"], "sym", 0.3, seed) if seed else photos["given"]
+        name = f"seed {seed}" if seed else "as shipped"
+        yield Split("photos, OOD in training", name, photos["train"], labels, good, unknown)
+    known = np.flatnonzero(photos["truth"] >= 0)
+    for noise, rate in NOISE.items():
+        for seed in range(SPLITS):
+            order = np.random.default_rng(seed).permutation(known)
+            rows, held = order[:800], order[800:]
+            labels = noisy(photos["truth"][rows], "sym", rate, seed)
+            more = np.concatenate([good, photos["train"][held]])
+            yield Split("photos, no OOD in training", noise, photos["train"][rows], labels, more, unknown)
+    verdicts = infer_verdicts(photos["train"], photos["given"]).verdicts
+    kept = verdicts.verdict.isin(["keep", "relabel", "uncertain"]).to_numpy()
+    labels = np.where(verdicts.verdict == "uncertain", verdicts.given_label, verdicts.proposed_label)
+    cleaned = photos["train"][kept], labels[kept].astype(np.int64)
+    yield Split("photos, cleaned by `clean` and `apply`", "as shipped", *cleaned, good, unknown)
+
+
+def score(part: Split) -> dict[str, Any]:
+    """Both ways on one split."""
+    found: dict[str, Any] = {"group": part.group, "name": part.name, "trained_on": len(part.labels)}
+    for way, settings in WAYS.items():
+        cleaning = infer_verdicts(part.features, encode_labels(part.labels), settings=settings)
+        found[way] = score_detector(cleaning, part)
+    return found
+
+
+def score_detector(cleaning: CleaningResult, part: Split) -> dict[str, Any]:
+    """Ranking, and what is rejected at the threshold that it found by itself."""
+    assert cleaning.predictor is not None
+    assert cleaning.detection is not None
+    good, unknown = (cleaning.predictor.score(z) for z in (part.good, part.unknown))
+    is_unknown = np.arange(len(part.good) + len(part.unknown)) >= len(part.good)
+    return {
+        "auroc": float(roc_auc_score(is_unknown, np.append(good.ood_score, unknown.ood_score))),
+        "good_rejected": float(good.rejected.mean()),
+        "unknown_rejected": float(unknown.rejected.mean()),
+        "good": len(part.good),
+        "unknown": len(part.unknown),
+        "promised": cleaning.detection.found.promised,
+        "expected_unknown_rejected": cleaning.detection.found.rejected_ood,
+        "detector": cleaning.detection.detector.name,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-root")
+    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
+    parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--photos", action="store_true", help="score the photos only, and note it")
+    args = parser.parse_args()
+    root = data_root(args.data_root)
+    if root is None:
+        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
+    torch.set_num_threads(args.threads)
+    args.cache.mkdir(parents=True, exist_ok=True)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    before = load("detectors") or {}
+    earlier = before.get("splits", [])
+    if args.photos:
+        rest = [row for row in earlier if not row["group"].startswith("photos")]
+        parts = photo_splits(embed_photos(root, args.cache / "photos.npz"))
+    else:
+        rest = [row for row in earlier if row["group"].startswith("photos")]
+        parts = splits(root, args.cache)
+    rows = []
+    for part in parts:
+        rows.append(score(part))
+        print(rows[-1], flush=True)
+    scorings = before.get("photo_scorings", [])
+    if args.photos:
+        scorings = [*scorings, {"machine": machine()}]
+    print(save("detectors", {"splits": [*rest, *rows], "photo_scorings": scorings}, RESULTS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What is rejected of new features."""
+
+from typing import Any
+
+import numpy as np
+
+from common import describe
+from graphclean.bench.markdown import markdown_table
+
+
+def detectors_section(result: dict[str, Any]) -> str:
+    """A row for each set, noise and way: means over the splits, and the range of what was promised."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for split in result["splits"]:
+        name = "30 % wrong" if split["name"].startswith("seed") else split["name"]
+        groups.setdefault((split["group"], name), []).append(split)
+    rows = []
+    for (group, name), splits in groups.items():
+        for way in ("clean", "train"):
+            found = [split[way] for split in splits]
+            good = [row["good_rejected"] for row in found]
+            learned = sum(row["expected_unknown_rejected"] is not None for row in found)
+            rows.append(
+                [
+                    f"{group}; {name} ({len(splits)})" if way == "clean" else "",
+                    f"`{way}`",
+                    f"{np.mean([row['auroc'] for row in found]):.3f}",
+                    f"{100 * np.mean([row['unknown_rejected'] for row in found]):.1f} %",
+                    f"{100 * np.mean(good):.1f} % ({100 * min(good):.1f} to {100 * max(good):.1f})",
+                    f"{100 * found[0]['promised']:g} %",
+                    str(min(row["good"] for row in found)),
+                    f"{learned} of {len(found)}",
+                ]
+            )
+    columns = [
+        "set (splits)", "", "AUROC", "unknown rejected", "good inputs rejected (range)", "promised",
+        "good ones held out", "learned from OOD samples",
+    ]  # fmt: skip
+    scorings = [f"{entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`" for entry in result["photo_scorings"]]  # fmt: skip
+    return f"""## New inputs, rejected or not
+
+The [detector on features](verdicts.md#new-data) at the threshold that it finds by itself. Three splits of each set: some classes are
+unknown, 60 % of the samples of the others are trained on, and the rest are held out as good new inputs. Digits are pixels; CIFAR-10's training
+images and TinyImageNet's are features of EfficientNet-Lite0, a network for photos of ten times the size, to which unknown
+animals and vehicles look much like the known ones. With OOD, a fifth as many samples of the unknown classes as of the known
+ones are among the training samples, under random labels; others of these classes are the new ones. `train` rejects by the
+posterior with class means. Of the photos, 300 of the classes and 150 scenes are new; without OOD in training, 400 of
+1,200 training photos are held out besides. The photos were scored {len(scorings)} times: {"; ".join(scorings) or "–"}.
+
+{markdown_table(columns, rows)}
+
+{describe(result)}
+"""
