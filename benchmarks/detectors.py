@@ -21,7 +21,10 @@ from common import RESULTS, THREADS, data_root, load, save
 from graphclean.bench.machine import machine
 from graphclean.cleaning import CleaningResult, infer_verdicts
 from graphclean.cleaning.inputs import encode_labels
-from graphclean.config import CleaningSettings
+from graphclean.config import CleaningSettings, load_preset
+from graphclean.methods import build_method
+from graphclean.ood.model import Model
+from graphclean.training.fit import finish, prepare
 
 Array = np.ndarray
 WAYS = {"clean": CleaningSettings(), "train": CleaningSettings(classifier="knn+class-means")}
@@ -34,6 +37,9 @@ DIGITS = ([8, 9], [1, 4], [0, 3])
 CIFAR = ([2, 7, 9], [0, 3, 8], [1, 4, 5])
 """Classes that are unknown; those of TinyImageNet are drawn."""
 SPLITS = 3
+TRUSTED = 200
+"""Good samples that a network's threshold is set by."""
+NETWORKS = "digits as images, no OOD in training"
 
 
 class Split(NamedTuple):
@@ -133,21 +139,47 @@ def score(part: Split) -> dict[str, Any]:
     return found
 
 
+def score_networks() -> Iterator[dict[str, Any]]:
+    """A small network on digits without OOD in training, with trusted samples and without."""
+    pixels, digits = load_digits(return_X_y=True)
+    images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    config = load_preset("demo")
+    for seed, unknown in enumerate(DIGITS):
+        part = split("digits", "30 % wrong", images, digits, unknown, seed, NOISE["30 % wrong"], 0.0)
+        trusted, good = part.good[:TRUSTED], part.good[TRUSTED:]
+        labels = encode_labels(part.labels)
+        prepared = prepare(part.features, labels, config, build_method(config))
+        trained = prepared.trainer.train()
+        found: dict[str, Any] = {"group": NETWORKS, "name": part.name, "trained_on": len(part.labels)}
+        for way, some in (("preset demo", None), ("preset demo, --validation", trusted)):
+            model = finish(prepared, trained, good=some).model
+            found[way] = score_model(model, good, part.unknown) | describe_threshold(model)
+        yield found
+
+
 def score_detector(cleaning: CleaningResult, part: Split) -> dict[str, Any]:
     """Ranking, and what is rejected at the threshold that it found by itself."""
     assert cleaning.predictor is not None
     assert cleaning.detection is not None
-    good, unknown = (cleaning.predictor.score(z) for z in (part.good, part.unknown))
-    is_unknown = np.arange(len(part.good) + len(part.unknown)) >= len(part.good)
+    scores = score_model(cleaning.predictor, part.good, part.unknown)
+    return scores | describe_threshold(cleaning.predictor) | {"detector": cleaning.detection.detector.name}
+
+
+def describe_threshold(model: Model) -> dict[str, Any]:
+    """What it said of itself."""
+    return {"promised": model.found.promised, "expected_unknown_rejected": model.found.rejected_ood}
+
+
+def score_model(model: Model, good: Array, unknown: Array) -> dict[str, Any]:
+    """Against the truth."""
+    known, other = (model.score(inputs) for inputs in (good, unknown))
+    is_unknown = np.arange(len(good) + len(unknown)) >= len(good)
     return {
-        "auroc": float(roc_auc_score(is_unknown, np.append(good.ood_score, unknown.ood_score))),
-        "good_rejected": float(good.rejected.mean()),
-        "unknown_rejected": float(unknown.rejected.mean()),
-        "good": len(part.good),
-        "unknown": len(part.unknown),
-        "promised": cleaning.detection.found.promised,
-        "expected_unknown_rejected": cleaning.detection.found.rejected_ood,
-        "detector": cleaning.detection.detector.name,
+        "auroc": float(roc_auc_score(is_unknown, np.append(known.ood_score, other.ood_score))),
+        "good_rejected": float(known.rejected.mean()),
+        "unknown_rejected": float(other.rejected.mean()),
+        "good": len(good),
+        "unknown": len(unknown),
     }
 
 
@@ -157,6 +189,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--photos", action="store_true", help="score the photos only, and note it")
+    parser.add_argument("--networks", action="store_true", help="a network only")
     args = parser.parse_args()
     root = data_root(args.data_root)
     if root is None:
@@ -167,15 +200,15 @@ def main() -> None:
     before = load("detectors") or {}
     earlier = before.get("splits", [])
     if args.photos:
-        rest = [row for row in earlier if not row["group"].startswith("photos")]
-        parts = photo_splits(embed_photos(root, args.cache / "photos.npz"))
+        made = map(score, photo_splits(embed_photos(root, args.cache / "photos.npz")))
     else:
-        rest = [row for row in earlier if row["group"].startswith("photos")]
-        parts = splits(root, args.cache)
+        made = score_networks() if args.networks else map(score, splits(root, args.cache))
     rows = []
-    for part in parts:
-        rows.append(score(part))
-        print(rows[-1], flush=True)
+    for row in made:
+        rows.append(row)
+        print(row, flush=True)
+    groups = {row["group"] for row in rows}
+    rest = [row for row in earlier if row["group"] not in groups]
     scorings = before.get("photo_scorings", [])
     if args.photos:
         scorings = [*scorings, {"machine": machine()}]

@@ -16,18 +16,19 @@ def detectors_section(result: dict[str, Any]) -> str:
         groups.setdefault((split["group"], name), []).append(split)
     rows = []
     for (group, name), splits in groups.items():
-        for way in ("clean", "train"):
+        ways = [way for way, found in splits[0].items() if isinstance(found, dict)]
+        for way in ways:
             found = [split[way] for split in splits]
             good = [row["good_rejected"] for row in found]
             learned = sum(row["expected_unknown_rejected"] is not None for row in found)
             rows.append(
                 [
-                    f"{group}; {name} ({len(splits)})" if way == "clean" else "",
+                    f"{group}; {name} ({len(splits)})" if way == ways[0] else "",
                     f"`{way}`",
                     f"{np.mean([row['auroc'] for row in found]):.3f}",
                     f"{100 * np.mean([row['unknown_rejected'] for row in found]):.1f} %",
                     f"{100 * np.mean(good):.1f} % ({100 * min(good):.1f} to {100 * max(good):.1f})",
-                    f"{100 * found[0]['promised']:g} %",
+                    f"{100 * found[0]['promised']:g} %" if found[0]["promised"] is not None else "unknown",
                     str(min(row["good"] for row in found)),
                     f"{learned} of {len(found)}",
                 ]
@@ -44,7 +45,8 @@ unknown, 60 % of the samples of the others are trained on, and the rest are held
 images and TinyImageNet's are features of EfficientNet-Lite0, a network for photos of ten times the size, to which unknown
 animals and vehicles look much like the known ones. With OOD, a fifth as many samples of the unknown classes as of the known
 ones are among the training samples, under random labels; others of these classes are the new ones. `train` rejects by the
-posterior with class means. Of the photos, 300 of the classes and 150 scenes are new; without OOD in training, 400 of
+posterior with class means. A network on images is trained on what it judges: without trusted samples (`--validation`, 200 of
+those held out) it promises nothing. Of the photos, 300 of the classes and 150 scenes are new; without OOD in training, 400 of
 1,200 training photos are held out besides. The photos were scored {len(scorings)} times: {"; ".join(scorings) or "–"}.
 
 {markdown_table(columns, rows)}
