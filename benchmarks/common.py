@@ -51,7 +51,13 @@ def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
     """Where and with what it was measured."""
     m = result["machine"]
     device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
-    return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {m['time'][:10]}, commit `{m['commit'][:10]}`."
+    return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {when(m)}."
+
+
+def when(machine: dict[str, Any]) -> str:
+    """The day, and the commit where it was found out."""
+    commit = machine["commit"]
+    return f"{machine['time'][:10]}, commit {f'`{commit[:10]}`' if commit else 'not recorded'}"
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

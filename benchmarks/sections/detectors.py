@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from common import describe
+from common import describe, when
 from graphclean.bench.markdown import markdown_table
 
 
@@ -34,10 +34,10 @@ def detectors_section(result: dict[str, Any]) -> str:
                 ]
             )
     columns = [
-        "set (splits)", "", "AUROC", "unknown rejected", "good inputs rejected (range)", "promised",
+        "set (splits)", "", "AUROC", "unknown rejected", "good inputs rejected (range)", "wanted",
         "good ones held out", "learned from OOD samples",
     ]  # fmt: skip
-    scorings = [f"{entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`" for entry in result["photo_scorings"]]  # fmt: skip
+    scorings = [when(entry["machine"]) for entry in result["photo_scorings"]]
     return f"""## New inputs, rejected or not
 
 The [detector on features](verdicts.md#new-data) at the threshold that it finds by itself. Three splits of each set: some classes are
@@ -47,7 +47,7 @@ animals and vehicles look much like the known ones. With OOD, a fifth as many sa
 ones are among the training samples, under random labels; others of these classes are the new ones. `train` rejects by the
 posterior with class means. A network on images is trained on what it judges: without trusted samples (`--validation`, 200 of
 those held out) it promises nothing. Of the photos, 300 of the classes and 150 scenes are new; without OOD in training, 400 of
-1,200 training photos are held out besides. The photos were scored {len(scorings)} times: {"; ".join(scorings) or "–"}.
+1,200 training photos are held out besides. Every scoring of the photos: {"; ".join(scorings) or "–"}.
 
 {markdown_table(columns, rows)}
 

@@ -1,5 +1,6 @@
 """What a user should know about the data before trusting the verdicts."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,12 +62,13 @@ def ood_notes(labels: Labels, n_ood: int) -> list[str]:
 
 def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
     """That too few samples are known to promise anything of new ones."""
-    if found.promised is not None or found.how == "fixed":
+    needed = math.ceil(1 / settings.reject - 1)
+    if found.how == "fixed" or found.calibrated_on >= needed:
         return []
     few = "1 known sample" if found.calibrated_on == 1 else f"{found.calibrated_on} known samples"
     return [
         f"{few} can't tell how many good inputs will be rejected: to promise {100 * settings.reject:g} %, "
-        f"{1 / settings.reject - 1:.0f} are needed"
+        f"{needed} are needed"
     ]
 
 

@@ -5,7 +5,7 @@ Each training sample is judged as a new one would be: by the others alone. It is
 of its class mean and of the covariance, in closed form.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +153,9 @@ def fit_detector(
     detector = FeatureDetector(mean, root, centers, weights, learned=learned)
     score = detector.weigh(signs).numpy()
     good = score[ood <= 0.5] if learned else score
-    return Detection(detector, score, find_threshold(score, ood, settings, learned=learned, good=good))
+    found = find_threshold(score, ood, settings, learned=learned, good=good)
+    # Which samples are good is then a verdict, so that the share is an estimate and no promise.
+    return Detection(detector, score, replace(found, promised=None) if learned else found)
 
 
 def log_odds(share: Tensor) -> Tensor:

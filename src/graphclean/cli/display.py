@@ -64,6 +64,8 @@ def _show_detector(console: Console, detector: dict[str, Any]) -> None:
     of_known = (
         f"{_percent(promised)} of good inputs"
         if promised is not None
+        else f"about {_percent(known)} of good inputs, by its own estimate"
+        if detector["calibrated_on"]
         else f"an unknown share of good inputs ({_percent(known)} of the known training samples)"
     )
     of_ood = (
