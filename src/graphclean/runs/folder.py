@@ -276,10 +276,10 @@ def find_commit() -> str | None:
     """The commit that GRAPHCLEAN_COMMIT names (for a copy without its history), or that of this checkout."""
     if "GRAPHCLEAN_COMMIT" in os.environ:
         return os.environ["GRAPHCLEAN_COMMIT"]
-    here = Path(__file__).resolve().parent
-    if not (here.parents[1] / ".git").exists():
+    root = Path(__file__).resolve().parents[3]  # of src/graphclean/runs
+    if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
