@@ -137,7 +137,6 @@ def build_page(
     if pictures is not None:
         shown, lost = _encode(pictures, kept, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
         gone = int((~unreadable[lost]).sum())
-    kept.save()
     notes = []
     if not has_file(run / POINTS):
         notes.append(
@@ -203,6 +202,7 @@ def build_page(
         env=read_env(run),
         token=token,
     )
+    kept.save()
     return Page(page, notes, pictures)
 
 
