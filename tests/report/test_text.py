@@ -16,6 +16,7 @@ def words(
     run: str = "runs/x",
     *,
     reviewing: bool = False,
+    source: dict[str, Any] | None = None,
     **summary: Any,
 ) -> Words:
     verdicts = [name for name, count in counts.items() for _ in range(count)]
@@ -34,10 +35,11 @@ def words(
         }
     )
     samples = read_samples(table, ["cat", "dog"], None)
-    config = {
+    config: dict[str, Any] = {
         "kind": "clean",
         "source": {"kind": kind, "data": "my photos", "labels": None, "label_column": "is it"},
     }
+    config["source"] |= source or {}
     summary = {"noise_rate": 0.1, "ood_rate": 0.2, **summary}
     return describe_run(Path(run), config, summary, samples, reviewing=reviewing)
 
@@ -73,6 +75,16 @@ def test_steps_name_commands_that_can_be_pasted() -> None:
     assert commands[:2] == ["graphclean review 'runs/my run'", "graphclean apply 'runs/my run'"]
     assert "2 relabeled, 1 left out" in steps[1].text
     assert str(commands[-1]).endswith("graphclean train 'my photos' --label-column 'is it'")
+
+
+def test_what_was_embedded_by_a_function_goes_on_in_python() -> None:
+    source = {"embedder": "function:mine", "probe": [1.0]}
+    last = str(words({"keep": 3}, run="runs/my run", source=source).steps[-1].command)
+    assert last.splitlines() == [
+        "graphclean.Run.load('runs/my run').predict(\"NEW\", embedder=FUNCTION)",
+        "graphclean.train('my photos', embedder=FUNCTION)",
+    ]
+    assert run_again(Path("runs/x"), {"kind": "train", "source": {"data": "photos", **source}}) is None
 
 
 def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:

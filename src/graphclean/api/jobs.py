@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ..cli.progress import StageProgress
 from ..config import apply_settings
-from ..embed import Embedder
+from ..embed import Embedder, EmbeddingFunction, as_embedder
 from ..errors import DataWarning, InputError, arg
 from ..runs import clean as cleaning
 from ..runs import train as training
@@ -27,7 +27,7 @@ def clean(
     ids: Sequence[Any] | None = None,
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
-    embedder: str | Embedder | None = None,
+    embedder: str | Embedder | EmbeddingFunction | None = None,
     device: str = "auto",
     against: str | Path | None = None,
     show: Sequence[str] | Mapping[str, Any] | None = None,
@@ -53,7 +53,8 @@ def clean(
     settings
         Changes by name, such as `{"cleaning.k": 20}`.
     embedder
-        For photos: a name, or an `Embedder`.
+        For photos: a name, an `Embedder`, or a function from uint8 pictures (n, 224, 224, 3) to features
+        (n, d); `embed.FunctionEmbedder` gives it a name to keep its features by, and another size.
     device
         Where a network of timm embeds photos: `auto`, `cpu` or `cuda`.
     threads
@@ -89,7 +90,7 @@ def clean(
             config,
             labels=_labels_file(source, labels),
             names=to_names(names),
-            embedder=embedder,
+            embedder=_embedder(embedder),
             device=device,
             against=Path(against) if against is not None else None,
             show=_columns(source, show),
@@ -107,7 +108,7 @@ def train(
     out: str | Path | None = None,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    embedder: str | Embedder | None = None,
+    embedder: str | Embedder | EmbeddingFunction | None = None,
     validation: str | Path | None = None,
     device: str = "auto",
     show: Sequence[str] | Mapping[str, Any] | None = None,
@@ -153,7 +154,7 @@ def train(
                 settings=assignments,
                 labels=_labels_file(source, labels),
                 names=to_names(names),
-                embedder=embedder,
+                embedder=_embedder(embedder),
                 validation=Path(validation) if validation is not None else None,
                 device=device,
                 show=_columns(source, show),
@@ -174,6 +175,10 @@ def _find_source(data: Any, labels: Any, ids: Sequence[Any] | None, show: Any) -
     if ids is not None:
         raise InputError(f"{data}: {arg('ids')} are for arrays in memory; a table has {arg('id_column')}")
     return Path(data)
+
+
+def _embedder(given: str | Embedder | EmbeddingFunction | None) -> str | Embedder | None:
+    return as_embedder(given) if given is not None else None
 
 
 def _columns(source: Path | Source, show: Any) -> list[str]:

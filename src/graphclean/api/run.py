@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import pandas as pd
 
 from ..cli.progress import StageProgress
+from ..embed import Embedder, EmbeddingFunction, as_embedder
 from ..errors import InputError, arg
 from ..report import write_report
 from ..runs.apply import Applied, apply
@@ -69,6 +70,7 @@ class Run:
         *,
         out: str | Path | None = None,
         evaluate: bool = False,
+        embedder: Embedder | EmbeddingFunction | None = None,
         device: str = "auto",
         threads: int | None = None,
         overwrite: bool = False,
@@ -79,9 +81,11 @@ class Run:
 
         `out` (.csv or .parquet) is where predictions for a path are written, too. With `evaluate` the labels
         of `data` (or `labels`, one for each sample in memory) are taken for the truth, and
-        `.attrs["scores"]` says how many are met.
+        `.attrs["scores"]` says how many are met. `embedder` is the function, or the `Embedder` that is
+        registered under no name, by which the run embedded its photos.
         """
         options: dict[str, Any] = {"device": device, "names": to_names(names)}
+        options["embedder"] = as_embedder(embedder) if embedder is not None else None
         options["evaluate"] = evaluate or labels is not None
         with limited_threads(threads), StageProgress(quiet=quiet) as progress:
             options["progress"] = progress

@@ -14,6 +14,7 @@ from ..data.images import Encoded, UnreadableImage, open_image
 from ..errors import InputError
 from .backbones import TIMM_PREFIX
 from .cache import EmbeddingCache, Key
+from .functions import FUNCTION_PREFIX, EmbeddingFunction, FunctionEmbedder, as_embedder
 from .photos import Embedder, PhotoBatch, embed_batches, read_batches
 from .timm import TimmEmbedder, weights_sha256
 
@@ -21,8 +22,11 @@ __all__ = [
     "EMBEDDERS",
     "Embedder",
     "EmbeddingCache",
+    "EmbeddingFunction",
+    "FunctionEmbedder",
     "Key",
     "PhotoBatch",
+    "as_embedder",
     "embed_batches",
     "embed_photos",
     "embedder_version",
@@ -46,6 +50,8 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
     """
     if isinstance(spec, Embedder):
         return spec.eval()
+    if spec.startswith(FUNCTION_PREFIX):
+        raise InputError(f"{spec} was a function in Python; pass it there, as embedder")
     if spec.startswith(TIMM_PREFIX):
         return TimmEmbedder(spec.removeprefix(TIMM_PREFIX)).to(device)
     made: Embedder = EMBEDDERS.load(spec, Embedder, (f"{TIMM_PREFIX}NAME",))()
@@ -54,6 +60,8 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
 
 def embedder_version(spec: str | Embedder) -> str | None:
     """What changes when an embedder gives other features; None where that can't be told."""
+    if isinstance(spec, FunctionEmbedder) and spec.kept:
+        return f"{spec.size} px {spec.probe()}"
     if isinstance(spec, Embedder):
         return None
     if not spec.startswith(TIMM_PREFIX):
@@ -65,11 +73,13 @@ def embedder_version(spec: str | Embedder) -> str | None:
 
 
 def embed_photos(
-    photos: Sequence[Encoded], spec: str | Embedder, device: torch.device = torch.device("cpu")
+    photos: Sequence[Encoded],
+    spec: str | Embedder | EmbeddingFunction,
+    device: torch.device = torch.device("cpu"),
 ) -> npt.NDArray[Any]:
     """Features (N, d) of photos, by their paths or contents; one that can't be read is an `InputError`."""
     parts = []
-    loaded = load_embedder(spec, device)
+    loaded = load_embedder(as_embedder(spec), device)
     for batch in embed_batches(enumerate(photos), open_image, loaded, refusal=UnreadableImage):
         for row, reason in batch.problems.items():
             photo = photos[row]

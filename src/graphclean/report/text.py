@@ -101,6 +101,11 @@ def _steps(
             Step("Take features that know the subject: another embedder, or a network trained on such data."),
             Step("Look at the samples by hand where that can’t be had."),
         ]
+    predict, train = f"graphclean predict {place} NEW", f"graphclean train {_arguments(run, config)}"
+    if "probe" in config.get("source", {}):  # no command has the function
+        data = recorded_data(run, config["source"])
+        predict = f'graphclean.Run.load({str(run)!r}).predict("NEW", embedder=FUNCTION)'
+        train = f"graphclean.train({str(data)!r}, embedder=FUNCTION)"
     steps = []
     if flagged:
         steps.append(REVIEWING if reviewing else check)
@@ -118,16 +123,12 @@ def _steps(
         many = f"{unsure:,} {describe_things(kind, unsure)}"
         steps.append(Step(f"Look at the {many} that can’t be told either way; as things are, labels stay."))
     if config.get("kind") == "train":
-        steps.append(
-            Step(
-                "Use the classifier; it rejects what is of no known class.", f"graphclean predict {place} NEW"
-            )
-        )
+        steps.append(Step("Use the classifier; it rejects what is of no known class.", predict))
     else:
         steps.append(
             Step(
                 "Sort new data into these classes by what was found, or train a classifier on this data.",
-                f"graphclean predict {place} NEW\ngraphclean train {_arguments(run, config)}",
+                f"{predict}\n{train}",
             )
         )
     return steps
@@ -137,7 +138,8 @@ def run_again(run: Path, config: ConfigFile) -> str | None:
     """The command that a setting is added to; it goes on with a run of `train`, and makes one of `clean`
     again. None for those made in Python.
     """
-    if config.get("source", {}).get("data") == IN_PYTHON:
+    source = config.get("source", {})
+    if source.get("data") == IN_PYTHON or "probe" in source:
         return None
     if config.get("kind") != "train":
         return f"graphclean clean {shlex.quote(str(run))}"

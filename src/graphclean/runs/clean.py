@@ -122,7 +122,9 @@ def clean(
         described = describe_request(data, labels, names) | source.describe()
         check, leaks = from_cleaning(cleaning, source), None
         if against is not None:
-            new = read_like(described, against, names, run=out, device=place, progress=progress)
+            new = read_like(
+                described, against, names, run=out, device=place, embedder=embedder, progress=progress
+            )
             leaks = Leaks.find(check, new)
             notes = leaks.notes(f"samples of {against}", f" ({LEAKAGE})")
             summary = replace(cleaning.summary, warnings=[*cleaning.summary.warnings, *notes])

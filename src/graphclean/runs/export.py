@@ -65,6 +65,11 @@ def export(
     require_onnx()
     target = out if out is not None else run / EXPORTED
     described = read_config(run).get("source", {})
+    if "probe" in described:
+        raise InputError(
+            f"{run}: {described['embedder']} was a function in Python, which ONNX can't hold; embed photos "
+            "by a subclass of Embedder, or clean the features themselves and export that run"
+        )
     model = load_model(run)
     _check_target(target, overwrite=overwrite)
     served = Served(model, described.get("embedder"))

@@ -18,7 +18,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
-from ..embed import Embedder, EmbeddingCache, weights_sha256
+from ..embed import Embedder, EmbeddingCache, FunctionEmbedder, weights_sha256
 from ..embed.quality import is_blank
 from ..errors import ELSEWHERE, InputError, arg
 from .cells import Cells, Shown
@@ -171,12 +171,16 @@ def read_like(
     run: Path,
     device: torch.device,
     labeled: bool = False,
+    embedder: str | Embedder | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """Read more data of the kind that a run was made from; other kinds are refused."""
+    """Read more data of the kind that a run was made from; other kinds are refused.
+
+    `embedder` is that of the run, where it can't be made from its name.
+    """
     kind = find_kind(described, run)
     if _are_photos(data, names, kind):
-        reading = recorded_reading(described, run, device)
+        reading = recorded_reading(described, run, device, embedder)
         found_photos = find_photos(data, names, labeled=labeled, least=1)
         photos = read_photos(found_photos, reading, data, progress=progress)
         return Source(photos.inputs, photos.labels if labeled else None, photos.ids, photos=photos)
@@ -234,13 +238,14 @@ def stream_like(
     run: Path,
     device: torch.device,
     labeled: bool = False,
+    embedder: str | Embedder | None = None,
     progress: Progress | None = None,
 ) -> Pieces:
     """As `read_like`; photos in pieces, so that memory does not grow with their number."""
     if not _are_photos(data, names, find_kind(described, run)):
         source = read_like(described, data, names, run=run, device=device, labeled=labeled, progress=progress)
         return Pieces.whole(source, labeled=labeled)
-    reading = recorded_reading(described, run, device)
+    reading = recorded_reading(described, run, device, embedder)
     images = find_photos(data, names, labeled=labeled, least=1)
     batches = stream_photos(images, reading, data, progress=progress)
     parts = (Piece(batch.inputs, batch.rows, batch.measures["hash"]) for batch in batches)
@@ -252,18 +257,39 @@ def embedding(embedder: str | Embedder | None, device: torch.device) -> Embeddin
     return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
 
 
-def recorded_reading(described: SourceRecord, run: Path, device: torch.device) -> Reading:
-    """How the photos of a run were read, as its config.json has it; refused where it had none."""
+def recorded_reading(
+    described: SourceRecord, run: Path, device: torch.device, embedder: str | Embedder | None = None
+) -> Reading:
+    """How the photos of a run were read, as its config.json has it; refused where it had none.
+
+    An `embedder` has to be that of the run.
+    """
     kind = find_kind(described, run)
     if kind != "photos":
         raise InputError(f"{run}: this run was made from {NAMED[kind]}, so photos can't be compared with it")
     if isinstance(described.get("embedder"), str):
         if described.get("weights") != weights_sha256(described["embedder"]):
             raise InputError(f"{run}: {described['embedder']} has other weights by now; make the run again")
-        return Embedding(described["embedder"], device)
+        given = Embedding(embedder if embedder is not None else described["embedder"], device)
+        _check_embedder(given, described, run)
+        return given
     if isinstance(described.get("size"), int):
         return Cropping(described["size"])
     raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+
+
+def _check_embedder(given: Embedding, described: SourceRecord, run: Path) -> None:
+    """Refuse an embedder that gives other features than that of the run."""
+    embedder, recorded = given.embedder, described["embedder"]
+    if isinstance(embedder, FunctionEmbedder):
+        same = embedder.embeds_like(described.get("probe", []))
+    else:
+        same = given.name == recorded
+    if not same:
+        raise InputError(
+            f"{run}: its photos were embedded by {recorded}, and {given.name} gives other features; "
+            f"pass the same {arg('embedder')}"
+        )
 
 
 def recorded_names(described: SourceRecord) -> Names:

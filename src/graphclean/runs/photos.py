@@ -35,6 +35,7 @@ from ..data.tables import TABLES, Names
 from ..embed import (
     Embedder,
     EmbeddingCache,
+    FunctionEmbedder,
     Key,
     PhotoBatch,
     embed_batches,
@@ -75,10 +76,19 @@ class Embedding:
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
-        """The embedder's name, and which weights it has where they are in a file."""
-        name = getattr(self.embedder, "name", self.embedder)
-        weights = weights_sha256(str(name))
-        return {"embedder": name, **({"weights": weights} if weights is not None else {})}
+        """The embedder's name, which weights it has where they are in a file, and what a function gives."""
+        described: dict[str, Any] = {"embedder": self.name}
+        weights = weights_sha256(self.name)
+        if weights is not None:
+            described["weights"] = weights
+        if isinstance(self.embedder, FunctionEmbedder):
+            described["probe"] = self.embedder.probe()
+        return described
+
+    @property
+    def name(self) -> str:
+        """The embedder's."""
+        return self.embedder if isinstance(self.embedder, str) else self.embedder.name
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """Features (n, d)."""
@@ -229,7 +239,7 @@ def _key(reading: Embedding, source: Path) -> Key | None:
     if version is None:
         return None
     place = str(source) if names_hub(source) else os.path.realpath(source)
-    return Key(str(reading.embedder), version, place)
+    return Key(reading.name, version, place)
 
 
 def stream_photos(

@@ -19,6 +19,7 @@ from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.progress import Progress
 from ..data.tables import PARQUET, Names, listed
 from ..data.verdict import Verdict
+from ..embed import Embedder
 from ..errors import InputError, MissingLabels, arg, occupied
 from ..metrics import score_new
 from ..ood import Threshold
@@ -44,6 +45,7 @@ def predict(
     names: Names | None = None,
     evaluate: bool = False,
     device: str = "auto",
+    embedder: Embedder | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
@@ -56,7 +58,9 @@ def predict(
     refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
     if target.exists() and not overwrite:
         raise occupied(target, "the file exists")
-    table = judge_new(run, data, names=names, evaluate=evaluate, device=device, progress=progress)
+    table = judge_new(
+        run, data, names=names, evaluate=evaluate, device=device, embedder=embedder, progress=progress
+    )
     told, table.attrs = table.attrs, {}
     with replaced(target) as draft:
         if target.suffix.lower() == ".csv":
@@ -74,9 +78,12 @@ def judge_new(
     names: Names | None = None,
     evaluate: bool = False,
     device: str = "auto",
+    embedder: Embedder | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Class or OOD for new data, which may be in memory.
+
+    `embedder` is that of a run on photos, where it can't be made from its name.
 
     `.attrs["warnings"]` of the table has what a user should know of the model, and `.attrs["promised"]` what
     share of good samples is rejected, where that is known. With `evaluate` the labels of the data are taken
@@ -85,6 +92,8 @@ def judge_new(
     names = names if names is not None else Names()
     model = load_model(run, device)
     described = read_config(run).get("source", {})
+    if embedder is not None and "embedder" not in described:
+        raise InputError(f"{run}: this run embedded no photos, so leave {arg('embedder')} out")
 
     def report(stage: str, done: int, total: int) -> None:
         if progress is not None and not pieces.streamed:
@@ -101,6 +110,7 @@ def judge_new(
                 run=run,
                 device=choose_device(device),
                 labeled=evaluate,
+                embedder=embedder,
                 progress=progress,
             )
         )

@@ -23,6 +23,7 @@ class SourceRecord(TypedDict, total=False):
     columns: list[str] | None
     embedder: str
     weights: str
+    probe: list[float]
     size: int
     pixels: Scale
     images_key: str | None

@@ -143,11 +143,12 @@ def train(
     way = _Way(settings, embedder, usual, place, base, route)
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
+        used = embedder if embedder is not None else usual
         source = read_source(
             data,
             names,
             labels=labels,
-            embedder=embedder if embedder is not None else usual,
+            embedder=used,
             choose=way.read_photos,
             images=True,
             cache=cache,
@@ -160,7 +161,9 @@ def train(
         described = describe_request(data, labels, names) | source.describe()
         extra = None
         if validation is not None:
-            extra = read_validation(validation, source, described, names, labels_of=data, device=place)
+            extra = read_validation(
+                validation, source, described, names, labels_of=data, device=place, embedder=used
+            )
             described["validation"] = str(validation)
         if route.why is not None:
             described["route"] = route.why

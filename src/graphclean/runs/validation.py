@@ -11,6 +11,7 @@ import torch
 from ..cleaning import CleaningResult
 from ..cleaning.inputs import check_embeddings, encode_written
 from ..data.tables import Names
+from ..embed import Embedder
 from ..errors import InputError, MissingLabels
 from ..training.fit import Prepared
 from ..training.inference import embed_new
@@ -58,12 +59,15 @@ def read_validation(
     *,
     labels_of: Path,
     device: torch.device,
+    embedder: str | Embedder | None = None,
 ) -> ValidationSet:
     """Validation samples of the classes of the data; others are left out, and counted."""
     suffix = path.suffix.lower()
     names = Names(**{name: getattr(names, name) for name in ARRAY_KEYS.get(suffix, COLUMNS)})
     try:
-        found = read_like(described, path, names, run=labels_of, labeled=True, device=device)
+        found = read_like(
+            described, path, names, run=labels_of, labeled=True, device=device, embedder=embedder
+        )
     except MissingLabels as error:
         where = "the same file, a .npz" if suffix in ARRAY_KEYS else "a column called label"
         raise InputError(f"{error.missing}; validation samples need theirs in {where}") from error
