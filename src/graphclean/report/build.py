@@ -25,7 +25,7 @@ from ..runs.folder import (
     read_verdicts,
     require_finished,
 )
-from ..runs.schema import SourceRecord
+from ..runs.schema import ConfigFile, SourceRecord, SummaryFile
 from .cells import choose_cells, fit_cells
 from .escape import count_bytes, to_json
 from .kept import KeptParts
@@ -78,6 +78,24 @@ class Page(NamedTuple):
     """Where its pictures come from."""
 
 
+class _Shown(NamedTuple):
+    """What of a run is in its page."""
+
+    rows: Ints
+    """Of the samples that are in the table."""
+    place: dict[int, int]
+    """Of a sample's row, that in the table."""
+    table: str
+    plan: dict[str, Any] | None
+    """The map; None where there is none."""
+    pictures: dict[int, str]
+    """By place in the table."""
+    gone: int
+    """Pictures that can't be read any more."""
+    direct: bool
+    """Whether the photos themselves can be had, in a review."""
+
+
 def write_report(
     run: Path,
     *,
@@ -119,80 +137,16 @@ def build_page(
     detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
-    cells = fit_cells(choose_cells(run, source, samples.ids, show, data))
-    samples = replace(samples, cells=cells)
-    things = describe_things(str(source.get("kind")), 2)
+    samples = replace(samples, cells=fit_cells(choose_cells(run, source, samples.ids, show, data)))
     tell("drawing the map", 0, 1)
     kept = KeptParts(run)
     plan = draw_map(mapped, z, samples, kept)
     pictures, why = _find_pictures(run, source, samples, data)
-    order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
-    rows = choose_rows(samples, order)
-    place = {int(row): number for number, row in enumerate(rows)}
-    groups = duplicate_groups(samples)
-    table = to_json(as_columns(samples, rows))
-    unreadable = samples.where(Verdict.UNREADABLE)
-    shown: dict[int, str] = {}
-    gone = 0
-    if pictures is not None:
-        shown, lost = _encode(pictures, kept, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
-        gone = int((~unreadable[lost]).sum())
-    notes = []
-    if not has_file(run / POINTS):
-        notes.append(
-            "The run was made by an earlier version, so there is neither a map nor a choice of threshold."
-        )
-    if why is not None and source.get("kind") != "features":
-        notes.append(f"Pictures are not shown. {why}")
-    if len(rows) < len(samples):
-        notes.append(
-            f"The table holds {len(rows):,} of {len(samples):,} {things}: the surest suspects, and others at "
-            "random. All numbers above and below are of all of them."
-        )
-    if gone:
-        are = "1 is" if gone == 1 else f"{gone:,} are"
-        notes.append(f"Of the {things} {are} no longer there, or can't be read any more, and not shown.")
-    readable = int((~unreadable)[rows].sum())
-    if pictures is not None and len(shown) + gone < readable:
-        notes.append(f"{len(shown):,} pictures are in this file, those of the surest suspects first.")
-    if plan is not None:
-        plan = _within(plan, place)
-        if len(plan["row"]) < plan["of"]:
-            notes.append(f"The map shows {len(plan['row']):,} {things}, drawn at random.")
-    decided = read_decided(run)
-    if decided and token is None:
-        notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
-    detector = summary.get("detector")
-    facts = {
-        "mode": "report" if token is None else "review",
-        "run": str(run),
-        "things": things,
-        "classes": samples.classes,
-        "shown": list(cells),
-        "verdicts": list(Verdict),
-        "meaning": {name: name.meaning.capitalize() for name in Verdict},
-        "counts": {name: int(samples.where(name).sum()) for name in Verdict},
-        "right": summary.get("expected_right", {}),
-        "total": len(samples),
-        "map": plan,
-        "issues": list(ISSUES),
-        "issue_counts": summary.get("photo_issues", {}),
-        "with_issues": len(rows_with_issues(samples)),
-        "groups": len(groups),
-        "conflicting": sum(is_conflicting(samples, group) for group in groups),
-        "duplicates": [held for group in groups if (held := [place[row] for row in group if row in place])],
-        "pairs": count_pairs(samples),
-        "by_class": count_classes(samples),
-        "border": sweep_thresholds(samples, detector) if detector else None,
-        "trained": config.get("kind") == "train",
-        "again": run_again(run, config),
-        "curves": read_metrics(run),
-        "pictures": shown,
-        "large_pictures": pictures is not None and pictures.direct,
-    }
+    shown = _choose_shown(samples, plan, pictures, kept, tell)
+    notes = _describe_gaps(run, source, samples, shown, pictures, why, reviewing=token is not None)
     page = render_page(
-        facts=facts,
-        table=table,
+        facts=_gather_facts(run, config, summary, samples, shown, token),
+        table=shown.table,
         words=describe_run(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
         scores=read_scores(run),
@@ -204,6 +158,104 @@ def build_page(
     )
     kept.save()
     return Page(page, notes, pictures)
+
+
+def _choose_shown(
+    samples: Samples, plan: dict[str, Any] | None, pictures: Pictures | None, kept: KeptParts, tell: Progress
+) -> _Shown:
+    order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
+    rows = choose_rows(samples, order)
+    place = {int(row): number for number, row in enumerate(rows)}
+    table = to_json(as_columns(samples, rows))
+    encoded: dict[int, str] = {}
+    gone = 0
+    if pictures is not None:
+        encoded, lost = _encode(pictures, kept, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
+        gone = int((~samples.where(Verdict.UNREADABLE)[lost]).sum())
+    within = _within(plan, place) if plan is not None else None
+    direct = pictures is not None and pictures.direct
+    return _Shown(rows, place, table, within, encoded, gone, direct)
+
+
+def _describe_gaps(
+    run: Path,
+    source: SourceRecord,
+    samples: Samples,
+    shown: _Shown,
+    pictures: Pictures | None,
+    why: str | None,
+    *,
+    reviewing: bool,
+) -> list[str]:
+    """What the page does not show, and why."""
+    things = describe_things(str(source.get("kind")), 2)
+    notes = []
+    if not has_file(run / POINTS):
+        notes.append(
+            "The run was made by an earlier version, so there is neither a map nor a choice of threshold."
+        )
+    if why is not None and source.get("kind") != "features":
+        notes.append(f"Pictures are not shown. {why}")
+    if len(shown.rows) < len(samples):
+        notes.append(
+            f"The table holds {len(shown.rows):,} of {len(samples):,} {things}: the surest suspects, and "
+            "others at random. All numbers above and below are of all of them."
+        )
+    if shown.gone:
+        are = "1 is" if shown.gone == 1 else f"{shown.gone:,} are"
+        notes.append(f"Of the {things} {are} no longer there, or can't be read any more, and not shown.")
+    readable = int((~samples.where(Verdict.UNREADABLE))[shown.rows].sum())
+    if pictures is not None and len(shown.pictures) + shown.gone < readable:
+        notes.append(
+            f"{len(shown.pictures):,} pictures are in this file, those of the surest suspects first."
+        )
+    if shown.plan is not None and len(shown.plan["row"]) < shown.plan["of"]:
+        notes.append(f"The map shows {len(shown.plan['row']):,} {things}, drawn at random.")
+    decided = read_decided(run)
+    if decided and not reviewing:
+        notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")
+    return notes
+
+
+def _gather_facts(
+    run: Path,
+    config: ConfigFile,
+    summary: SummaryFile,
+    samples: Samples,
+    shown: _Shown,
+    token: str | None,
+) -> dict[str, Any]:
+    """What the page's scripts work with, but for the table."""
+    groups, detector = duplicate_groups(samples), summary.get("detector")
+    return {
+        "mode": "report" if token is None else "review",
+        "run": str(run),
+        "things": describe_things(str(config.get("source", SourceRecord()).get("kind")), 2),
+        "classes": samples.classes,
+        "shown": list(samples.cells),
+        "verdicts": list(Verdict),
+        "meaning": {name: name.meaning.capitalize() for name in Verdict},
+        "counts": {name: int(samples.where(name).sum()) for name in Verdict},
+        "right": summary.get("expected_right", {}),
+        "total": len(samples),
+        "map": shown.plan,
+        "issues": list(ISSUES),
+        "issue_counts": summary.get("photo_issues", {}),
+        "with_issues": len(rows_with_issues(samples)),
+        "groups": len(groups),
+        "conflicting": sum(is_conflicting(samples, group) for group in groups),
+        "duplicates": [
+            held for group in groups if (held := [shown.place[row] for row in group if row in shown.place])
+        ],
+        "pairs": count_pairs(samples),
+        "by_class": count_classes(samples),
+        "border": sweep_thresholds(samples, detector) if detector else None,
+        "trained": config.get("kind") == "train",
+        "again": run_again(run, config),
+        "curves": read_metrics(run),
+        "pictures": shown.pictures,
+        "large_pictures": shown.direct,
+    }
 
 
 def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
