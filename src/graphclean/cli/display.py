@@ -339,7 +339,7 @@ def _show_findings(console: Console, summary: Summary) -> None:
         if count == 0 and name in (Verdict.UNLABELED, Verdict.UNREADABLE):
             continue
         right = summary.expected_right.get(name)
-        estimate = "too little to say" if count and Verdict(name).is_estimated else ""
+        estimate = "too unsure to say" if count and Verdict(name).is_estimated else ""
         if right is not None:
             estimate = f"about {round(100 * right)} of 100"
         table.add_row(name, f"{count:,}", Verdict(name).meaning, estimate)
