@@ -7,7 +7,6 @@ python benchmarks/audit.py --data-root DATA --further     further sets and peers
 
 import argparse
 import csv
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from audit_sets import Draw, choose_pairs
-from common import RESULTS, THREADS, data_root, save, timed
+from common import THREADS, data_root, note_scorings, save, timed
 from further import score_further
 from graphclean.bench.machine import machine
 from graphclean.bench.noise import ASYM, CIFAR10_CLASSES
@@ -329,11 +328,8 @@ def summarize_new(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def note_scoring(results: list[dict[str, Any]]) -> Path:
     """Add this scoring of the heads on the photos to those there have been."""
-    earlier = RESULTS / "scorings.json"
-    before = json.loads(earlier.read_text())["scorings"] if earlier.exists() else []
     first = [result for result in results if result["group"] == "photos"][:COMPARED]
-    now = {"recipe": RECIPE, "machine": machine(), **summarize_new(first)["photos"]}
-    return save("scorings", {"scorings": [*before, now]})
+    return note_scorings([{"recipe": RECIPE, "machine": machine(), **summarize_new(first)["photos"]}])
 
 
 def score_clean(photos: dict[str, Array]) -> dict[str, Any]:

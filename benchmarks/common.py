@@ -42,6 +42,12 @@ def load(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def note_scorings(scorings: list[dict[str, Any]]) -> Path:
+    """Add to the list of all times that the photos were scored."""
+    earlier = load("scorings")
+    return save("scorings", {"scorings": [*(earlier["scorings"] if earlier is not None else []), *scorings]})
+
+
 def seconds(value: float) -> str:
     """Three significant digits, in ms below a second."""
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"

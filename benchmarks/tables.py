@@ -11,6 +11,7 @@ from paper_runs import ledger, paper_cells, steps
 from sections.audit import COLUMNS, SETS, WHO, audit_section, one_core, scorings_section
 from sections.detectors import detectors_section
 from sections.duplicates import duplicates_section
+from sections.embedders import embedders_section
 from sections.further import further_section
 from sections.graph import STAGES, cpu_section, cuda_section
 from sections.training import demo_section, engine_section, few_section, mistakes_section
@@ -29,6 +30,7 @@ def render() -> str:
         "audit": audit_section,
         "audit-further": further_section,
         "scorings": scorings_section,
+        "embedders": embedders_section,
         "detectors": detectors_section,
         "duplicates": duplicates_section,
         "demo": demo_section,

@@ -109,10 +109,14 @@ def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tu
     rows = []
     for name, entry in sets.items():
         for way in (way for way in ways if way in entry):
-            sign = "+" if way == "gain" else ""
-            cells = [f"{entry[way][c]['mean']:{sign}.3f} ± {entry[way][c]['sd']:.3f}" for c in OF_NEW]
+            cells = [spread_cell(entry[way][c], "+" if way == "gain" else "") for c in OF_NEW]
             rows.append([f"{name} ({entry['draws']} draws)" if way == ways[0] else "", WAYS[way], *cells])
     return markdown_table(["set", "", *OF_NEW.values()], rows)
+
+
+def spread_cell(found: dict[str, float | None], sign: str = "") -> str:
+    """Mean ± deviation, where there is one."""
+    return "–" if found["mean"] is None else f"{found['mean']:{sign}.3f} ± {found['sd']:.3f}"
 
 
 def scorings_section(result: dict[str, Any]) -> str:
@@ -120,9 +124,9 @@ def scorings_section(result: dict[str, Any]) -> str:
         f"{number}. {entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`: {entry['recipe']}": entry
         for number, entry in enumerate(result["scorings"], 1)
     }
-    return f"""### Every scoring of trained heads on the photos
+    return f"""### Every scoring of `train`, and of embedders, on the photos
 
-`train` beside `clean` on the labels as shipped and four draws like them. Recipes were chosen on other data (classes of
+`train` beside `clean` on the labels as shipped and four draws like them, or `clean` alone. Recipes were chosen on other data (classes of
 TinyImageNet under the same embedder, and the digits); every time that the photos were scored is listed, in order:
 
 {new_photos_table(listed, ("graph", "heads", "gain"))}
