@@ -37,6 +37,25 @@ def test_cleanlab_is_behind_on_the_mean_of_every_set_as_the_comparison_says() ->
     )
 
 
+@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
+def test_embedders_are_ranked_as_the_page_on_your_own_data_says() -> None:
+    result = json.loads((ROOT / "benchmarks" / "results" / "embedders.json").read_text())
+    entries = {entry["embedder"]: entry for entry in result["embedders"]}
+    lite0, lite2 = entries["efficientnet-lite0"], entries["efficientnet-lite2"]
+    said = "docs/your-data.md says otherwise"
+    for part, column in (
+        *(("verdicts", column) for column in ("mislabel_f1", "issue_f1", "label_accuracy", "ood_auroc")),
+        *(("new", column) for column in ("accuracy", "auroc")),
+    ):
+        assert lite2[part][column]["mean"] > lite0[part][column]["mean"], said
+    for column in ("known_rejected", "ood_rejected"):
+        assert lite2["new"][column]["mean"] < lite0["new"][column]["mean"], said
+    assert lite0["cpu_seconds_per_1000"] < lite2["cpu_seconds_per_1000"], said
+    assert lite2["cpu_seconds_per_1000"] < 2 * lite0["cpu_seconds_per_1000"], said
+    assert entries["color histogram"]["verdicts"]["label_accuracy"]["mean"] < 0.7, said
+    assert all("not_run" in entry for name, entry in entries.items() if name.startswith("timm:")), said
+
+
 def test_readme_names_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
