@@ -95,6 +95,8 @@ def test_what_a_run_by_a_function_can_not_do_is_told(photos: Path) -> None:
     of_arrays = graphclean.clean(rows, np.repeat(["a", "b", "c"], 20), settings=SETTINGS, quiet=True)
     with pytest.raises(InputError, match="this run embedded no photos, so leave embedder out"):
         of_arrays.predict(np.eye(3), embedder=mean_color)
+    with pytest.raises(InputError, match="embedder is for data that is given as a path, not for arrays"):
+        graphclean.clean(np.zeros((9, 8, 8, 3), np.uint8), list("abc") * 3, embedder=mean_color)
     pytest.importorskip("onnxruntime")
     with pytest.raises(InputError, match="was a function in Python, which ONNX can't hold"):
         run.export(quiet=True)

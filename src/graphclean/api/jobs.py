@@ -79,6 +79,8 @@ def clean(
     >>> run.apply(out="cleaned", form="link")
     """
     source = _find_source(data, labels, ids, show)
+    if isinstance(source, Source):
+        _refuse_for_arrays(embedder=embedder, **names)
     target = Path(out) if out is not None else default_run(source, "clean")
     config = apply_settings(
         usual_settings(source, "clean"), _as_assignments(settings), sections=("cleaning", "ood")
