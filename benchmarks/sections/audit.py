@@ -36,7 +36,7 @@ OF_NEW = {
 }
 WAYS = {
     "graph": "`clean`",
-    "prototypes": "`clean`, `--detector prototypes`",
+    "prototypes": "`clean`, class prototypes, which that commit offered",
     "heads": "`train`",
     "gain": "`train` − `clean`, draw by draw",
 }
@@ -100,7 +100,8 @@ each found by itself.
 
 {new_photos_table({SETS[group]: entry for group, entry in result["new_photos"].items()})}
 
-{describe(result)}
+{describe(result)} Since then `clean` joins near-duplicates, takes class means where held-out labels ask for them and
+has another detector: see the further sets and what is rejected of new inputs, below.
 """
 
 

@@ -24,7 +24,7 @@ def detectors_section(result: dict[str, Any]) -> str:
             rows.append(
                 [
                     f"{group}; {name} ({len(splits)})" if way == ways[0] else "",
-                    f"`{way}`",
+                    ", ".join(f"`{part}`" for part in way.split(", ")),
                     f"{np.mean([row['auroc'] for row in found]):.3f}",
                     f"{100 * np.mean([row['unknown_rejected'] for row in found]):.1f} %",
                     f"{100 * np.mean(good):.1f} % ({100 * min(good):.1f} to {100 * max(good):.1f})",
