@@ -89,13 +89,29 @@ def test_ood_samples_are_learned_from() -> None:
     assert 0 <= judged.ood_score.min() <= judged.ood_score.max() <= 1
 
 
-def test_weights_are_found_again() -> None:
+def test_the_share_counts_most_and_the_score_is_the_probability() -> None:
+    """By hand: deviations, the given weights, and the two numbers that odds were made with."""
     rng = np.random.default_rng(0)
-    signs = rng.normal(size=(20_000, 4)) * [0.1, 0.2, 2, 0.1]
-    odds = -1 + signs @ [12, 5, 0.7, 8]
-    found = room._learn(signs, 1 / (1 + np.exp(-odds)))
-    np.testing.assert_allclose(found, (-1, 12, 5, 0.7, 8), rtol=0.02)
-    assert room._learn(signs, 1 / (1 + np.exp(odds)))[1:] == (0, 0, 0, 0), "none speaks for the opposite"
+    signs = rng.normal(3, [0.1, 0.2, 2, 0.1], size=(20_000, 4))
+    centers, _, share, ood_center = (signs / signs.std(0)).T
+    odds = -12 + 0.8 * (centers + 3 * share + ood_center)
+    odds -= odds.mean() + 1
+    intercept, *weights = room._learn(signs, 1 / (1 + np.exp(-odds)))
+    np.testing.assert_allclose(weights, 0.8 * np.array([1, 0, 3, 1]) / signs.std(0), rtol=0.02)
+    np.testing.assert_allclose(intercept + signs @ weights, odds, atol=0.2)
+    opposite = room._learn(signs, 1 / (1 + np.exp(odds)))[1:]
+    assert opposite == (0, 0, 0, 0), "never speaks for the opposite"
+
+
+def test_a_posterior_that_overrates_distance_does_not_mislead() -> None:
+    """What lies far out is half believed to be OOD, but only the share can tell."""
+    rng = np.random.default_rng(0)
+    ood = rng.random(4000) < 0.2
+    far, share = rng.normal(size=4000), rng.normal(3.0 * ood)
+    signs = np.column_stack([far, rng.normal(size=4000), share, rng.normal(1.0 * ood)])
+    believed = 1 / (1 + np.exp(2 - 2 * far - 2 * share))
+    weights = room._learn(signs, believed)
+    assert roc_auc_score(ood, signs @ weights[1:]) > roc_auc_score(ood, believed) + 0.02
 
 
 def test_the_distance_is_a_mean_in_which_both_vary_alike() -> None:

@@ -25,8 +25,15 @@ RIDGE = 0.5
 """Of the covariance towards a multiple of 1; of 0.05, 0.2, 0.5 and 0.9 the best on digits and CIFAR-10."""
 WIDEST = 2048
 """Columns from which on features are projected at random to so many: distances stay, and time is saved."""
-SIGNS_PRIOR_WEIGHT = 5.0
-"""Of squared weights against the log-likelihood, of signs in units of their deviation."""
+OOD_WEIGHTS = np.array([1.0, 0.0, 3.0, 1.0])
+"""Of the signs in units of their deviation, where training held OOD.
+
+They are not fitted: a posterior that takes samples far from all classes for OOD would count distance twice.
+Of six sets of weights the one with the best mean AUROC on digits, CIFAR-10 and TinyImageNet, with and without
+noise; nowhere under that of the share alone, as fitted weights were.
+"""
+SLOPE_PRIOR_WEIGHT = 5.0
+"""Of the squared slope against the log-likelihood, of the weighted signs in units of their deviation."""
 NODES_AT_ONCE = 4096
 """Of the training samples, as they are judged."""
 LEAST_LEFT = 1e-6
@@ -61,9 +68,9 @@ class SignWeights(NamedTuple):
 class FeatureDetector(nn.Module):
     """OOD scores of standardized unit embeddings.
 
-    Where training held OOD samples, the signs are weighted as these have it, and the score is a probability.
-    Where it held none, the score is a distance: the mean of those from the centers and from the neighbors, so
-    weighted that both vary alike over the training samples.
+    Where training held OOD samples, the share of OOD counts most (`OOD_WEIGHTS`), and the score is a
+    probability. Where it held none, the score is a distance: the mean of those from the centers and from the
+    neighbors, so weighted that both vary alike over the training samples.
     """
 
     mean: Tensor
@@ -231,22 +238,24 @@ def _by_distance(signs: Signs) -> SignWeights:
 
 
 def _learn(signs: Array, believed: Array) -> SignWeights:
-    """Maximum-likelihood weights for what is believed to be OOD; none is negative."""
+    """OOD_WEIGHTS, so scaled that the score is the maximum-likelihood probability of what is believed to be
+    OOD; never negative.
+    """
     some = evenly_spaced(len(signs)).numpy()
-    middle, spread = signs.mean(0), np.maximum(signs.std(0), 1e-9)
-    design = np.column_stack([np.ones(len(some)), (signs[some] - middle) / spread])
-    target = believed[some]
-    counted = np.array([0.0, 1.0, 1.0, 1.0, 1.0])
+    weights = OOD_WEIGHTS / np.maximum(signs.std(0), 1e-9)
+    total, target = signs @ weights, believed[some]
+    middle, spread = total.mean(), max(float(total.std()), 1e-9)
+    standard = (total[some] - middle) / spread
 
     def loss(theta: Array) -> tuple[float, Array]:
-        odds = design @ theta
-        value = (np.logaddexp(0, odds) - target * odds).sum() + SIGNS_PRIOR_WEIGHT * (
-            counted * theta**2
-        ).sum()
-        gradient = design.T @ (expit(odds) - target) + 2 * SIGNS_PRIOR_WEIGHT * counted * theta
+        intercept, slope = theta
+        odds = intercept + slope * standard
+        value = (np.logaddexp(0, odds) - target * odds).sum() + SLOPE_PRIOR_WEIGHT * slope**2
+        away = expit(odds) - target
+        gradient = np.array([away.sum(), away @ standard + 2 * SLOPE_PRIOR_WEIGHT * slope])
         return float(value) / len(some), gradient / len(some)
 
-    bounds = [(None, None), *[(0, None)] * 4]
-    theta = minimize(loss, np.zeros(5), jac=True, bounds=bounds, method="L-BFGS-B").x
-    slopes = theta[1:] / spread
-    return SignWeights(float(theta[0] - slopes @ middle), *map(float, slopes))
+    bounds = [(None, None), (0, None)]
+    intercept, slope = minimize(loss, np.zeros(2), jac=True, bounds=bounds, method="L-BFGS-B").x
+    slope /= spread
+    return SignWeights(float(intercept - slope * middle), *map(float, slope * weights))
