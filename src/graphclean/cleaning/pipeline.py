@@ -21,6 +21,7 @@ from ..ood import (
     are_separated,
     bimodal_ood_probability,
 )
+from .agreement import measure_agreement
 from .checks import copy_notes, id_notes, label_notes, ood_notes, rate_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, Whitening, combine_with_class_means
@@ -49,6 +50,7 @@ from .verdicts import (
     decide,
     hold_posterior,
     hold_verdicts,
+    is_proposed,
     proposal_strength,
     summarize,
     undecided,
@@ -189,7 +191,12 @@ def infer_verdicts(
                 posterior, class_means = combine_with_class_means(
                     nodes.unit, near, copies, posterior, counted, model, whitening
                 )
-        decision = _decide(posterior, encoded, settings, notes)
+        decision = decide(posterior, encoded.codes, settings.certainty)
+        weak = _describe_weakness(posterior, decision, encoded, settings)
+        weak = weak or _describe_disagreement(propagated, model, copies, decision, encoded, settings)
+        if weak is not None:
+            notes.append(f"the features are too weak to relabel by: {weak}; nothing was relabeled")
+            decision = hold_verdicts(withhold_relabels(decision, encoded.codes), encoded)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(propagated, by_node, decision, copies, settings.eta) | _sure(encoded)
@@ -303,19 +310,36 @@ def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) ->
     return np.asarray(found.by_sample(copies)[:, -1].numpy())
 
 
-def _decide(
-    posterior: Posterior, labels: Labels, settings: CleaningSettings, notes: list[str]
-) -> VerdictArrays:
-    """Verdicts, without relabeling where too few proposals would be right."""
-    decision = decide(posterior, labels.codes, settings.certainty)
+def _describe_weakness(
+    posterior: Posterior, decision: VerdictArrays, labels: Labels, settings: CleaningSettings
+) -> str | None:
+    """Why too few proposals would be right by the posterior; None where enough would be."""
     sure = proposal_strength(decision, posterior, labels)
     if sure >= settings.strength:
-        return decision
-    notes.append(
-        f"the features are too weak to relabel by: of 100 proposals about {round(100 * sure)} would be "
-        f"right, {round(100 * settings.strength)} are needed; nothing was relabeled"
+        return None
+    needed = round(100 * settings.strength)
+    return f"of 100 proposals about {round(100 * sure)} would be right, {needed} are needed"
+
+
+def _describe_disagreement(
+    propagated: Propagated,
+    model: NoiseModel,
+    copies: Copies,
+    decision: VerdictArrays,
+    labels: Labels,
+    settings: CleaningSettings,
+) -> str | None:
+    """The same by proposals of either half of the labels, which may show less than the posterior believes."""
+    proposing = np.zeros(len(copies.first), dtype=bool)
+    proposing[copies.node[is_proposed(decision, labels)]] = True
+    agreed = measure_agreement(propagated, model, copies.one_each(labels), proposing)
+    if agreed is None or agreed >= settings.strength**2:
+        return None
+    needed = round(100 * settings.strength**2)
+    return (
+        f"of 100 proposals either half of the labels makes about {round(100 * agreed)} alike, {needed} are "
+        "needed, and the estimated rates may be far off"
     )
-    return hold_verdicts(withhold_relabels(decision, labels.codes), labels)
 
 
 def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]) -> Array | None:

@@ -102,13 +102,15 @@ def hold_verdicts(decision: VerdictArrays, labels: Labels) -> VerdictArrays:
     return VerdictArrays(*(np.where(held, ours, theirs) for ours, theirs in parts))
 
 
-def proposal_strength(decision: VerdictArrays, posterior: Posterior, labels: Labels) -> float:
-    """How sure the proposals of `relabel` verdicts are on average, given that a known class is right.
+def is_proposed(decision: VerdictArrays, labels: Labels) -> npt.NDArray[np.bool_]:
+    """Which samples are to be relabeled, but for those that people decided."""
+    proposed = decision.verdict == Verdict.RELABEL
+    return np.asarray(proposed if labels.decided is None else proposed & (labels.decided < 0))
 
-    Those that people decided are left out.
-    """
-    proposing = decision.verdict == Verdict.RELABEL
-    moved = np.flatnonzero(proposing if labels.decided is None else proposing & (labels.decided < 0))
+
+def proposal_strength(decision: VerdictArrays, posterior: Posterior, labels: Labels) -> float:
+    """How sure these proposals are on average, given that a known class is right."""
+    moved = np.flatnonzero(is_proposed(decision, labels))
     if len(moved) == 0:
         return 1.0
     known = posterior.classes[moved]

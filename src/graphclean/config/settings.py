@@ -58,7 +58,9 @@ class CleaningSettings:
     signal: float = 5.0
     """Standard errors by which neighbors must agree beyond chance; under it nothing is relabeled."""
     strength: float = 0.6
-    """How sure proposals must be on average; under it the features are too weak to relabel by."""
+    """How sure proposals must be on average, or the features are too weak to relabel by; and as often as the
+    square of it, both halves of the labels must make the same ones.
+    """
 
     def __post_init__(self) -> None:
         whole = not isinstance(self.k, Integral) and all(isinstance(k, Integral) for k in self.k)
