@@ -44,10 +44,13 @@ def test_no_threads_are_refused_on_the_command_line(refuse: Refuse) -> None:
 
 
 READ_ONLY = """
+import warnings
 import numpy as np
 import graphclean
 from graphclean.data.digits import noisy_digits
+from graphclean.errors import DataWarning
 
+warnings.simplefilter("ignore", DataWarning)
 digits = noisy_digits(noise=0.3)
 images, labels = digits.images[:200], digits.labels[:200]
 pixels = digits.pixels[:200].astype(np.float32)
@@ -64,7 +67,6 @@ graphclean.clean(pixels, labels, out="run", quiet=True).predict(pixels, quiet=Tr
 @pytest.mark.slow
 def test_read_only_arrays_are_taken_without_a_warning(tmp_path: os.PathLike[str]) -> None:
     """As memory maps and pandas hand them out. In a process of its own, since torch warns once in each."""
-    options = ["-W", "error", "-W", "ignore::graphclean.errors.DataWarning"]
-    command = [sys.executable, *options, "-c", READ_ONLY]
+    command = [sys.executable, "-W", "error", "-c", READ_ONLY]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
