@@ -1,5 +1,6 @@
 """The review's server: what it does, and all that it must not."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ from graphclean.report import review
 from graphclean.report.build import Page, build_page
 from graphclean.report.review import MOST_REQUEST_BYTES, ReviewServer, answering, open_review, prepare
 from graphclean.runs.decisions import DecisionLog, read_decisions
+from tests.builders import Cli
 from tests.report.builders import CLASSES, make_run
 
 TOKEN = "t" * 43
@@ -292,6 +294,22 @@ def test_who_comes_before_the_page_is_ready_is_told_so(
         assert ask("GET", f"/picture/7?token={TOKEN}")[0] == 404
         server.show(built)
         assert ask("GET", f"/?token={TOKEN}")[1] == built.content
+
+
+def test_an_interrupt_that_gets_lost_on_the_way_ends_the_review(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python drops one that comes in a callback of its own, while modules are loaded."""
+    run = make_run(tmp_path / "run")
+
+    def lose(*_: object, **__: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(review, "prepare", lose)
+    done = cli("review", str(run))
+    assert done.code == 0
+    assert "Review: http://127.0.0.1:" in done.out
 
 
 @pytest.mark.slow

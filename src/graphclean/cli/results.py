@@ -63,6 +63,7 @@ def review(
     with loading():
         from ..report.review import answering, open_review, prepare
         from ..runs.decisions import DecisionLog, merge_decisions, settle
+        from ..runs.interrupts import StopSignals
 
     if merge is not None:
         merged = merge_decisions(folder, merge)
@@ -77,12 +78,12 @@ def review(
                 screen.print_json({"address": server.address, "decisions": str(log.path)})
             else:
                 screen.show_review(server.address, log.path)
-            with suppress(KeyboardInterrupt), answering(server) as thread:
+            with suppress(KeyboardInterrupt), StopSignals(server.end), answering(server):
                 if browse:
                     webbrowser.open(server.address)
                 with StageProgress(quiet=quiet or as_json) as progress:
                     prepare(server, folder, data=data, show=show or [], progress=progress)
-                thread.join()
+                server.ended.wait()
         if not quiet and not as_json:
             screen.show_reviewed(len(settle(log.decisions)), folder)
 

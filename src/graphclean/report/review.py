@@ -70,6 +70,7 @@ class ReviewServer(ThreadingHTTPServer):
         self.stage = ""
         """What is done until the page is there."""
         self.ready = threading.Event()
+        self.ended = threading.Event()
         self.writing = threading.Lock()
         try:
             super().__init__((HOST, port), ReviewHandler)
@@ -80,6 +81,11 @@ class ReviewServer(ThreadingHTTPServer):
         """From now on the page is served."""
         self.page = page
         self.ready.set()
+
+    def end(self) -> None:
+        """Interrupt the review. While modules are loaded an interrupt may be lost; `ended` is not."""
+        self.ended.set()
+        raise KeyboardInterrupt
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the midst of an answer is no news."""
@@ -246,12 +252,12 @@ def prepare(
 
 
 @contextmanager
-def answering(server: ReviewServer) -> Iterator[threading.Thread]:
+def answering(server: ReviewServer) -> Iterator[None]:
     """A thread in which the server answers, until the block ends."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
-        yield thread
+        yield
     finally:
         server.shutdown()
         thread.join()
