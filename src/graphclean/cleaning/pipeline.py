@@ -139,6 +139,7 @@ def infer_verdicts(
     nothing of near-duplicates, nor held-out labels of the classifier.
     """
     settings = settings if settings is not None else CleaningSettings()
+    ood = ood if ood is not None else OodSettings()
     if not isinstance(settings, CleaningSettings):
         raise TypeError(f"settings are CleaningSettings(certainty=0.7, …), not {type(settings).__name__}")
     tell = progress if progress is not None else lambda *_: None
@@ -191,21 +192,16 @@ def infer_verdicts(
                 posterior, class_means = combine_with_class_means(
                     nodes.unit, near, copies, posterior, counted, model, whitening
                 )
-        decision = decide(posterior, encoded.codes, settings.certainty)
-        weak = _describe_weakness(posterior, decision, encoded, settings)
-        weak = weak or _describe_disagreement(propagated, model, copies, decision, encoded, settings)
-        if weak is not None:
-            notes.append(f"the features are too weak to relabel by: {weak}; nothing was relabeled")
-            decision = hold_verdicts(withhold_relabels(decision, encoded.codes), encoded)
+        decision = _decide(posterior, propagated, model, copies, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(propagated, by_node, decision, copies, settings.eta) | _sure(encoded)
         if nodes is not None and near is not None:
             shares = neighbor_shares(near, torch.as_tensor(by_node, dtype=torch.float32))
-            detection = fit_detector(nodes.unit, near, shares, by_node, ood or OodSettings())
+            detection = fit_detector(nodes.unit, near, shares, by_node, ood)
             predictor = _make_predictor(by_node, nodes, shares, detection, encoded)
             detection = replace(detection, score=detection.score[copies.node])
-            notes += rate_notes(detection.found, ood or OodSettings())
+            notes += rate_notes(detection.found, ood)
     rows = (
         nearest_rows(propagated.graph, copies) if propagated is not None else np.zeros((n, 0), dtype=np.int64)
     )
@@ -308,6 +304,25 @@ def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) ->
     codes = np.where(labels.decided == ood, ood, labels.reviewed)
     found = propagate_labels(propagated.graph, copies.spread_labels(codes, ood + 1), propagated.k)
     return np.asarray(found.by_sample(copies)[:, -1].numpy())
+
+
+def _decide(
+    posterior: Posterior,
+    propagated: Propagated,
+    model: NoiseModel,
+    copies: Copies,
+    labels: Labels,
+    settings: CleaningSettings,
+    notes: list[str],
+) -> VerdictArrays:
+    """Verdicts, without relabeling where the features are too weak for it."""
+    decision = decide(posterior, labels.codes, settings.certainty)
+    weak = _describe_weakness(posterior, decision, labels, settings)
+    weak = weak or _describe_disagreement(propagated, model, copies, decision, labels, settings)
+    if weak is None:
+        return decision
+    notes.append(f"the features are too weak to relabel by: {weak}; nothing was relabeled")
+    return hold_verdicts(withhold_relabels(decision, labels.codes), labels)
 
 
 def _describe_weakness(
