@@ -1,5 +1,6 @@
 """What is done with a finished run: `report`, `review`, `apply`, `export`."""
 
+import time
 import webbrowser
 from contextlib import suppress
 from dataclasses import asdict
@@ -63,7 +64,7 @@ def review(
     with loading():
         from ..report.review import answering, open_review, prepare
         from ..runs.decisions import DecisionLog, merge_decisions, settle
-        from ..runs.interrupts import StopSignals
+        from ..runs.interrupts import StopSignals, interrupt
 
     if merge is not None:
         merged = merge_decisions(folder, merge)
@@ -78,12 +79,13 @@ def review(
                 screen.print_json({"address": server.address, "decisions": str(log.path)})
             else:
                 screen.show_review(server.address, log.path)
-            with suppress(KeyboardInterrupt), StopSignals(server.end), answering(server):
+            with suppress(KeyboardInterrupt), StopSignals(interrupt) as stop, answering(server):
                 if browse:
                     webbrowser.open(server.address)
                 with StageProgress(quiet=quiet or as_json) as progress:
                     prepare(server, folder, data=data, show=show or [], progress=progress)
-                server.ended.wait()
+                while stop.number is None:  # a wait without end misses a signal that comes as it begins
+                    time.sleep(0.1)
         if not quiet and not as_json:
             screen.show_reviewed(len(settle(log.decisions)), folder)
 

@@ -70,7 +70,6 @@ class ReviewServer(ThreadingHTTPServer):
         self.stage = ""
         """What is done until the page is there."""
         self.ready = threading.Event()
-        self.ended = threading.Event()
         self.writing = threading.Lock()
         try:
             super().__init__((HOST, port), ReviewHandler)
@@ -81,11 +80,6 @@ class ReviewServer(ThreadingHTTPServer):
         """From now on the page is served."""
         self.page = page
         self.ready.set()
-
-    def end(self) -> None:
-        """Interrupt the review. While modules are loaded an interrupt may be lost; `ended` is not."""
-        self.ended.set()
-        raise KeyboardInterrupt
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the midst of an answer is no news."""

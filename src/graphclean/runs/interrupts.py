@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -49,6 +49,11 @@ class StopSignals:
             raise KeyboardInterrupt
         self.number = number
         self.stop()
+
+
+def interrupt() -> NoReturn:
+    """For work that can stop anywhere; while modules are loaded what it raises may be lost."""
+    raise KeyboardInterrupt
 
 
 def has_checkpoint(folder: Path) -> bool:
