@@ -106,3 +106,56 @@ def test_a_run_stopped_in_any_part_ends_as_if_nothing_had_been(
     for ours, theirs in zip(later, reports[len(reports) - len(later) :], strict=True):
         same = [dataclasses.replace(report, seconds=0, clean_seconds=0) for report in (ours, theirs)]
         assert same[0] == same[1]
+
+
+class Trunk(Method):
+    """Classifies by a head of its own, and asks for the trunk's features of weak views."""
+
+    info = MethodInfo(name="trunk", title="A head of its own", kind="ood")
+    Settings = NoSettings
+
+    def setup(self, run: TrainerContext) -> None:
+        super().setup(run)
+        self.heads["own"] = nn.Linear(128, run.n_classes)
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        self.seen = run.embed(weak=True, features=True)
+        return (run.shuffle(),)
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        (out,) = run.forward(run.weak_view(batch.inputs))
+        return {"ce": cross_entropy(self.heads["own"](out.features), batch.given)}
+
+
+def test_heads_are_trained_as_networks_are() -> None:
+    """At the rate of the schedule, with momentum and decay: the classifier that has no loss stays."""
+    pixels, labels, _ = digits(96)
+    method = Trunk()
+    made = Trainer(ResidentInputs(pixels), labels, 8, dataclasses.replace(TINY, epochs=2), method)
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    made.train()
+    now = method.state_dict()
+    assert not torch.equal(now["heads.own.weight"], before["heads.own.weight"])
+    for name in ("classifier.weight", "projector.bias"):
+        assert torch.equal(now[f"networks.main.{name}"], before[f"networks.main.{name}"])
+    owners = [id(weights) for group in made._sgd.param_groups for weights in group["params"]]
+    assert id(method.heads["own"].weight) in owners
+
+
+def test_a_pass_gives_features_and_weak_views_where_asked_for() -> None:
+    pixels, labels, _ = digits(96)
+    method = Trunk()
+    made = Trainer(ResidentInputs(pixels), labels, 8, TINY, method)
+    plain, full = made.embed(), made.embed(features=True)
+    assert plain.features is None
+    assert full.features is not None
+    assert torch.equal(full.logits, plain.logits)
+    assert full.features.shape == (96, 128)
+    head = method.networks["main"].forward_head(full.features)
+    torch.testing.assert_close((head.logits, head.z), (plain.logits, plain.z))
+    weak = made.embed(weak=True, features=True)
+    assert weak.features is not None
+    assert not torch.equal(weak.features, full.features)
+    still = dataclasses.replace(TINY, crop_padding=0)
+    same = Trainer(ResidentInputs(pixels), labels, 8, still, Trunk())
+    assert torch.equal(same.embed(weak=True).z, same.embed().z)

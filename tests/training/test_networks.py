@@ -43,7 +43,8 @@ def test_every_network_is_covered_here() -> None:
 def test_shapes_and_unit_embeddings(name: str) -> None:
     net, x = build(name), inputs(name, 4)
     features = net.forward_features(x)
-    logits, z = net.forward_head(features)
+    logits, z, own = net.forward_head(features)
+    assert own is features
     assert features.shape == (4, FEATURES[name]) == (4, net.feature_dim)
     assert logits.shape == (4, 5) == (4, net.n_classes)
     assert z.shape == (4, 64) == (4, net.embedding_dim)
@@ -227,7 +228,7 @@ def test_embedding_head_drops_in_training_alone() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_gradients_reach_every_parameter(name: str) -> None:
     net = build(name)
-    logits, z = net(inputs(name, 8))
+    logits, z, _ = net(inputs(name, 8))
     (cross_entropy(logits, torch.arange(8) % 5) + (z * inputs("embedding-head", 8)[:, :1]).sum()).backward()
     for key, parameter in net.named_parameters():
         assert parameter.grad is not None, key
@@ -323,7 +324,7 @@ def test_options_reach_the_network() -> None:
 def test_unit_embeddings_under_autocast(name: str) -> None:
     net = build(name).cuda()
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        logits, z = net(inputs(name, 16).cuda())
+        logits, z, _ = net(inputs(name, 16).cuda())
     assert logits.isfinite().all()
     assert z.dtype == torch.float32
     torch.testing.assert_close(z.norm(dim=1).cpu(), torch.ones(16), rtol=0, atol=1e-6)

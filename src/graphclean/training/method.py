@@ -111,8 +111,12 @@ class TrainerContext(Protocol):
     def shuffle(self, even: Tensor | None = None) -> Tensor:
         """All samples in a random order as batches (steps, size); those of the mask `even` spread evenly."""
 
-    def embed(self, network: str | None = None) -> Output:
-        """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed."""
+    def embed(self, network: str | None = None, *, weak: bool = False, features: bool = False) -> Output:
+        """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
+
+        Of the inputs as they are, or of a `weak` view of each; with the trunk's `features` only where asked
+        for, as they are long.
+        """
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
         """A weak and then a strong view of each input, as one tensor of twice the length.
@@ -144,6 +148,8 @@ class Method(nn.Module):
     """What tells OOD inputs by its network, unless the user asks for another."""
 
     networks: nn.ModuleDict
+    heads: nn.ModuleDict
+    """Layers of its own beside the networks, trained as these are: at the same rate, which changes alike."""
     weights: Mapping[str, float]
     """The weight of each loss in the total, by name."""
 
@@ -152,6 +158,7 @@ class Method(nn.Module):
         super().__init__()
         self.settings = settings if settings is not None else self.Settings()
         self.graph = graph if graph is not None else GraphSettings()
+        self.heads = nn.ModuleDict()
 
     def setup(self, run: TrainerContext) -> None:
         """Declare networks, stores and the weights of the losses; called once, before anything else."""
@@ -210,6 +217,15 @@ class Method(nn.Module):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Continue from what `save_state` returned."""
         self.load_state_dict(state)
+
+
+def hold_decided(selection: Selection, decided: Tensor | None, n_classes: int) -> Selection:
+    """A selection in which every sample that people decided on is what they said."""
+    if decided is None:
+        return selection
+    held, sure = decided >= 0, (decided >= 0) & (decided < n_classes)
+    labels = torch.where(sure, decided, selection.labels)
+    return Selected(labels, torch.where(held, sure, selection.selected))
 
 
 def join_state(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

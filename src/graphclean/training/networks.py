@@ -27,6 +27,8 @@ class Output(NamedTuple):
     """(B, K), before the softmax."""
     z: Tensor
     """(B, embedding_dim), float32, of unit length."""
+    features: Tensor | None = None
+    """(B, feature_dim), the trunk's, of which the others are made; None where a pass doesn't keep them."""
 
 
 class Network(nn.Module):
@@ -49,15 +51,18 @@ class Network(nn.Module):
     def forward_head(self, features: Tensor) -> Output:
         """Logits and embeddings from features."""
         # In float32, since bf16 keeps too few digits for z to be of unit length.
-        return Output(self.classifier(features), normalize(self.projector(features).float(), dim=1))
+        z = normalize(self.projector(features).float(), dim=1)
+        return Output(self.classifier(features), z, features)
 
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
         if self.training or not self.flip_tta:
             return self.forward_head(self.forward_features(x))
-        out = self.forward_head(self.forward_features(cat([x, x.flip(-1)])))
-        logits, z = (both.float().reshape(2, -1, both.shape[1]).mean(0) for both in out)
-        return Output(logits, normalize(z, dim=1))
+        seen = self.forward_features(cat([x, x.flip(-1)]))
+        out = self.forward_head(seen)
+        both = (out.logits, out.z, seen)
+        logits, z, features = (of_both.float().reshape(2, -1, of_both.shape[1]).mean(0) for of_both in both)
+        return Output(logits, normalize(z, dim=1), features)
 
 
 class PreActBlock(nn.Module):

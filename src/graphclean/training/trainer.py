@@ -21,7 +21,7 @@ from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
-from .method import Batch, Method, Prior, Selected, Selection, join_state, split_state
+from .method import Batch, Method, Prior, hold_decided, join_state, split_state
 from .networks import Network, Output, build_network
 from .outcome import (
     DivergedError,
@@ -85,7 +85,8 @@ class Trainer:
         self.compiled = wanted and settings.epochs > 1
         with seeded(settings.seed, self.device):
             method.setup(self)
-        trained = [weights for weights in method.networks.parameters() if weights.requires_grad]
+        learned = [*method.networks.parameters(), *method.heads.parameters()]
+        trained = [weights for weights in learned if weights.requires_grad]
         self._sgd = torch.optim.SGD(
             trained,
             lr=settings.lr,
@@ -209,19 +210,12 @@ class Trainer:
                 writer.wait()
         if self._average is not None:
             self._average.settle()
-        selection = self._hold_decided(self.method.conclude(self, out.z, out.logits))
+        concluded = self.method.conclude(self, out.z, out.logits)
+        selection = hold_decided(concluded, self.decided, self.n_classes)
         prototypes = class_prototypes(out.z, selection.labels, selection.selected, self.n_classes)
         return Trained(
             self.method.predictor(), out.z, out.logits, selection, prototypes, self.method.notes(self)
         )
-
-    def _hold_decided(self, selection: Selection) -> Selection:
-        """A selection in which every sample that people decided on is what they said."""
-        if self.decided is None:
-            return selection
-        held, sure = self.decided >= 0, (self.decided >= 0) & (self.decided < self.n_classes)
-        labels = torch.where(sure, self.decided, selection.labels)
-        return Selected(labels, torch.where(held, sure, selection.selected))
 
     def _prepare_prediction(self) -> None:
         """With flip TTA, networks as they are: to compile them again would take longer than the passes."""
@@ -231,16 +225,26 @@ class Trainer:
         for name, network in self.method.networks.items():
             network.flip_tta, self._forwards[name] = True, network  # type: ignore[assignment]
 
-    def embed(self, network: str | None = None, *, inputs: Inputs | None = None) -> Output:
+    def embed(
+        self,
+        network: str | None = None,
+        *,
+        weak: bool = False,
+        features: bool = False,
+        inputs: Inputs | None = None,
+    ) -> Output:
         """z and logits of every input (of the training set unless others are given), in evaluation mode.
 
-        By what predicts, or by one of the method's networks.
+        By what predicts, or by one of the method's networks; of a weak view of each, and with the trunk's
+        features, where asked for.
         """
         forward = self._forwards[network] if network is not None else self._predictor()
-        z, logits = self._embed(forward, inputs if inputs is not None else self.inputs)
-        if inputs is None and not bool(z.isfinite().all() & logits.isfinite().all()):
+        out = self._embed(
+            forward, inputs if inputs is not None else self.inputs, weak=weak, features=features
+        )
+        if inputs is None and not bool(out.z.isfinite().all() & out.logits.isfinite().all()):
             raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
-        return Output(logits=logits, z=z)
+        return out
 
     def _predictor(self) -> Callable[[Tensor], Output]:
         """What predicts, in its compiled form where it is one of the networks."""
@@ -250,14 +254,18 @@ class Trainer:
         return self._forwards[name] if name is not None else predictor
 
     @torch.no_grad()
-    def _embed(self, forward: Callable[[Tensor], Output], inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def _embed(
+        self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
+    ) -> Output:
         with self._average.judging() if self._average is not None else nullcontext():
-            return self._embed_all(forward, inputs)
+            return self._embed_all(forward, inputs, weak=weak, features=features)
 
-    def _embed_all(self, forward: Callable[[Tensor], Output], inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def _embed_all(
+        self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
+    ) -> Output:
         self.method.eval()
         n = len(inputs)
-        z, logits = [], []
+        found: list[list[Tensor]] = []
         for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch_size), self.device)):
             # Others are scored at the end of an epoch, which is to be saved first.
             if self._stop and inputs is self.inputs:
@@ -265,13 +273,16 @@ class Trainer:
                 raise InterruptedRun(
                     epoch, saved=self.checkpoint is not None and self.epoch + self.started > 0
                 )
+            seen = self.weak_view(batch) if weak else scale(batch)
             with self._precision():
-                out = forward(scale(batch))
+                out = forward(seen)
             # Copies, since the next batch may be written where this one's results are.
-            z.append(out.z.clone())
-            logits.append(out.logits.to(torch.float32, copy=True))
+            found.append([out.logits.to(torch.float32, copy=True), out.z.clone()])
+            if features:
+                assert out.features is not None
+                found[-1].append(out.features.to(torch.float32, copy=True))
         self.method.train()
-        return torch.cat(z)[:n], torch.cat(logits)[:n]
+        return Output(*(torch.cat(part)[:n] for part in zip(*found, strict=True)))
 
     def _compile(self) -> None:
         """From the second epoch on: the first is over before its code would be made."""
