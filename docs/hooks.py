@@ -1,7 +1,7 @@
 """What the pages say of settings, presets and commands, made from the package itself when the site is built.
 
 A page asks for it by a comment on a line of its own: `<!-- made: settings audit -->`,
-`<!-- made: settings method ngc -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
+`<!-- made: methods -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from graphclean.cli.app import app
 from graphclean.config import Config
 from graphclean.config.overrides import field_reasons
 from graphclean.config.presets import preset_purposes, read_preset
-from graphclean.methods import load_method
+from graphclean.methods import OWN_METHODS, load_method
 
 REQUEST = re.compile(r"^<!-- made: (\w+)((?: [\w-]+)*) -->$", re.MULTILINE)
 
@@ -36,6 +36,21 @@ def settings_table(section: str, method: str | None = None) -> str:
         for name in (field.name for field in fields(defaults))
     ]
     return markdown_table(("setting", "default", "what it does, and why"), rows)
+
+
+def methods_list() -> str:
+    """Every method of the package: what it is, and its settings, which those that share them name once."""
+    parts, tables = [], dict[type, str]()
+    for name in OWN_METHODS:
+        info, settings = load_method(name).info, load_method(name).Settings
+        needs = f" Needs {' and '.join(info.needs)}." if info.needs else ""
+        facts = [info.paper, f"Follows {info.follows}." if info.follows and info.paper else info.follows]
+        about = " ".join(f"{fact.removesuffix('.')}." for fact in facts if fact) + needs
+        same = tables.get(settings)
+        table = f"Settings as of `{same}`." if same else settings_table("method", name)
+        tables.setdefault(settings, name)
+        parts.append(f"### {info.title}: `{name}`\n\n{about.strip()}\n\n{table}")
+    return "\n\n".join(parts)
 
 
 def presets_list() -> str:
@@ -60,6 +75,7 @@ def commands_list() -> str:
 
 MAKERS: dict[str, Callable[..., str]] = {
     "settings": settings_table,
+    "methods": methods_list,
     "presets": presets_list,
     "commands": commands_list,
 }

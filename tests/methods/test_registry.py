@@ -94,6 +94,7 @@ def run(made: Trainer, *, resume: bool = False) -> tuple[Trained, list[EpochRepo
     return made.train(resume=resume, on_epoch=keep), reports, selections
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [LEARN, HEAVY])
 @pytest.mark.parametrize("name", [*method_names(), EVERY_PART])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
@@ -160,7 +161,8 @@ def test_a_method_says_what_it_is(name: str) -> None:
     assert info.name == name
     assert info.title
     assert info.kind in get_args(MethodKind)
-    assert info.paper or info.follows.startswith("ours")
+    assert re.search(r" \d{4}$", info.paper) or info.follows.startswith("ours")
+    assert info.follows == info.follows.strip().removesuffix(".")
     assert info.cost >= 1
     assert set(info.needs) <= NEEDS
     assert made.detector in detector_names()

@@ -10,6 +10,7 @@ from ..training.method import Method
 OWN_METHODS = {
     "ngc": "graphclean.methods.ngc:NGC",
     "cross-entropy": "graphclean.methods.cross_entropy:CrossEntropy",
+    "mixup": "graphclean.methods.mixup:Mixup",
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
 }
