@@ -14,6 +14,7 @@ from sections.duplicates import duplicates_section
 from sections.embedders import embedders_section
 from sections.further import further_section
 from sections.graph import STAGES, cpu_section, cuda_section
+from sections.methods import methods_section
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -34,6 +35,7 @@ def render() -> str:
         "detectors": detectors_section,
         "duplicates": duplicates_section,
         "demo": demo_section,
+        "methods": methods_section,
         "mistakes-digits": mistakes_section,
         "few": few_section,
         "engine-cuda": engine_section,

@@ -1,0 +1,139 @@
+"""Every method on the digits under symmetric and asymmetric noise, at as many epochs as plain cross-entropy.
+
+python benchmarks/methods.py [--methods NAME…] [--seeds 0 1 2 3 4] [--seconds 3600]     seconds a run
+
+Runs that are recorded already are left out; each is saved as it ends. Nothing is chosen here: network, rate
+and epochs are those of the preset `demo`, a method's settings its defaults, or its paper's for the noise.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import load, save
+from graphclean.bench.machine import machine
+from graphclean.bench.noise import symmetric
+from graphclean.cleaning.inputs import encode_classes
+from graphclean.config import apply_settings, load_preset
+from graphclean.config.settings import PLAIN
+from graphclean.data.digits import noisy_digits
+from graphclean.methods import OWN_METHODS, build_method, load_method
+from graphclean.metrics import score_cleaning
+from graphclean.training.fit import finish, prepare
+from recipe_digits import TAKEN_FOR, TRAINED_ON
+
+SEEDS = range(5)
+RATE = 0.4
+NOISES = {
+    "sym40": "40 % of the labels resampled from all ten",
+    "asym40": "40 % of the labels of five digits taken for another digit",
+}
+BASELINE, ONE_VIEW = "cross-entropy", "cross-entropy, one view"
+"""Of two weak views of every sample, and of one, with which all methods are compared: it memorizes less."""
+CHANGES: dict[str, list[str]] = {
+    BASELINE: list(PLAIN),
+    ONE_VIEW: ["method.name=mixup", "method.mixup_alpha=0"],
+}
+"""What is not simply the method's name."""
+FOR_NOISE: dict[tuple[str, str], list[str]] = {
+    ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
+}
+"""Settings that a paper has for the kind of noise, where they are not the defaults."""
+NOT_RUN = {"verdicts": "takes embeddings", "trusted samples": "takes samples with trusted labels"}
+
+
+def runnable() -> dict[str, str]:
+    """Every method by name, and why it can't be compared here; '' for those that can."""
+    found = dict.fromkeys((BASELINE, ONE_VIEW), "")
+    for name in OWN_METHODS:
+        info = load_method(name).info
+        why = [NOT_RUN[need] for need in info.needs if need in NOT_RUN]
+        found[name] = why[0] if why else "classifies nothing" if info.kind == "ood" else ""
+    return found
+
+
+def make_labels(truth: np.ndarray, noise: str, seed: int) -> np.ndarray:
+    """Noisy labels of ten digits."""
+    rng = np.random.default_rng(seed)
+    if noise == "sym40":
+        return symmetric(truth, RATE, 10, rng)
+    labels = truth.copy()
+    chosen = rng.choice(len(truth), round(RATE * len(truth)), replace=False)
+    labels[chosen] = [TAKEN_FOR.get(digit, digit) for digit in labels[chosen]]
+    return labels
+
+
+def run(name: str, noise: str, seed: int) -> dict[str, Any]:
+    """Train, and score what was held out and the last selection."""
+    data = noisy_digits(seed=seed)
+    order = np.random.default_rng(1000 + seed).permutation(len(data.truth))
+    images, truth = data.images[order], data.truth[order]
+    labels = make_labels(truth, noise, seed)[:TRAINED_ON]
+    changes = CHANGES.get(name, [f"method.name={name}"] if name != "ngc" else [])
+    changes = [*changes, *FOR_NOISE.get((name, noise), []), f"training.seed={seed}"]
+    config = apply_settings(load_preset("demo"), changes)
+    method = build_method(config)
+    prepared = prepare(images[:TRAINED_ON], encode_classes(labels, TRAINED_ON), config, method)
+    started = time.perf_counter()
+    trained = prepared.trainer.train()
+    seconds = time.perf_counter() - started
+    predicted = finish(prepared, trained).model.score(images[TRAINED_ON:])
+    chosen = trained.selection
+    known = truth[:TRAINED_ON]
+    cleaning = score_cleaning(chosen.labels.numpy(), chosen.selected.numpy(), known)
+    return {
+        "method": name,
+        "noise": noise,
+        "seed": seed,
+        "title": method.info.title,
+        "cost": method.info.cost,
+        "changes": changes,
+        "given_right": float((labels == known).mean()),
+        "accuracy": float((predicted.classes == truth[TRAINED_ON:]).mean()),
+        "selected": cleaning.selected,
+        "wrong": cleaning.wrong_known,
+        "label_accuracy": cleaning.label_accuracy,
+        "notes": trained.notes,
+        "seconds": seconds,
+        "commit": machine()["commit"],
+    }
+
+
+def left(
+    runs: list[dict[str, Any]], names: Sequence[str], seeds: Sequence[int]
+) -> Iterator[tuple[str, str, int]]:
+    """What is not recorded, a seed of everything before the next."""
+    done = {(each["method"], each["noise"], each["seed"]) for each in runs}
+    for seed in seeds:
+        for noise in NOISES:
+            yield from ((name, noise, seed) for name in names if (name, noise, seed) not in done)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    known = runnable()
+    parser.add_argument("--methods", nargs="+", choices=known, metavar="NAME", default=list(known))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after so many")
+    parser.add_argument("--out", default="methods", help="name of the result (default: %(default)s)")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    end = time.monotonic() + asked.seconds
+    result = load(asked.out)
+    runs: list[dict[str, Any]] = result["runs"] if result is not None else []
+    not_run = {name: why for name, why in known.items() if why}
+    for name, noise, seed in left(runs, [name for name in asked.methods if name not in not_run], asked.seeds):
+        if time.monotonic() >= end:
+            print("the time is over; the same command continues")
+            break
+        runs.append(run(name, noise, seed))
+        print({key: runs[-1][key] for key in ("method", "noise", "seed", "accuracy", "seconds")}, flush=True)
+        save(asked.out, {"runs": runs, "not_run": not_run})
+
+
+if __name__ == "__main__":
+    main()
