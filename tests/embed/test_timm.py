@@ -172,7 +172,7 @@ def test_a_saved_network_is_rebuilt_without_published_weights(calls: list[dict[s
     settings = TrainingSettings(network="timm:tiny")
     network = build_network("timm:tiny", 3, input_shape=(3, 8, 8), pretrained=True).eval()
     calls.clear()
-    again = rebuild_network(describe_network(settings), network.state_dict(), 3, (3, 8, 8))
+    again = rebuild_network(describe_network(settings, network), network.state_dict(), 3, (3, 8, 8))
     assert calls == [{"name": "tiny", "pretrained": False}]
     x = scale(photos(2, 8))
     with torch.no_grad():

@@ -23,7 +23,7 @@ from graphclean.runs import onnx as export
 from graphclean.runs.onnx import Served, check, random_pictures, to_onnx
 from graphclean.training.fit import fit
 from graphclean.training.model import NetworkModel
-from graphclean.training.networks import build_network
+from graphclean.training.networks import Ensemble, build_network
 from tests.cleaning.test_pipeline import blobs
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
@@ -34,10 +34,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CLASSES = ["ant", "bee", "cat", "dog"]
 
 
-def trained(name: str, shape: tuple[int, ...], detector: str = "prototypes") -> NetworkModel:
+def trained(
+    name: str, shape: tuple[int, ...], detector: str = "prototypes", *, members: int = 1
+) -> NetworkModel:
     """A network of random weights, with norms that have seen data, and one class without a prototype."""
     torch.manual_seed(0)
-    network = build_network(name, len(CLASSES), input_shape=shape)
+    networks = [build_network(name, len(CLASSES), input_shape=shape) for _ in range(members)]
+    network = networks[0] if members == 1 else Ensemble(networks)
     network.train()
     with torch.no_grad():
         network(torch.randn(16, *shape))
@@ -46,9 +49,9 @@ def trained(name: str, shape: tuple[int, ...], detector: str = "prototypes") -> 
         z = np.random.default_rng(0).normal(5, 3, (50, *shape)).astype(np.float32)
         z[:, 1] = 7  # a constant feature
         standardizer = Standardizer.fit(z)
-    prototypes = normalize(torch.randn(len(CLASSES), 64), dim=1)
+    prototypes = normalize(torch.randn(len(CLASSES), 64 * members), dim=1)
     prototypes[2] = 0
-    made = load_detector(detector)(len(CLASSES), 64)
+    made = load_detector(detector)(len(CLASSES), 64 * members)
     if detector == "prototypes":
         made.load_state_dict({"prototypes": prototypes})
     found = Threshold(1 - 0.1, 0, None, 0, 100)
@@ -105,6 +108,17 @@ def test_networks_say_the_same(
     served = Served(model, None)
     content = to_onnx(served, {})
     assert check(content, served, model.predict).largest_difference < 1e-4
+    assert_same(content, model, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("detector", ["prototypes", "msp"])
+def test_two_networks_say_the_same(detector: str) -> None:
+    model = trained("small-conv", (1, 8, 8), detector, members=2)
+    inputs = np.random.default_rng(1).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    middle = np.median(model.score(inputs).ood_score)
+    model = replace(model, found=Threshold(float(middle), 0, None, 0, 100))
+    content = to_onnx(Served(model, None), {})
     assert_same(content, model, inputs)
 
 

@@ -16,6 +16,7 @@ from tests.training.test_trainer import TINY, Watched, assert_same, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+PLAIN = {"weak": False, "features": False}
 AVERAGED = dataclasses.replace(TINY, ema_decay=0.9)
 
 
@@ -102,13 +103,12 @@ def test_what_the_method_is_shown_is_the_average() -> None:
 
     def begin(run: TrainerContext) -> Any:
         if run.epoch == 2:
-            assert made._average is not None
             shown = run.embed().z
             weights = {name: value.clone() for name, value in made.method.networks.state_dict().items()}
-            made._average.settle()
-            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs)[0]))
+            made._averages["main"].settle()
+            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs, **PLAIN).z))
             made.method.networks.load_state_dict(weights)
-            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs)[0]))
+            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs, **PLAIN).z))
         return plain(run)
 
     made.method.begin_epoch = begin  # type: ignore[method-assign]

@@ -10,6 +10,7 @@ from graphclean.errors import InputError
 from graphclean.training import Trainer
 from graphclean.training.batches import ResidentInputs
 from graphclean.training.inference import describe_network, embed_new, rebuild_network
+from graphclean.training.networks import Ensemble, build_network
 from tests.training.test_trainer import TINY, digits, ngc
 
 
@@ -24,7 +25,7 @@ def test_the_same_numbers_as_in_training_and_from_saved_weights(network: str) ->
     torch.testing.assert_close(z, trained.z)
     torch.testing.assert_close(logits, trained.logits)
     again = rebuild_network(
-        describe_network(settings), trained.network.state_dict(), 8, tuple(inputs.shape[1:])
+        describe_network(settings, trained.network), trained.network.state_dict(), 8, tuple(inputs.shape[1:])
     )
     assert torch.equal(embed_new(again, inputs).logits, logits)
 
@@ -47,10 +48,30 @@ def test_flip_tta_is_the_mean_of_an_image_and_its_mirror_image(network: str) -> 
     torch.testing.assert_close(flip_tta.z, z)
     torch.testing.assert_close(flip_tta.logits, logits)
     again = rebuild_network(
-        describe_network(settings), flip_tta.network.state_dict(), 8, tuple(pixels.shape[1:])
+        describe_network(settings, flip_tta.network),
+        flip_tta.network.state_dict(),
+        8,
+        tuple(pixels.shape[1:]),
     )
     for found, expected in zip(embed_new(again, pixels)[:2], (logits, z), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("flip_tta", [False, True])
+def test_an_ensemble_is_the_mean_of_its_members_also_from_saved_weights(flip_tta: bool) -> None:
+    pixels, _, _ = digits(30)
+    settings = dataclasses.replace(TINY, flip_tta=flip_tta)
+    members = [build_network("small-conv", 8, input_shape=(1, 8, 8)) for _ in range(2)]
+    for member in members:
+        member.flip_tta = flip_tta
+    ensemble = Ensemble(members)
+    looks, found = [embed_new(member, pixels) for member in members], embed_new(ensemble, pixels)
+    torch.testing.assert_close(found.logits, (looks[0].logits + looks[1].logits) / 2)
+    similarity = [look.z @ look.z.T for look in looks]
+    torch.testing.assert_close(found.z @ found.z.T, (similarity[0] + similarity[1]) / 2)
+    again = rebuild_network(describe_network(settings, ensemble), ensemble.state_dict(), 8, (1, 8, 8))
+    assert torch.equal(embed_new(again, pixels).logits, found.logits)
+    assert torch.equal(embed_new(again, pixels).z, found.z)
 
 
 def test_flip_tta_needs_images_that_training_mirrors() -> None:

@@ -11,8 +11,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from graphclean.training import EpochReport, InterruptedRun, Trainer
+from graphclean.training.average import WeightAverage
 from graphclean.training.batches import ResidentInputs
 from graphclean.training.method import Batch, Method, MethodInfo, TrainerContext
+from graphclean.training.networks import Ensemble
 from tests.training.test_trainer import TINY, assert_same, digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -32,13 +34,23 @@ class Pair(Method):
     def __init__(self, stop: tuple[int, int, int] | None = None) -> None:
         super().__init__()
         self.stop, self.seen = stop, list[tuple[int, int, int]]()
+        self.moved = list[dict[str, bool]]()
 
     def setup(self, run: TrainerContext) -> None:
         self.networks = nn.ModuleDict({"main": run.new_network(), "second": run.new_network()})
         self.weights = {"ce": 1.0, "scale": 0.1}
         self.temperature = nn.Parameter(torch.ones(()))
-        self.register_buffer("part", torch.tensor(-1))
         self.register_buffer("counts", torch.zeros(len(run.given)))
+        self.before = self.weights_now()
+
+    def weights_now(self) -> dict[str, Tensor]:
+        return {
+            name: torch.cat([weights.detach().flatten() for weights in network.parameters()])
+            for name, network in self.networks.items()
+        }
+
+    def predictor(self) -> nn.Module:
+        return Ensemble(self.networks.values())
 
     def optimizers(self) -> dict[str, Optimizer]:
         return {"temperature": torch.optim.Adam([self.temperature], lr=0.01)}
@@ -47,12 +59,11 @@ class Pair(Method):
         return 2
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        self.part = (self.part + 1) % 2
         return run.shuffle()[:, :32], run.shuffle()[:, :32]
 
     def losses(self, run: TrainerContext, first: Batch, second: Batch) -> dict[str, Tensor]:
-        self.seen.append((run.epoch, int(self.part), run.step))
-        name = ("main", "second")[int(self.part)]
+        self.seen.append((run.epoch, run.part, run.step))
+        name = ("main", "second")[run.part]
         views = torch.cat([run.weak_view(first.inputs), run.weak_view(second.inputs)])
         (out,) = run.forward(views, network=name)
         given = torch.cat([first.given, second.given])
@@ -62,14 +73,17 @@ class Pair(Method):
     def after_step(self, run: TrainerContext, *batches: Any) -> None:
         for batch in batches:
             self.counts[batch.index] += 1
-        if (run.epoch, int(self.part), run.step) == self.stop:
+        now = self.weights_now()
+        self.moved.append({name: not torch.equal(now[name], self.before[name]) for name in now})
+        self.before = now
+        if (run.epoch, run.part, run.step) == self.stop:
             assert isinstance(run, Trainer)
             run.request_stop()
 
 
-def make(method: Pair, checkpoint: Path | None = None) -> Trainer:
+def make(method: Pair, checkpoint: Path | None = None, **more: Any) -> Trainer:
     pixels, labels, _ = digits(120)
-    settings = dataclasses.replace(TINY, epochs=3, batch_size=40)
+    settings = dataclasses.replace(TINY, epochs=3, batch_size=40, **more)
     return Trainer(ResidentInputs(pixels), labels, 8, settings, method, checkpoint=checkpoint)
 
 
@@ -85,22 +99,62 @@ def test_every_part_and_every_parameter_is_trained() -> None:
     assert not torch.equal(*(before[f"networks.{name}.classifier.weight"] for name in ("main", "second")))
     assert 1 < method.temperature < 2
     assert method.counts.sum() == 2 * 32 * len(method.seen)
+    one, other = {"main": True, "second": False}, {"main": False, "second": True}
+    assert method.moved == 3 * (3 * [one] + 3 * [other]), "neither decay nor momentum move the other network"
     for report in reports:
         ce, scale = report.losses["ce"], report.losses["scale"]
         assert 0 < scale <= 1, "a mean over the steps of all parts"
         assert report.loss == pytest.approx(ce + 0.1 * scale)
 
 
+def test_each_network_has_an_average_of_its_own_steps() -> None:
+    """Against one that is updated by hand where the network was trained."""
+    method = Pair()
+    made = make(method, ema_decay=0.8)
+    by_hand = {name: WeightAverage(network, 0.8) for name, network in method.networks.items()}
+    plain = method.after_step
+
+    def after_step(run: TrainerContext, *batches: Any) -> None:
+        by_hand[("main", "second")[run.part]].update()
+        plain(run, *batches)
+
+    method.after_step = after_step  # type: ignore[method-assign]
+    trained = made.train()
+    for member, average in zip(trained.network.members, by_hand.values(), strict=True):  # type: ignore[arg-type]
+        expected = average.save_state()
+        assert expected.pop("updates") == 9
+        torch.testing.assert_close(dict(member.state_dict()), expected, atol=0, rtol=0)
+
+
+def test_networks_without_trained_weights_have_no_part_in_start_and_averages() -> None:
+    class Frozen(Pair):
+        def setup(self, run: TrainerContext) -> None:
+            super().setup(run)
+            self.networks["frozen"] = run.new_network().requires_grad_(False)
+            self.before = self.weights_now()
+
+    method = Frozen()
+    made = make(method, ema_decay=0.8, self_supervised_epochs=1)
+    before = method.networks["frozen"].state_dict()
+    before = {name: value.clone() for name, value in before.items()}
+    made.train()
+    torch.testing.assert_close(dict(method.networks["frozen"].state_dict()), before, atol=0, rtol=0)
+    assert not any(moved["frozen"] for moved in method.moved)
+
+
+@pytest.mark.parametrize("more", [{}, {"ema_decay": 0.8, "self_supervised_epochs": 1}])
 @pytest.mark.parametrize("stop", [(0, 0, 1), (1, 0, 0), (1, 0, 2), (1, 1, 1), (1, 1, 2), (2, 1, 2)])
 def test_a_run_stopped_in_any_part_ends_as_if_nothing_had_been(
-    tmp_path: Path, stop: tuple[int, int, int]
+    tmp_path: Path, stop: tuple[int, int, int], more: dict[str, Any]
 ) -> None:
     whole, reports, later = Pair(), list[EpochReport](), list[EpochReport]()
-    expected = make(whole).train(on_epoch=lambda report, _: reports.append(report))
+    expected = make(whole, **more).train(on_epoch=lambda report, _: reports.append(report))
     with pytest.raises(InterruptedRun):
-        make(Pair(stop), tmp_path).train()
+        make(Pair(stop), tmp_path, **more).train()
     resumed = Pair()
-    found = make(resumed, tmp_path).train(resume=True, on_epoch=lambda report, _: later.append(report))
+    found = make(resumed, tmp_path, **more).train(
+        resume=True, on_epoch=lambda report, _: later.append(report)
+    )
     assert_same(found, expected)
     torch.testing.assert_close(resumed.save_state(), whole.save_state(), atol=0, rtol=0)
     for ours, theirs in zip(later, reports[len(reports) - len(later) :], strict=True):

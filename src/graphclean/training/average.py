@@ -1,10 +1,12 @@
 """An exponential moving average of weights, by which networks judge while others of them are trained."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
+
+from .method import join_state, split_state
 
 
 class WeightAverage:
@@ -60,6 +62,40 @@ class WeightAverage:
         """Continue from there."""
         self.updates = int(state["updates"])
         _copy(self._average, {name: state[name] for name in self._average})
+
+
+class NetworkAverages(dict[str, WeightAverage]):
+    """An average of every network that is trained, by name; at decay 0 none."""
+
+    def __init__(self, networks: Mapping[str, nn.Module], decay: float) -> None:
+        super().__init__((name, WeightAverage(networks[name], decay)) for name in networks if decay)
+        self._networks = networks
+
+    def of_step(self) -> list[WeightAverage]:
+        """Those of the networks that this step has gradients for, before it is made."""
+        return [average for name, average in self.items() if _learns(self._networks[name])]
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Within it all networks have their averages."""
+        with ExitStack() as stack:
+            for average in self.values():
+                stack.enter_context(average.judging())
+            yield
+
+    def save_state(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of them."""
+        return join_state({name: average.save_state() for name, average in self.items()})
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from there."""
+        parts = split_state(state)
+        for name, average in self.items():
+            average.load_state(parts[name])
+
+
+def _learns(network: nn.Module) -> bool:
+    return any(weights.grad is not None for weights in network.parameters())
 
 
 @torch.no_grad()

@@ -199,7 +199,7 @@ def finish(
         score, found = features.score, features.found
     model = NetworkModel(
         network=trained.network,
-        description=describe_network(config.training),
+        description=describe_network(config.training, trained.network),
         input_shape=prepared.trainer.inputs.shape,
         classes=labels.classes,
         standardizer=prepared.standardizer,

@@ -7,27 +7,32 @@ from torch import Tensor, nn
 
 from ..config import TrainingSettings
 from ..data.progress import Progress
-from .networks import Network, Output, build_network
-from .trainer import network_options
+from .networks import Ensemble, Output, build_network, network_options
 from .views import scale
 
 INFERENCE_BATCH = 1024
 """Inputs at a time: memory is bounded by this, however many there are."""
 
 
-def describe_network(settings: TrainingSettings) -> dict[str, Any]:
+def describe_network(settings: TrainingSettings, network: nn.Module) -> dict[str, Any]:
     """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
     options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
-    return {"name": settings.network, "options": options, "flip_tta": settings.flip_tta}
+    described = {"name": settings.network, "options": options, "flip_tta": settings.flip_tta}
+    return described | ({"members": len(network.members)} if isinstance(network, Ensemble) else {})
 
 
 def rebuild_network(
     description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
-) -> Network:
+) -> nn.Module:
     """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
-    network = build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
+    members = [
+        build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
+        for _ in range(description.get("members", 1))
+    ]
+    for member in members:
+        member.flip_tta = description.get("flip_tta", False)
+    network = Ensemble(members) if "members" in description else members[0]
     network.load_state_dict(weights)
-    network.flip_tta = description.get("flip_tta", False)
     return network.eval()
 
 

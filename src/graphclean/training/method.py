@@ -77,6 +77,10 @@ class TrainerContext(Protocol):
         """The number of epochs that are done."""
 
     @property
+    def part(self) -> int:
+        """The number of parts of this epoch that are done."""
+
+    @property
     def step(self) -> int:
         """The number of steps of this part of the epoch that are done."""
 
@@ -129,7 +133,10 @@ class TrainerContext(Protocol):
         """One weakly augmented view of each input."""
 
     def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
-        """The network on each batch in turn, at the run's precision."""
+        """The network on each batch in turn, at the run's precision.
+
+        A network that no loss of a step depends on stays as it is: neither weight decay nor momentum move it.
+        """
 
 
 class Method(nn.Module):
@@ -193,7 +200,7 @@ class Method(nn.Module):
         return self.selection(run)
 
     def predictor(self) -> nn.Module:
-        """The network that predicts; several may be combined in one."""
+        """The network that predicts: one of `networks`, or an `Ensemble` of them."""
         return self.networks["main"]
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002

@@ -50,6 +50,8 @@ class NetworkRecord(TypedDict, total=False):
     name: str
     options: JsonObject
     flip_tta: bool
+    members: int
+    """Of an ensemble."""
 
 
 class TrainedRecord(TypedDict, total=False):

@@ -4,13 +4,13 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 `torch.manual_seed` before building fixes them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from torch import Tensor, cat, nn
+from torch import Tensor, cat, nn, stack
 from torch.nn.functional import conv2d, normalize, pad, relu
 
-from ..config.settings import Trunk
+from ..config.settings import TrainingSettings, Trunk
 from ..embed.backbones import TIMM_PREFIX, Backbone, require_timm
 from ..errors import InputError, check_choice, suggest
 
@@ -63,6 +63,24 @@ class Network(nn.Module):
         both = (out.logits, out.z, seen)
         logits, z, features = (of_both.float().reshape(2, -1, of_both.shape[1]).mean(0) for of_both in both)
         return Output(logits, normalize(z, dim=1), features)
+
+
+class Ensemble(nn.Module):
+    """Several networks as one: the mean of their logits, and their z and features side by side.
+
+    z is of unit length again, and two samples are as similar as they are to the members on average.
+    """
+
+    def __init__(self, members: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Output:
+        """Logits and embeddings from inputs."""
+        outputs: list[Output] = [member(x) for member in self.members]
+        logits = stack([out.logits for out in outputs]).mean(0)
+        features = cat([out.features for out in outputs if out.features is not None], 1)
+        return Output(logits, cat([out.z for out in outputs], 1) / len(outputs) ** 0.5, features)
 
 
 class PreActBlock(nn.Module):
@@ -272,6 +290,13 @@ def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **
         return TimmNetwork(n_classes, name.removeprefix(TIMM_PREFIX), input_shape=input_shape, **options)
     require_network(name)
     return NETWORKS[name](n_classes, input_shape=input_shape, **options)
+
+
+def network_options(settings: TrainingSettings) -> dict[str, Any]:
+    """What the settings say about the network besides its name."""
+    if settings.network.startswith(TIMM_PREFIX):
+        return {"pretrained": settings.pretrained}
+    return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}
 
 
 def _channels(input_shape: tuple[int, ...]) -> int:

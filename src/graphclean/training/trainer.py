@@ -4,7 +4,6 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ import torch
 from torch import Tensor
 
 from ..config import TrainingSettings
-from ..embed.backbones import TIMM_PREFIX
 from ..errors import InputError
 from ..ood import class_prototypes
-from .average import WeightAverage
+from .average import NetworkAverages
 from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
 from .method import Batch, Method, Prior, hold_decided, join_state, split_state
-from .networks import Network, Output, build_network
+from .networks import Network, Output, build_network, network_options
 from .outcome import (
     DivergedError,
     EpochReport,
@@ -98,9 +96,15 @@ class Trainer:
             # A step may leave some weights without gradients, and the fused optimizer wants all or none.
             self._sgd.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
         self._optimizers = {"main": self._sgd, **method.optimizers()}
-        self._start = SelfSupervisedStart(tuple(method.networks))
-        self._average = WeightAverage(method.networks, settings.ema_decay) if settings.ema_decay else None
+        learning = {
+            name: network
+            for name, network in method.networks.items()
+            if any(weights.requires_grad for weights in network.parameters())
+        }
+        self._start = SelfSupervisedStart(tuple(learning))
+        self._averages = NetworkAverages(learning, settings.ema_decay)
         self.epoch = 0
+        self.part = 0
         self.started = 0
         """Epochs of the start without labels that are done."""
         self._start_seconds = 0.0
@@ -151,9 +155,15 @@ class Trainer:
         return self._views.weak(inputs)
 
     def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
-        """The network on each batch in turn, so that each is normalized by its own statistics."""
+        """The network on each batch in turn, so that each is normalized by its own statistics.
+
+        Where nothing is to be learned from them, the outputs are copies: compiled code writes over its own.
+        """
+        forward = self._forwards[network]
         with self._precision():
-            return [self._forwards[network](batch) for batch in batches]
+            if isinstance(forward, Compiled) and not torch.is_grad_enabled():
+                return [Output(*map(torch.clone, forward(batch))) for batch in batches]
+            return [forward(batch) for batch in batches]
 
     def request_stop(self) -> None:
         """Ask a running run to save its place and end with `InterruptedRun`; safe in a signal handler."""
@@ -208,8 +218,8 @@ class Trainer:
         finally:
             if writer is not None:
                 writer.wait()
-        if self._average is not None:
-            self._average.settle()
+        for average in self._averages.values():
+            average.settle()
         concluded = self.method.conclude(self, out.z, out.logits)
         selection = hold_decided(concluded, self.decided, self.n_classes)
         prototypes = class_prototypes(out.z, selection.labels, selection.selected, self.n_classes)
@@ -257,7 +267,7 @@ class Trainer:
     def _embed(
         self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
     ) -> Output:
-        with self._average.judging() if self._average is not None else nullcontext():
+        with self._averages.judging():
             return self._embed_all(forward, inputs, weak=weak, features=features)
 
     def _embed_all(
@@ -299,6 +309,7 @@ class Trainer:
         """Ask the method what comes next."""
         started = time.perf_counter()
         self._state = None
+        self.part = before.part + 1 if before is not None else 0
         streams = self._leader.begin_epoch(self)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -321,8 +332,8 @@ class Trainer:
         if not self._starting:
             for state in self._sgd.state.values():
                 state["momentum_buffer"].zero_()
-            if self._average is not None:
-                self._average.restart()
+            for average in self._averages.values():
+                average.restart()
 
     def _run_epoch(self, on_selection: OnSelection | None) -> EpochReport:
         self._compile()
@@ -364,11 +375,13 @@ class Trainer:
         losses = leader.losses(self, *batches)
         if losses:
             total_loss(losses, leader.weights).backward()  # type: ignore[no-untyped-call]
+            averages = self._averages.of_step()
             for optimizer in self._optimizers.values():
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-            if self._average is not None and leader is self.method:
-                self._average.update()
+            if leader is self.method:
+                for average in averages:
+                    average.update()
             leader.after_step(self, *batches)
         none = torch.zeros((), device=self.device)
         return torch.stack([losses.get(name, none) for name in leader.weights]).detach()
@@ -433,8 +446,8 @@ class Trainer:
             parts["networks"] = self.method.networks.state_dict()  # the method has not begun
         else:
             parts["method"] = self.method.save_state()
-        if self._average is not None:
-            parts["average"] = self._average.save_state()
+        if self._averages:
+            parts["average"] = self._averages.save_state()
         facts = {
             "epoch": self.epoch,
             "started": self.started,
@@ -467,24 +480,18 @@ class Trainer:
             self.method.networks.load_state_dict(parts["networks"])
         else:
             self.method.load_state(parts["method"])
-        if self._average is not None:
-            self._average.load_state(parts["average"])
+        if self._averages:
+            self._averages.load_state(parts["average"])
         restore_optimizers(self._optimizers, parts["optimizer"])
         restore_generators(self.generator, parts["rng"])
         self.epoch, self.started = int(found.facts["epoch"]), int(found.facts["started"])
         self._start_seconds = float(found.facts["start_seconds"])
         if "now" in parts:
             self._state = EpochState.restore(parts["now"], found.facts, self.device)
+            self.part = self._state.part
 
 
 def total_loss(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
     """The weighted sum, in the order of the losses."""
     terms = [weights[name] * loss for name, loss in losses.items()]
     return functools.reduce(torch.add, terms)
-
-
-def network_options(settings: TrainingSettings) -> dict[str, Any]:
-    """What the settings say about the network besides its name."""
-    if settings.network.startswith(TIMM_PREFIX):
-        return {"pretrained": settings.pretrained}
-    return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}
