@@ -1,6 +1,7 @@
 """Weak and strong views, and when a method takes which."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -73,7 +74,12 @@ def test_warm_up_takes_no_autoaugment(
     monkeypatch.setattr(Views, "__call__", watch)
     judged: list[Tensor] = []
     embed = made._embed
-    monkeypatch.setattr(made, "_embed", lambda *args: (judged.append(args[1].inputs), embed(*args))[1])
+
+    def watch(*args: Any, **options: Any) -> Any:
+        judged.append(args[1].inputs)
+        return embed(*args, **options)
+
+    monkeypatch.setattr(made, "_embed", watch)
     made.train()
     steps = len(asked) // 2
     assert asked == [(0, warmup)] * steps + [(1, True)] * steps
