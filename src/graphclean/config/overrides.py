@@ -5,7 +5,7 @@ import inspect
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -164,12 +164,13 @@ def _describe(kind: Any) -> str:
 
 
 def field_reasons(kind: type) -> dict[str, str]:
-    """The text under each field of a dataclass of settings."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
+    """The text under each field of a dataclass of settings, those of what it inherits from first."""
     reasons = {}
-    for field, text in pairwise(definition.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
-                reasons[name] = reason
+    for made in filter(is_dataclass, reversed(kind.__mro__)):
+        (definition,) = ast.parse(inspect.getsource(made)).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, text in pairwise(definition.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
+                    reasons[name] = reason
     return reasons

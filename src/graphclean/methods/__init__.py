@@ -13,6 +13,8 @@ OWN_METHODS = {
     "mixup": "graphclean.methods.mixup:Mixup",
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
+    "ssr": "graphclean.methods.ssr:SSR",
+    "ssr-plus": "graphclean.methods.ssr:SSRPlus",
 }
 METHODS = Plugins("graphclean.methods", OWN_METHODS, "method.name={name}: no such method")
 

@@ -118,7 +118,7 @@ class PreActResNet18(Network):
     """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem, 512 features.
 
     `trunk` is `he`, the identity shortcuts of He et al. with a BN-ReLU after the last block, or `release`,
-    that of the authors' release (and of DivideMix, RRL and SSR): a BN-ReLU after the stem, shortcuts that
+    that of the authors' release (and of most that it compares with): a BN-ReLU after the stem, shortcuts that
     start from the BN-ReLU of their block's input, and none at the end. Each block of `release` normalizes
     the residual stream again, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
     input itself it diverges, unless the last sum is normalized and the rate ramps up.
