@@ -204,6 +204,7 @@ def test_no_module_of_training_names_a_method() -> None:
         *(name.replace("-", "_") for name in method_names()),
         *(path.partition(":")[2] for path in OWN_METHODS.values()),
     }
+    names = {name for name in names if name.lower() != "mixup"}  # an operation on images too
     known = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
     sources = sorted(Path(graphclean.training.__path__[0]).rglob("*.py"))
     assert len(sources) > 10
