@@ -51,7 +51,7 @@ def one_core() -> str:
         f"{entry['clean']:.2f} s for `clean`, {entry['cleanlab']:.2f} s for cleanlab ({SETS[group].split(',')[0]})"
         for group, entry in result["seconds"].items()
     )
-    return f"Seconds on two cores, which slow logistic regression down; on a single one: {'; '.join(times)}."
+    return f"On a single core: {'; '.join(times)}."
 
 
 def audit_section(result: dict[str, Any]) -> str:
