@@ -71,6 +71,9 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     It learns by Noisy Graph Cleaning from features (N, d), or from images (N, H, W), (N, H, W, C) or
     (N, C, H, W), as `graphclean train` does, to the same numbers.
 
+    `fit` takes no `sample_weight`: in scikit-learn a weight stands for so many copies of a sample, and here
+    copies share one vote. Give a label that you don't trust at all as missing (see `fit`).
+
     Parameters
     ----------
     preset
