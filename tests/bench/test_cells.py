@@ -2,11 +2,13 @@
 
 import pytest
 
-from graphclean.bench.cells import ABLATIONS, CELLS, PAPER_CELLS, get_cell, make_method
+from graphclean.bench.cells import ABLATIONS, CELLS, NOT_OF_CELLS, PAPER_CELLS, get_cell, make_method
 from graphclean.config import apply_settings, load_preset
+from graphclean.config.presets import preset_names
 from graphclean.config.settings import PER_DATA_SET
 from graphclean.errors import InputError
-from graphclean.methods import complete_settings
+from graphclean.methods import OWN_METHODS, complete_settings, load_method
+from graphclean.training.method import MethodInfo
 
 PAPER = {
     "cifar10/cifar100/10k", "cifar10/cifar100/20k", "cifar10/tinyimagenet/10k", "cifar10/tinyimagenet/20k",
@@ -174,9 +176,52 @@ def test_cross_entropy_is_plain_and_called_by_its_own_name() -> None:
     assert (plus.name, plus.config.training.flip_tta) == ("cross-entropy--cifar10-lond-plus", False)
 
 
+RUNNABLE = [
+    name for name in OWN_METHODS if name != "ngc" and not set(load_method(name).info.needs) & {*NOT_OF_CELLS}
+]
+PRESETS = [name for name in preset_names() if "embedding" not in name]
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_method_runs_on_every_cell_under_its_own_name(name: str) -> None:
+    """With every preset, of which it takes nothing that is NGC's alone."""
+    for preset in PRESETS:
+        method = make_method(get_cell("cifar10/sym50"), method=name, preset=preset)
+        assert (method.name, method.config.method.name) == (f"{name}--{preset}", name)
+        assert not method.config.training.prototype_ensemble
+        assert not method.config.training.flip_tta
+        again = complete_settings(apply_settings(load_preset(preset), method.changes))
+        assert {section: values for section, values in again.to_dict().items() if section != "graph"} == {
+            section: values for section, values in method.config.to_dict().items() if section != "graph"
+        }
+    lond = get_cell("cifar100/places365/20k")
+    assert make_method(lond, method=name).name == f"{name}--cifar100-lond"
+    asked = make_method(lond, ["training.prototype_ensemble=true", "training.epochs=9"], method=name)
+    assert asked.name == f"{name}--cifar100-lond--training.epochs-9--training.prototype_ensemble-true"
+    assert asked.config.training.prototype_ensemble
+
+
+def test_the_presets_own_method_may_be_named() -> None:
+    cell = get_cell("cifar10/sym50")
+    assert make_method(cell, method="ngc") == make_method(cell)
+    ce = make_method(cell, ["method.name=cross-entropy"])
+    assert make_method(cell, method="cross-entropy") == ce
+    assert make_method(cell, ["method.name=cross-entropy"], method="cross-entropy") == ce
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"method": "mixup", "settings": ["method.name=elr"]},
+            "method mixup, and the setting method.name=elr another; drop one",
+        ),
+        ({"method": "mixupp"}, "method.name=mixupp: no such method; did you mean mixup?"),
+        ({"method": "mixup", "settings": ["method.lambda_elr=1"]}, "method.lambda_elr: no such setting"),
+        (
+            {"method": "sampled-labels"},
+            "method.name=sampled-labels takes embeddings; the cells are of images",
+        ),
         ({"ablate": ["geometrie"]}, "ablate geometrie: no such part; did you mean geometry?"),
         (
             {"ablate": ["mixup"], "settings": ["method.mixup_alpha=4"]},
@@ -196,3 +241,10 @@ def test_what_makes_no_method_is_refused(options: dict[str, object], message: st
     with pytest.raises(InputError) as caught:
         make_method(get_cell("cifar10/sym50"), **options)  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+def test_a_method_that_needs_trusted_samples_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = MethodInfo("mixup", "made up", "selection", needs=("noise rate", "trusted samples"))
+    monkeypatch.setattr("graphclean.methods.mixup.Mixup.info", info)
+    with pytest.raises(InputError, match=r"method\.name=mixup takes samples with trusted labels, which"):
+        make_method(get_cell("cifar10/sym50"), method="mixup")

@@ -24,6 +24,7 @@ from graphclean.bench.runner import Job, find_done, find_same_settings, run_job
 from graphclean.cleaning.inputs import Labels
 from graphclean.errors import InputError, RunStopped
 from graphclean.methods import build_method
+from graphclean.methods.ngc import NGC
 from graphclean.metrics import auroc, score_open_set, score_verdicts
 from graphclean.ood import max_prototype_similarity, prototype_similarity
 from graphclean.runs.folder import in_use
@@ -31,10 +32,12 @@ from graphclean.runs.train import train
 from graphclean.training import Trainer
 from graphclean.training.fit import finish, fit
 from graphclean.training.inference import embed_new
+from graphclean.training.model import NetworkModel
 from tests.bench.builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
+from tests.bench.test_cells import RUNNABLE
 
 CPU = torch.device("cpu")
-TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine")
+TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine", "peak_host_gib")
 
 
 @pytest.fixture(scope="session")
@@ -78,10 +81,39 @@ def test_what_a_result_holds(whole: Path) -> None:
     assert last["cleaning"].keys() == result["cleaning"].keys()
     assert 0 < result["cleaning"]["given_right"] < 1
     assert set(last["degrees"]) == {"clean", "wrong", "ood"}
+    assert result["sharing"] == 1
+    assert result["peak_gib"] is None
+    peak = result["peak_host_gib"]
+    assert peak is None or 0.1 < peak < 10
     assert list(result["scores"]) == [
         "accuracy", "auroc", "fpr95", "f_auto", "f_best", "zeta_best", "f_0.5", "f_0.7", "control_auroc",
     ]  # fmt: skip
     assert not whole.with_name("work").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_method_is_run_scored_and_filed_by_its_name(
+    name: str, sources: Sources, tmp_path: Path
+) -> None:
+    """On a cell with OOD, with what a table and a figure show of it."""
+    made = Job(MIXED, make_method(MIXED, QUICK[:3], method=name), 0, "test")
+    path = result_path(tmp_path, MIXED.name, "test", made.method.name, 0)
+    result = run_job(made, sources, tmp_path / "work", path, CPU, sharing=2)
+    assert path.parent.name.startswith(f"{name}--cifar10-lond--training.")
+    assert result["config"]["method"]["name"] == name
+    assert result["sharing"] == 2
+    assert all(result["scores"][key] is not None for key in ("accuracy", "auroc", "f_auto", "f_best"))
+    assert {"map", "kind", "predicted", "similarity", "truth", "logits"} <= set(read_arrays(path))
+
+
+def test_what_the_method_and_the_detector_note_is_recorded(
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NGC, "notes", lambda *_: ["a noise rate of 40 % was estimated"])
+    monkeypatch.setattr(NetworkModel, "notes", ["to be read with care"])
+    result = run_job(job(), sources, tmp_path / "work", tmp_path / "0.json", CPU)
+    assert result["notes"][:2] == ["to be read with care", "a noise rate of 40 % was estimated"]
 
 
 def test_the_seed_makes_the_draw_again(whole: Path, sources: Sources) -> None:

@@ -99,6 +99,18 @@ def test_run_skip_and_list(cli: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_another_method_is_filed_by_its_name(cli: Run, tmp_path: Path) -> None:
+    own = [word for word in SETTINGS if word != "--set" and not word.startswith(("method.", "graph."))]
+    options = [word for setting in own for word in ("--set", setting)]
+    code, _, err = cli("run", WRONG.name, "--method", "mixup", *options, "--sharing", "2", "--quiet")
+    assert (code, err) == (0, "")
+    (path,) = (tmp_path / "results" / "cifar10--symtiny").iterdir()
+    assert path.name.startswith("mixup--cifar10-lcnl--training.batch_size-64--")
+    result = read_result(path / "0.json")
+    assert (result["config"]["method"]["name"], result["sharing"]) == ("mixup", 2)
+
+
+@pytest.mark.slow
 def test_settings_that_are_recorded_under_another_name_are_told(cli: Run, tmp_path: Path) -> None:
     assert cli("run", WRONG.name, *SETTINGS, "--name", "mine")[0] == 0
     code, _, err = cli("run", WRONG.name, *SETTINGS, "--seeds", "1", "2")
@@ -212,6 +224,8 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli: Run, tmp_path: Path) 
         ((WRONG.name, "--set", "graph.eta=7"), "eta must be from 0 to 1"),
         (("3",), "no cell is named"),
         ((WRONG.name, "3"), "3 is no cell; a seed is named with --seeds 3"),
+        ((WRONG.name, "--method", "mixupp"), "method.name=mixupp: no such method; did you mean mixup?"),
+        ((WRONG.name, "--method", "elr", "--set", "method.name=mixup"), "--method elr, and the setting"),
         ((WRONG.name, "--ablate", "graph"), "--ablate graph: no such part"),
         ((WRONG.name, "--set", "graph.etta=1"), "did you mean graph.eta?"),
         ((WRONG.name, "--device", "tpu"), "tpu"),

@@ -35,6 +35,13 @@ CIFAR80N_NOISE: dict[str, tuple[NoiseKind, float]] = {
     "sym20": ("sym", 0.2), "sym80": ("sym", 0.8), "asym40": ("pair", 0.4),
 }  # fmt: skip
 
+OURS_ALONE = ("training.prototype_ensemble=false", "training.flip_tta=false")
+"""How presets of NGC judge, which no other method has unless it is asked for."""
+NOT_OF_CELLS = {
+    "verdicts": "embeddings; the cells are of images",
+    "trusted samples": "samples with trusted labels, which no cell has",
+}
+"""What a method may need that can't be had here."""
 SPEED_ONLY = ("training.compile",)
 """Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
 
@@ -146,17 +153,21 @@ def make_method(
     cell: Cell,
     settings: Sequence[str] = (),
     *,
+    method: str | None = None,
     ablate: Sequence[str] = (),
     preset: str | None = None,
     name: str | None = None,
 ) -> Recipe:
-    """The cell's preset, or another, with changes.
+    """The cell's preset, or another, with changes; `method` is short for the setting `method.name`.
 
     It is called `[METHOD--]PRESET[--CHANGE…]`: METHOD is left out where it is `ngc`, and so is a setting that
     changes nothing.
     Nor do those `PER_DATA_SET` count that another preset leaves to the cell.
-    The method `cross-entropy` is plain: AugMix is no part of it unless it is asked for.
+    Another method than the preset's classifies by itself, and `cross-entropy` is plain besides: what NGC
+    brings along (AugMix too, in that case) is no part of them unless it is asked for.
     """
+    if method is not None:
+        settings = _name_method(method, settings)
     for part in ablate:
         if part not in ABLATIONS:
             raise InputError(f"{arg('ablate')} {part}: no such part; {suggest(part, ABLATIONS)}")
@@ -175,12 +186,13 @@ def make_method(
             raise InputError(
                 f"{arg('ablate')} {part} is {ABLATIONS[part]}, and the setting {same[-1]} another; drop one"
             )
-    if config.method.name == "cross-entropy":
-        start = apply_settings(start, PLAIN)
+    if config.method.name != start.method.name:
+        start = apply_settings(start, PLAIN if config.method.name == "cross-entropy" else OURS_ALONE)
         config = apply_settings(start, wanted)
     config = complete_settings(config)
-    if "verdicts" in load_method(config.method.name).info.needs:
-        raise InputError(f"method.name={config.method.name} takes embeddings; the cells are of images")
+    for need in load_method(config.method.name).info.needs:
+        if need in NOT_OF_CELLS:
+            raise InputError(f"method.name={config.method.name} takes {NOT_OF_CELLS[need]}")
     require_network(config.training.network)
     if takes_features(config.training.network):
         raise InputError(
@@ -197,6 +209,15 @@ def make_method(
     if config.method.name != own:
         changes = tuple(sorted([*changes, f"{METHOD}={config.method.name}"]))
     return Recipe(made, chosen, changes, config)
+
+
+def _name_method(method: str, settings: Sequence[str]) -> list[str]:
+    """The settings with the method's name among them, which must not be another one already."""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key.strip() == METHOD and value.strip() != method:
+            raise InputError(f"{arg('method')} {method}, and the setting {setting} another; drop one")
+    return [f"{METHOD}={method}", *settings]
 
 
 def parse_seed(word: str) -> int:

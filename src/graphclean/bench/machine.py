@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from ..runs.folder import find_commit, package_version
 from .schema import Machine
 
+PROCESS = Path("/proc/self")
+"""Where Linux tells of this process."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "cleanlab")
 
 
@@ -25,6 +28,23 @@ def machine() -> Machine:
         "python": platform.python_version(),
         "packages": {name: package_version(name) for name in PACKAGES},
     }
+
+
+def forget_host_peak() -> None:
+    """Begin to measure `host_peak_gib` from here; where the system can't, it counts from the first line."""
+    with suppress(OSError):
+        (PROCESS / "clear_refs").write_text("5", encoding="ascii")
+
+
+def host_peak_gib() -> float | None:
+    """The most memory of this process that was resident at once; None on systems that don't tell."""
+    try:
+        lines = (PROCESS / "status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    found = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    kib = next(found, None)
+    return int(kib) / 2**20 if kib is not None else None
 
 
 def _cpu() -> str:

@@ -42,7 +42,7 @@ from .epoch_log import (
     sample_kinds,
 )
 from .inputs import Material, Sources, prepare_material
-from .machine import machine
+from .machine import forget_host_peak, host_peak_gib, machine
 from .map import choose_mapped, make_map
 from .noise import Split
 from .results import Arrays, find_seeds, list_results, read_record, read_result, write_result
@@ -162,16 +162,21 @@ def run_job(
     path: Path,
     device: torch.device,
     *,
+    sharing: int = 1,
     keep: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Result:
-    """Train what is left of a job in its work folder, score it, and write the result to `path`."""
+    """Train what is left of a job in its work folder, score it, and write the result to `path`.
+
+    `sharing` runs share the device, which the result notes. Peaks of memory are those since the last start.
+    """
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{work}: can't be written: {error.strerror}") from error
     with _pruned(work), in_use(work, "work"), _kept_to_go_on(work):
+        forget_host_peak()
         material = prepare_material(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
             # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
@@ -200,7 +205,9 @@ def run_job(
         record |= {
             "seconds": sum(epoch["seconds"] for epoch in epochs) + seconds,
             "epoch_seconds": statistics.median(steady) if steady else None,
+            "sharing": sharing,
             "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
+            "peak_host_gib": host_peak_gib(),
             "epochs": epochs,
         }
         result = write_result(path, record, arrays)
@@ -285,7 +292,7 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
         "scores": scores,
         "cleaning": describe_cleaning(chosen.labels, chosen.selected, draw),
         "verdicts": asdict(score_verdicts(result.cleaning.verdicts, draw.truth, draw.truth < 0)),
-        "notes": result.cleaning.summary.warnings,
+        "notes": [*result.model.notes, *result.trained.notes, *result.cleaning.summary.warnings],
     }
     return record, found
 

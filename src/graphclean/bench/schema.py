@@ -75,5 +75,10 @@ class Result(TypedDict, total=False):
     notes: list[str]
     seconds: Required[float]
     epoch_seconds: float | None
+    sharing: int
+    """Runs that shared the device, so that seconds are no measure of one alone; 1 where it is left out."""
     peak_gib: float | None
+    """Of memory on the GPU that was allocated at once."""
+    peak_host_gib: float | None
+    """Of memory of the process that was resident at once; None where the system doesn't tell."""
     epochs: Required[list[EpochRecord]]

@@ -55,14 +55,22 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. graph.eta=0.7."),
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Another method than the preset's (`graphclean methods`).")
+    ] = None,
     ablate: Annotated[
         list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(ABLATIONS)}.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Another preset than the cell's own.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the method (default: from its changes).")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What results are filed by (default: method, preset and changes).")
+    ] = None,
     device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
     results: Results = Path("results"),
     work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
+    sharing: Annotated[
+        int, typer.Option(metavar="N", min=1, help="So many runs share the device now: noted with the time.")
+    ] = 1,
     keep: Annotated[bool, flag("--keep", "Keep a run's work folder when it is done.")] = False,
     root: DataRoot = None,
     quiet: Quiet = False,
@@ -79,7 +87,9 @@ def run(
     names, numbers = _split_seeds(cells, seeds or [])
     chosen = [get_cell(cell) for cell in names]
     methods = {
-        cell.name: make_method(cell, settings or [], ablate=ablate or [], preset=preset, name=name)
+        cell.name: make_method(
+            cell, settings or [], method=method, ablate=ablate or [], preset=preset, name=name
+        )
         for cell in chosen
     }
     where = choose_device(device.value)
@@ -111,7 +121,15 @@ def run(
             folder = job.work_folder(work)
             watch = None if quiet else _follow(job)
             result = run_job(
-                job, sources, folder, path, where, keep=keep, watch=watch, say=lambda text: _say(text, quiet)
+                job,
+                sources,
+                folder,
+                path,
+                where,
+                sharing=sharing,
+                keep=keep,
+                watch=watch,
+                say=lambda text: _say(text, quiet),
             )
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
