@@ -70,6 +70,8 @@ class Result(TypedDict, total=False):
     machine: Required[Machine]
     threshold: Required[JsonObject | None]
     scores: Required[dict[str, float | None]]
+    detectors: dict[str, dict[str, float | None]]
+    """More detectors on the same network, by name: their values of `auroc`, `fpr95`, `f_auto` and `f_best`."""
     cleaning: Required[Cleaning]
     verdicts: JsonObject
     notes: list[str]
