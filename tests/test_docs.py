@@ -63,7 +63,18 @@ def test_readme_names_the_two_commands() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
-def test_links_of_the_readme_lead_to_files() -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
-    assert len(links) > 10
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize(("page", "least"), [("README.md", 10), ("results/README.md", 2)])
+def test_links_of_pages_outside_the_site_lead_to_files_and_headings(page: str, least: int) -> None:
+    folder = (ROOT / page).parent
+    links = re.findall(r"\]\((?!https:)([^)#]*)#?([^)]*)\)", (ROOT / page).read_text())
+    assert len(links) > least
+    for path, anchor in links:
+        target = folder / path if path else ROOT / page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as mkdocs and GitHub make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

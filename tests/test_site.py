@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the 
 
 QUICK = ["--set", "training.epochs=2", "--set", "method.warmup_epochs=1"]
 """For hours of training: added to `train` and `demo`."""
-BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", ROOT / "results" / "README.md"]
 """Pages that are no part of the site."""
 PLACEHOLDERS = ("…", "VALUE")
 

@@ -82,9 +82,9 @@ def mistakes_section(result: dict[str, Any]) -> str:
         "OOD",
     ]
     header += ["accuracy, %", "AUROC"]
-    return f"""## Mistakes that neighbors share
+    return f"""## Class-dependent noise
 
-Training with [`graph.class_dependent_noise`](how-it-works.md#mistakes-that-neighbors-share) and without: the labels and the selection at the
+Training with [`graph.class_dependent_noise`](how-it-works.md#class-dependent-noise) and without: the labels and the selection at the
 end, and new images; mean ± standard deviation over seeds, their number in brackets. Digits: the demo's preset, 1,200 to train
 on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a small network, 15 epochs.
 
