@@ -11,6 +11,7 @@ OWN_METHODS = {
     "ngc": "graphclean.methods.ngc:NGC",
     "cross-entropy": "graphclean.methods.cross_entropy:CrossEntropy",
     "mixup": "graphclean.methods.mixup:Mixup",
+    "f-correction": "graphclean.methods.f_correction:FCorrection",
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
     "ssr": "graphclean.methods.ssr:SSR",

@@ -180,6 +180,14 @@ class Method(nn.Module):
         """How many parts an epoch has, each begun by `begin_epoch`."""
         return 1
 
+    def phases(self, epochs: int) -> tuple[int, ...]:  # noqa: ARG002
+        """The first epoch of each phase, of which there may be several.
+
+        In each the learning rate runs its whole course. Momentum and the average of weights begin again with
+        a phase, after its `begin_epoch`, which may give the networks other weights.
+        """
+        return (0,)
+
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         """Decide what is trained on; returns one or more streams of sample indices (steps, size)."""
         return (run.shuffle(),)

@@ -311,6 +311,9 @@ class Trainer:
         self._state = None
         self.part = before.part + 1 if before is not None else 0
         streams = self._leader.begin_epoch(self)
+        phases = self.method.phases(self.settings.epochs)
+        if before is None and not self._starting and self.epoch in phases[1:]:
+            self._begin_again()
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
@@ -330,10 +333,14 @@ class Trainer:
         self._state = None
         self.started += 1
         if not self._starting:
-            for state in self._sgd.state.values():
-                state["momentum_buffer"].zero_()
-            for average in self._averages.values():
-                average.restart()
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Train the weights as they are as if they were the first."""
+        for state in self._sgd.state.values():
+            state["momentum_buffer"].zero_()
+        for average in self._averages.values():
+            average.restart()
 
     def _run_epoch(self, on_selection: OnSelection | None) -> EpochReport:
         self._compile()
@@ -421,9 +428,11 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def _set_lr(self, past: float) -> None:
-        """Cosine over the epochs, those without labels by themselves; with a linear ramp at the start."""
+        """Cosine over each phase of the epochs, and over those without labels; linear ramps at the start."""
         s = self.settings
-        epoch, epochs = self.epoch + past, s.epochs
+        edges = [*self.method.phases(s.epochs), s.epochs]
+        start = max(edge for edge in edges if edge <= self.epoch)
+        epoch, epochs = self.epoch - start + past, min(edge for edge in edges if edge > self.epoch) - start
         if self._starting:
             epoch, epochs = self.started + past, s.self_supervised_epochs
         lr = s.min_lr + (s.lr - s.min_lr) * (1 + math.cos(math.pi * epoch / epochs)) / 2
