@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from graphclean.training.losses import Positives, contrastive_losses, mixup_cross_entropy
-from graphclean.training.trainer import total_loss
+from graphclean.training.schedule import total_loss
 
 KINDS: tuple[Positives, ...] = ("release", "paper")
 SELECTIONS: dict[str, Callable[[int], Tensor]] = {

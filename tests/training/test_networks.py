@@ -60,6 +60,31 @@ def test_forward_is_the_head_of_the_features(name: str) -> None:
     torch.testing.assert_close(net(x), net.forward_head(net.forward_features(x)), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("preact-resnet18", [*(f"blocks.{i}" for i in range(8)), "final"]),
+        ("small-conv", ["trunk.3", "trunk.6", "trunk"]),
+        ("embedding-head", ["trunk"]),
+    ],
+)
+def test_layers_are_the_means_of_maps_on_the_way(name: str, modules: list[str]) -> None:
+    net, x = build(name).eval(), inputs(name, 3)
+    seen: dict[str, Tensor] = {}
+    for module in modules:
+        net.get_submodule(module).register_forward_hook(
+            lambda _, __, out, module=module: seen.update({module: out})
+        )
+    with torch.no_grad():
+        features = net.forward_features(x)
+        on_the_way = [seen[module] for module in modules]
+        layers = net.forward_layers(x)
+    assert len(layers) == len(modules)
+    for layer, out in zip(layers, on_the_way, strict=True):
+        torch.testing.assert_close(layer, out.flatten(2).mean(2) if out.ndim == 4 else out)
+    torch.testing.assert_close(layers[-1], features)
+
+
 def test_embeddings_are_normalized_in_float32() -> None:
     """As under bf16 autocast, where the projector's output comes in half precision."""
 

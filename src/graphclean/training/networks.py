@@ -48,6 +48,10 @@ class Network(nn.Module):
         """The trunk: a batch of inputs to features (B, feature_dim)."""
         raise NotImplementedError
 
+    def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Features (B, width) of several depths, each the mean over its map; the trunk's own come last."""
+        return (self.forward_features(x),)
+
     def forward_head(self, features: Tensor) -> Output:
         """Logits and embeddings from features."""
         # In float32, since bf16 keeps too few digits for z to be of unit length.
@@ -150,6 +154,14 @@ class PreActResNet18(Network):
         features: Tensor = self.final(self.blocks(self.stem_norm(self._enter(x)))).mean((2, 3))
         return features
 
+    def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
+        """After each block, the last one also as the trunk leaves it."""
+        found, x = [], self.stem_norm(self._enter(x))
+        for block in self.blocks:
+            x = block(x)
+            found.append(x.mean((2, 3)))
+        return (*found, self.final(x).mean((2, 3)))
+
     def _enter(self, x: Tensor) -> Tensor:
         """The stem; on a GPU with channels of zeros up to eight, which its fast kernels ask for."""
         if not x.is_cuda or x.shape[1] >= 8:
@@ -198,6 +210,12 @@ class SmallConv(Network):
         """Images (B, C, H, W) to features (B, 128)."""
         features: Tensor = self.trunk(x)
         return features
+
+    def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
+        """After each of the two convolutions, and the trunk's own."""
+        first = self.trunk[:4](x)
+        second = self.trunk[4:7](first)
+        return first.mean((2, 3)), second.mean((2, 3)), self.trunk[7:](second)
 
 
 FEW_FEATURES = 16

@@ -1,9 +1,8 @@
 """The training loop: epochs, learning rate, precision, compiled code, checkpoints; a method does the rest."""
 
-import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from .outcome import (
     OnStart,
     Trained,
 )
+from .schedule import learning_rate, phase_around, total_loss
 from .self_supervised import SelfSupervisedStart
 from .state import (
     EpochState,
@@ -428,18 +428,16 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def _set_lr(self, past: float) -> None:
-        """Cosine over each phase of the epochs, and over those without labels; linear ramps at the start."""
-        s = self.settings
-        edges = [*self.method.phases(s.epochs), s.epochs]
-        start = max(edge for edge in edges if edge <= self.epoch)
-        epoch, epochs = self.epoch - start + past, min(edge for edge in edges if edge > self.epoch) - start
+        """Cosine over each phase of the epochs, and over those without labels."""
         if self._starting:
-            epoch, epochs = self.started + past, s.self_supervised_epochs
-        lr = s.min_lr + (s.lr - s.min_lr) * (1 + math.cos(math.pi * epoch / epochs)) / 2
-        if epoch < s.lr_warmup_epochs:
-            lr *= max(epoch / s.lr_warmup_epochs, 1e-3)
+            epoch, epochs = self.started + past, self.settings.self_supervised_epochs
+        else:
+            start, end = phase_around(
+                self.epoch, self.method.phases(self.settings.epochs), self.settings.epochs
+            )
+            epoch, epochs = self.epoch - start + past, end - start
         for group in self._sgd.param_groups:
-            group["lr"] = lr
+            group["lr"] = learning_rate(self.settings, epoch, epochs)
 
     def _config(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be resumed."""
@@ -498,9 +496,3 @@ class Trainer:
         if "now" in parts:
             self._state = EpochState.restore(parts["now"], found.facts, self.device)
             self.part = self._state.part
-
-
-def total_loss(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """The weighted sum, in the order of the losses."""
-    terms = [weights[name] * loss for name, loss in losses.items()]
-    return functools.reduce(torch.add, terms)
