@@ -8,6 +8,7 @@ from graphclean.training.schedule import learning_rate, phase_around
 def test_each_phase_has_a_first_epoch_and_an_end() -> None:
     assert [phase_around(epoch, (0, 3), 5) for epoch in range(5)] == [(0, 3)] * 3 + [(3, 5)] * 2
     assert phase_around(4, (0,), 7) == (0, 7)
+    assert phase_around(7, (0, 3), 7) == (3, 7), "after the end"
     assert phase_around(0, (0, 9), 5) == (0, 5), "a phase after the end has no part in it"
 
 

@@ -11,9 +11,12 @@ from ..config import TrainingSettings
 
 
 def phase_around(epoch: int, phases: Sequence[int], epochs: int) -> tuple[int, int]:
-    """The first epoch of the phase that `epoch` is in, and of the next one."""
-    edges = [*phases, epochs]
-    return max(edge for edge in edges if edge <= epoch), min(edge for edge in edges if edge > epoch)
+    """The first epoch of the phase that `epoch` is in, and of the next one.
+
+    An epoch after the last one, as a benchmark may run it, is still in the last phase.
+    """
+    start = max(first for first in phases if first <= epoch)
+    return start, min((edge for edge in (*phases, epochs) if edge > epoch), default=epochs)
 
 
 def learning_rate(settings: TrainingSettings, epoch: float, epochs: int) -> float:
