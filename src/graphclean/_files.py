@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, read without trust, and used by one process at a time."""
 
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -28,6 +29,9 @@ DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{8}")
 """How drafts are called: after what they will become, so that what was moved aside finds its way back."""
 NEW, OLD, MOVED = "new", "old", "moved"
 """In a draft: what is made; what it replaces, while that is moved aside, and once all of it has been."""
+
+KEY = "graphclean"
+"""What is ours among what a safetensors file has beside its tensors."""
 
 
 @contextmanager
@@ -289,16 +293,51 @@ def plain(value: Any) -> Any:
     return value
 
 
-def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, Any]) -> None:
-    """Tensors as safetensors, with JSON values beside them."""
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", facts: dict[str, Any]) -> None:
+    """Write tensors as safetensors, with JSON values and a checksum of everything beside them."""
     from safetensors.torch import save_file  # loads torch, which most commands do without
 
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(facts)
+    # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
+    save_file(contiguous, path, metadata={KEY: f"{_checksum(contiguous, text)} {text}"})
+
+
+def load_tensors(path: Path, *, values: bool = True) -> "tuple[dict[str, Tensor], Any]":
+    """What `save_tensors` wrote; ValueError, OSError or SafetensorError where it is not.
+
+    Without `values` only what stands beside the tensors is read, and the checksum is not compared.
+    """
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        tensors = {name: file.get_tensor(name) for name in names} if values else {}
+        checksum, _, text = (file.metadata() or {}).get(KEY, "").partition(" ")
+    if not text:
+        raise ValueError("not written by graphclean, or by an earlier version")
+    if values and checksum != _checksum(tensors, text):
+        raise ValueError("the checksum does not match: bits have changed since it was written")
+    return tensors, parse_json(text)
+
+
+def _checksum(tensors: "dict[str, Tensor]", text: str) -> str:
+    """SHA-256 of the text, and of every tensor's name, kind, shape and bytes."""
+    import torch
+
+    found = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        if tensor.numel():
+            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, Any]) -> None:
+    """`save_tensors` in place of whatever is there, whole or not at all."""
     with replaced(path) as draft:
         draft.touch()
         mode = draft.stat().st_mode  # save_file would leave the file to its owner alone
-        # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
-        save_file(contiguous, draft, metadata={"graphclean": json.dumps(metadata)})
+        save_tensors(draft, tensors, metadata)
         draft.chmod(mode)
 
 
@@ -308,9 +347,7 @@ def read_tensors(
     """What `write_tensors` wrote; without `values`, only what stands beside the tensors."""
     _require(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in (file.keys() if values else ())}
-            metadata = parse_json((file.metadata() or {}).get("graphclean", "{}"))
+        tensors, metadata = load_tensors(path, values=values)
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{path}: damaged or not a model file: {error}") from error
     return tensors, check_shape(metadata, shape, path)

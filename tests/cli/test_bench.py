@@ -133,7 +133,7 @@ def test_quiet_dev_and_kept(cli: Run, tmp_path: Path) -> None:
     assert [name for name in found if name.startswith("out")] == [
         f"out/cifar10--symtiny--dev/mine/0.{end}" for end in ENDS
     ]
-    assert "w/cifar10--symtiny/mine/dev-0/checkpoint/epoch-00001/state.json" in found
+    assert "w/cifar10--symtiny/mine/dev-0/checkpoint/epoch-00001/state.safetensors" in found
     result = read_result(tmp_path / "out/cifar10--symtiny--dev/mine/0.json")
     assert "graph.geometry=false" in result["changes"]
     assert result["epochs"][0]["selected"] == result["epochs"][0]["confident"]

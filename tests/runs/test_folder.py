@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from graphclean._files import read_lines, read_tensors, write_json, write_tensors
+from graphclean._files import _checksum, read_lines, read_tensors, write_json, write_tensors
 from graphclean.errors import InputError, InUseError
 from graphclean.runs.folder import (
     RUN_FORMAT,
@@ -238,10 +239,40 @@ def test_tensors_come_back_and_damage_is_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match="damaged"):
         read_tensors(path)
-    for metadata_text in ("1", "[" * 100_000):
-        save_file({"a": torch.zeros(1)}, path, metadata={"graphclean": metadata_text})
-        with pytest.raises(InputError, match="damaged"):
+    save_file({"a": torch.zeros(1)}, path, metadata={"graphclean": "{}"})
+    with pytest.raises(InputError, match="written by graphclean, or by an earlier version"):
+        read_tensors(path)
+    write_tensors(path, {"a": torch.zeros(1)}, cast(Any, 1))
+    with pytest.raises(InputError, match="damaged: it is not a table"):
+        read_tensors(path)
+    deep = "[" * 100_000
+    checksum = _checksum({"a": torch.zeros(1)}, deep)
+    save_file({"a": torch.zeros(1)}, path, metadata={"graphclean": f"{checksum} {deep}"})
+    with pytest.raises(InputError, match="damaged"):
+        read_tensors(path)
+
+
+def test_one_changed_bit_anywhere_is_told(tmp_path: Path) -> None:
+    """In tensors, their names and shapes, or in what stands beside them."""
+    path = tmp_path / "m.safetensors"
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    write_tensors(path, tensors | {"none": torch.zeros(0), "one": torch.tensor(7)}, {"threshold": 0.25})
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        spoiled = bytearray(whole)
+        spoiled[place] ^= 1 << place % 8
+        path.write_bytes(spoiled)
+        with pytest.raises(InputError):
             read_tensors(path)
+    path.write_bytes(whole)
+    found, facts = read_tensors(path)
+    assert facts == {"threshold": 0.25}
+    assert {name: (value.dtype, value.shape) for name, value in found.items()} == {
+        "a": (torch.float32, (2, 3)),
+        "b": (torch.bfloat16, (2,)),
+        "none": (torch.float32, (0,)),
+        "one": (torch.int64, ()),
+    }
 
 
 def test_formulas_are_made_inert_in_csv() -> None:

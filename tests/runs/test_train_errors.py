@@ -161,7 +161,7 @@ def test_a_full_disk_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.M
 
     save_digits(tmp_path)
     cli("train", "digits.npz", *TINY, "--out", "whole", "--quiet")
-    for place in ("graphclean.training.checkpoint.save_file", "safetensors.torch.save_file"):
+    for place in ("graphclean.training.checkpoint.save_tensors", "safetensors.torch.save_file"):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             done = cli("train", "digits.npz", *TINY, "--quiet", "--overwrite")

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from graphclean._files import LOCK, NEW
+from graphclean._files import LOCK, NEW, load_tensors, save_tensors
 from graphclean.config import GraphSettings, TrainingSettings
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import InputError
@@ -251,20 +250,17 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         trainer(method=CrossEntropy(graph=GRAPH), checkpoint=tmp_path).train(resume=True)
     with pytest.raises(InputError, match="samples was 200, is 150"):
         trainer(n=150, checkpoint=tmp_path).train(resume=True)
-    facts = tmp_path / "epoch-00004" / "state.json"
-    here = facts.read_text()
-    facts.write_text(here.replace('"device": "cpu"', '"device": "cuda"'))
+    state = tmp_path / "epoch-00004" / "state.safetensors"
+    tensors, facts = load_tensors(state)
+    save_tensors(state, tensors, {**facts, "config": {**facts["config"], "device": "cuda"}})
     with pytest.raises(InputError, match="device was 'cuda', is 'cpu'"):
         trainer(checkpoint=tmp_path).train(resume=True)
-    deep, word = "[" * 100_000, here.replace('"epoch": 4', '"epoch": "four"')
-    for tampered in ("[]", '{"config": 1}', deep, word, here.replace('"epoch": 4', '"epochs": 4')):
-        assert tampered != here
-        facts.write_text(tampered)
+    without = {key: value for key, value in facts.items() if key != "epoch"}
+    odd: list[Any] = [[], {"config": 1}, {**facts, "epoch": "four"}, without]
+    for tampered in odd:
+        save_tensors(state, tensors, tampered)
         with pytest.raises(InputError, match="damaged checkpoint"):
             trainer(checkpoint=tmp_path).train(resume=True)
-    facts.write_text(here)
-    state = tmp_path / "epoch-00004" / "state.safetensors"
-    tensors = load_file(state)
     for name in (
         "method.mixup.sizes",
         "method.cleaner.logits",
@@ -272,10 +268,10 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         "rng.own",
     ):
         assert name in tensors
-        save_file({key: value for key, value in tensors.items() if key != name}, state)
+        save_tensors(state, {key: value for key, value in tensors.items() if key != name}, facts)
         with pytest.raises(InputError, match="damaged checkpoint"):
             trainer(checkpoint=tmp_path).train(resume=True)
-    save_file(tensors, state)
+    save_tensors(state, tensors, facts)
     trainer(checkpoint=tmp_path).train(resume=True)
     state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged checkpoint"):
@@ -288,15 +284,15 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
 def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import graphclean.training.checkpoint as module
 
-    real = module.save_file
+    real = module.save_tensors
 
-    def full(tensors: Any, path: Any, *args: Any) -> None:
+    def full(path: Path, *args: Any) -> None:
         if "epoch-00003" in str(path):
-            Path(path).write_bytes(b"half")
+            path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
-        real(tensors, path, *args)
+        real(path, *args)
 
-    monkeypatch.setattr(module, "save_file", full)
+    monkeypatch.setattr(module, "save_tensors", full)
     with pytest.raises(InputError, match="No space left on device; the previous one is intact"):
         trainer(checkpoint=tmp_path).train()
     monkeypatch.undo()

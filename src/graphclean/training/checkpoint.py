@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
-from .._files import drafting, reason_of, replaced_folder
-from ..errors import InputError, parse_json
+from .._files import drafting, load_tensors, reason_of, replaced_folder, save_tensors
+from ..errors import InputError
 
-TENSORS, FACTS = "state.safetensors", "state.json"
+STATE = "state.safetensors"
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         name += "-again"
     try:
         with replaced_folder(folder / name) as draft:
-            contiguous = {
-                key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()
-            }
-            save_file(contiguous, draft / TENSORS)
-            (draft / FACTS).write_text(json.dumps(facts, indent=1))
-            for part in draft.iterdir():
-                _sync(part)
+            save_tensors(draft / STATE, checkpoint.tensors, facts)
+            _sync(draft / STATE)
     except (OSError, SafetensorError) as error:
         message = f"{folder}: the checkpoint can't be written: {reason_of(error)}"
         if any(folder.glob("epoch-*")):
@@ -87,12 +81,9 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         return None
     newest = names[-1]
     try:
-        missing = [name for name in (FACTS, TENSORS) if not (newest / name).is_file()]
-        if missing:  # or a pipe is there, on which a reader would wait
-            raise ValueError(f"no file {missing[0]} in it")
-        facts = parse_json((newest / FACTS).read_text())
-        with safe_open(newest / TENSORS, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not (newest / STATE).is_file():  # or a pipe is there, on which a reader would wait
+            raise ValueError(f"no file {STATE} in it")
+        tensors, facts = load_tensors(newest / STATE)
         config = dict(facts["config"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{newest}: damaged checkpoint: {error}; remove it to start over") from error
