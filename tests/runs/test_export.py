@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from graphclean._files import read_tensors, write_tensors
+from graphclean._files import load_tensors, read_tensors, save_tensors, write_tensors
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import extra
 from graphclean.runs import export as exporting
@@ -272,6 +272,11 @@ def test_damaged_runs_are_one_line(cli: Cli, trained: Path) -> None:
     model = trained / "model.safetensors"
     whole = model.read_bytes()
     model.write_bytes(whole.replace(b"small-conv", b"small-cone"))
+    assert "the checksum does not match" in refused()
+    model.write_bytes(whole)
+    tensors, facts = load_tensors(model)
+    facts["network"]["name"] = "small-cone"
+    save_tensors(model, tensors, facts)
     assert "small-cone: no such network" in refused()
     model.unlink()
     assert "no model.safetensors in it" in refused()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from graphclean._files import load_tensors
 from graphclean.cleaning.inputs import encode_labels
 from graphclean.config import apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
@@ -61,8 +62,7 @@ def test_the_run_folder_and_the_screen(cli: Cli, tmp_path: Path) -> None:
         assert f"{verdict} " in done.out
         assert str(count) in done.out
     detector = summary["detector"]
-    with safe_open(out / "prototypes.safetensors", framework="pt") as file:
-        assert detector == {"name": "prototypes", **json.loads(file.metadata()["graphclean"])}
+    assert detector == {"name": "prototypes", **load_tensors(out / "prototypes.safetensors", values=False)[1]}
     assert (
         f"Detector (prototypes): threshold {detector['threshold']:.3f}, found on the training set."
         in done.out
