@@ -88,15 +88,15 @@ def run_review(words: list[str]) -> None:
             assert first.startswith("Review: http://127.0.0.1:"), first
             address = first.split()[1]
             place, _, token = address.partition("/?token=")
-            with urlopen(address, timeout=20) as page:
+            with urlopen(address, timeout=60) as page:
                 assert b'"mode":"review"' in page.read()
             assert "--open" not in words or browser.with_name("opened").read_text() == address
             headers = {"X-Token": token, "Origin": place, "Content-Type": "application/json"}
             content = json.dumps({"rows": [0], "kind": "accept"}).encode()
-            with urlopen(Request(f"{place}/decide", content, headers), timeout=20) as answer:
+            with urlopen(Request(f"{place}/decide", content, headers), timeout=60) as answer:
                 assert [held["kind"] for held in json.load(answer)] == ["accept"]
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0

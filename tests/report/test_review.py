@@ -317,15 +317,18 @@ def test_the_command_line_serves_until_it_is_interrupted(tmp_path: Path) -> None
     run = make_run(tmp_path / "run")
     command = [sys.executable, "-m", "graphclean", "review", str(run)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    address = process.stdout.readline().split()[1]
-    host, token = address.removeprefix("http://").split("/?token=")
-    with socket.create_connection(host.split(":"), timeout=10) as connection:
-        connection.sendall(f"GET /?token={token} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        assert connection.recv(15) == b"HTTP/1.0 200 OK"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[1]
+            host, token = address.removeprefix("http://").split("/?token=")
+            with socket.create_connection(host.split(":"), timeout=60) as connection:
+                connection.sendall(f"GET /?token={token} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                assert connection.recv(15) == b"HTTP/1.0 200 OK"
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert "0 samples decided" in out
 
