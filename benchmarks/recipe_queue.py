@@ -39,10 +39,15 @@ CLASS_DEPENDENT, GIVEN, SURE = (
 )
 LESS_STICKY = ("graph.alpha=0.8",)
 MORE_REPEATS = ("method.balance_cap=10",)
+PEER = ("method.name=ssr-plus", *STRONG)
+"""What is published to hold under either noise, on the same engine and schedule: whether a gap is the
+method's or the engine's.
+"""
 Part = tuple[str, str, tuple[str, ...]]
 QUEUE: list[Part] = [
     # The candidate where the base fails most, and where it must not lose.
     *((cell, RECIPE, ()) for cell in (SYM90, ASYM, MAIN)),
+    *((cell, BASE, PEER) for cell in (SYM90, ASYM)),
     # One part at a time on the base, which is recorded on these three: first what others found to matter.
     *((cell, BASE, STRONG) for cell in (SYM90, MAIN, ASYM)),
     *((cell, BASE, BALANCED) for cell in (SYM90, MAIN)),

@@ -39,7 +39,7 @@ def test_every_run_is_one_of_its_own_and_as_long_as_the_others(script: ModuleTyp
 
 
 def test_a_command_scores_the_development_split_alone(script: ModuleType, options: object) -> None:
-    command = script.make_command(script.QUEUE[3], options)
+    command = script.make_command((script.SYM90, script.BASE, script.STRONG), options)
     assert command[1:6] == ["-m", "graphclean", "bench", "run", script.SYM90]
     assert command[command.index("--split") + 1] == "dev"
     sets = [word for before, word in pairwise(command) if before == "--set"]
