@@ -1,4 +1,4 @@
-"""Every setting a user may choose, by section, each with its reason."""
+"""Every setting that a user can choose, by section, each with its reason."""
 
 import math
 from collections.abc import Mapping
@@ -20,20 +20,20 @@ StrongAugmentation = Literal["augmix", "augmix-last-chain", "autoaugment", "off"
 Compile = Literal["auto", "on", "off"]
 Trunk = Literal["he", "release"]
 SEEDS = 2**32
-"""Seeds are less than this: what every generator takes."""
+"""Seeds must be below this, which every generator accepts."""
 PLAIN = (
     "method.name=cross-entropy", "training.strong_augmentation=off", "training.prototype_ensemble=false",
     "training.flip_tta=false",
 )  # fmt: skip
-"""What plain cross-entropy is, on top of any other settings."""
+"""Plain cross-entropy, on top of any other settings."""
 PER_DATA_SET = ("graph.k", "graph.eta", "method.warmup_epochs")
-"""What the paper chose for each data set and noise, and presets of the paper's readings leave open."""
+"""Chosen by the paper for each data set and noise, and left open by the presets `paper` and `release`."""
 NOT_NEGATIVE = (
     "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std",
     "self_supervised_epochs",
 )  # fmt: skip
 ESTIMATED = ("k", "eta", "accept")
-"""Of the graph's settings those whose `auto` rests on leave-one-out evidence."""
+"""Settings of the graph whose `auto` uses leave-one-out evidence."""
 GRAPH_CHOICES = {"symmetrize": Symmetrize, "start": Start, "accept": Accept, "lcc_edges": LccEdges}
 
 
@@ -42,24 +42,24 @@ class CleaningSettings:
     """Settings of `clean_embeddings` and `graphclean clean`."""
 
     k: tuple[int, ...] = (10, 20, 50, 100)
-    """Neighbors a sample: of these, the one under which the given labels are most likely is taken."""
+    """Neighbors per sample: the value under which the given labels are most likely is chosen."""
     scaling: Scaling = "auto"
-    """Features `standardized` or `raw`, as they are; `auto`: as the given labels are most likely."""
+    """Features `standardized` or `raw`; `auto`: whichever makes the given labels more likely."""
     search: Search = "exact"
-    """`exact`, or `approx` for very large sets: faiss, with its recall measured (extra `ann`)."""
+    """`exact`, or `approx` for very large sets: faiss, with measured recall (extra `ann`)."""
     near_duplicates: bool = True
-    """Near-duplicates count as one sample, as exact copies do; else they vote for each other."""
+    """Near-duplicates count as one sample, as exact copies do; otherwise they vote for each other."""
     classifier: Classifier = "auto"
-    """`knn` alone, `knn+class-means`: k-NN together with class means, or `auto`: as held-out labels say."""
+    """`knn`, `knn+class-means` (k-NN with class means), or `auto`: chosen on held-out labels."""
     certainty: float = 0.6
-    """How sure it must be that a given label is right, or that it is not; `uncertain` in between."""
+    """Probability that a given label must have to be kept, or to be doubted; `uncertain` in between."""
     eta: float = 0.8
-    """Probability of its class that a sample needs to enter the selected clean set."""
+    """Probability of its class that a sample needs to be selected as clean."""
     signal: float = 5.0
-    """Standard errors by which neighbors must agree beyond chance; under it nothing is relabeled."""
+    """Standard errors by which neighbors must agree beyond chance; below, nothing is relabeled."""
     strength: float = 0.6
-    """How sure proposals must be on average, or the features are too weak to relabel by; and as often as the
-    square of it, both halves of the labels must make the same ones.
+    """Mean probability that proposals need, or the features count as too weak to relabel; and the fraction of
+    proposals on which both halves of the labels must agree is at least its square.
     """
 
     def __post_init__(self) -> None:
@@ -84,49 +84,51 @@ class GraphSettings:
     """The settings of the graph step. The defaults follow the authors' release; the paper's are named."""
 
     k: int | Auto = 30
-    """Neighbors a sample; 30 suits CIFAR-10, 200 CIFAR-100: with more classes a class is spread wider.
+    """Neighbors per sample; 30 suits CIFAR-10, 200 CIFAR-100, where a neighborhood holds fewer samples per
+    class.
 
-    `auto`: from 30 to 200, before every epoch as many as the noise takes that is estimated from leave-one-out
-    evidence, but at most a fifth of an average class.
+    `auto`: from 30 to 200, before every epoch, as the noise estimated from leave-one-out evidence requires,
+    but at most a fifth of an average class.
     """
     gamma: float = 3.0
-    """Exponent of the similarity in Eq. 1; the paper says 1, the release uses 3."""
+    """Exponent of the similarity in Eq. 1; the paper has 1, the release 3."""
     symmetrize: Symmetrize = "sum"
     """`sum`: mutual edges count twice (release); `max`: an undirected graph (paper)."""
     alpha: float = 0.5
-    """Share of the neighbors in Eq. 2, against a sample's own label."""
+    """Weight of the neighbors in Eq. 2, against a sample's own label."""
     class_balance: bool = True
-    """Divide each class's labels by their sum before they spread (release)."""
+    """Divide each class's labels by their sum before propagation (release)."""
     leave_one_out: bool = False
-    """Judge a sample by the others alone, without its own label; off: Eq. 2 as it is."""
+    """Judge a sample by the other samples, without its own label; off: Eq. 2 as published."""
     class_dependent_noise: bool = False
     """Correct the evidence for class-dependent noise, as when many trucks are called cars."""
     start: Start = "memory"
-    """What spreads: last epoch's ŷ where selected, else the ensemble's p (`memory`), or labels as `given`.
-
-    Labels as given bring no mistakes of earlier epochs along, and nothing that was learned since either.
+    """What is propagated: last epoch's ŷ where selected and the ensemble's p elsewhere (`memory`), or the
+    labels as `given`, which carry no mistakes of earlier epochs over, but nothing learned since, either.
     """
     accept: Accept = "uniform"
-    """A given label stands where it is over 1/K, the `uniform` share (Eq. 3), or only as the `argmax`.
+    """A given label is accepted if its evidence exceeds 1/K (`uniform`, Eq. 3), or only as the `argmax`.
 
-    `auto`: as Eq. 3, but not where a class that is often mistaken for it is likelier, by noise estimated
-    from leave-one-out evidence before every epoch. Random noise leaves Eq. 3 as it is.
+    `auto`: Eq. 3, except where a class that is often mistaken for the label is more likely, by noise
+    estimated from leave-one-out evidence before every epoch. Under random noise this equals Eq. 3.
     """
     eta: float | Auto = 0.8
-    """Confidence η that a pseudo-label other than the given one must pass (Eq. 3).
+    """Confidence η that a pseudo-label other than the given one must exceed (Eq. 3).
 
-    `auto`: it must be right with a probability over 0.8, by noise and OOD estimated before every epoch.
+    `auto`: its probability must exceed 0.8, by noise and OOD rate estimated before every epoch.
     """
     lcc_edges: LccEdges = "mutual"
     """Edges that connect a component: `mutual` neighbors (release), or `any` (paper)."""
     ensemble: float = 0.6
     """Weight of the past in the temporal ensemble of logits."""
     correct: bool = True
-    """Noise correction (Eq. 2); without it Y itself is judged, and no label spreads."""
+    """Noise correction (Eq. 2); without it Y itself is judged, and nothing is propagated."""
     confidence: bool = True
-    """Confidence selection (Eq. 3); without it every node is confident, under the label it would have."""
+    """Confidence selection (Eq. 3); without it every node counts as confident, with the same label as
+    otherwise.
+    """
     geometry: bool = True
-    """Geometry selection (Eq. 4); without it all that is confident is selected."""
+    """Geometry selection (Eq. 4); without it all confident nodes are selected."""
     tolerance: float = 1e-6
     """Relative error allowed in the solution of Eq. 2."""
 
@@ -140,10 +142,10 @@ class GraphSettings:
         if not self.gamma > 0:
             raise ValueError("gamma must be above 0")
         if self.class_dependent_noise and not self.correct:
-            raise ValueError("class_dependent_noise needs correct: without it no label spreads")
+            raise ValueError("class_dependent_noise needs correct: without it no label is propagated")
         for name in ESTIMATED:
             if getattr(self, name) == "auto" and not self.correct:
-                raise ValueError(f"{name}=auto needs correct: without it no label spreads")
+                raise ValueError(f"{name}=auto needs correct: without it no label is propagated")
         if not 0 < self.tolerance < 1:
             raise ValueError("tolerance must be between 0 and 1")
         for name in ("alpha", "ensemble"):
@@ -153,63 +155,65 @@ class GraphSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of training that every method shares. The defaults are CIFAR-10's."""
+    """Training settings shared by all methods. The defaults are those for CIFAR-10."""
 
     network: str = "preact-resnet18"
     """A name from `training.networks`, or `timm:NAME` (extra timm)."""
     pretrained: bool = True
-    """Start a network of timm from its published weights; the others have none."""
+    """Start a timm network from its published weights; other networks have none."""
     image_size: int = 64
-    """Pixels a side of the center squares that photos become; arrays of images keep their own size."""
+    """Side in pixels of the center squares that photos are resized to; arrays of images keep their size."""
     epochs: int = 300
-    """The last epoch is the result; nothing is picked on a test set."""
+    """The last epoch is the result; none is chosen on a test set."""
     batch_size: int = 512
-    """Samples a step; the contrastive losses see twice as many views."""
+    """Samples per step; the contrastive losses see twice as many views."""
     lr: float = 0.15
     """Highest learning rate, as in the paper."""
     min_lr: float = 2e-4
-    """Where the cosine ends."""
+    """Learning rate at the end of the cosine schedule."""
     lr_warmup_epochs: float = 1.0
     """Epochs of linear increase at the start: without it lr 0.15 can diverge in the first steps."""
     momentum: float = 0.9
-    """Of SGD, without Nesterov."""
+    """Momentum of SGD, without Nesterov."""
     weight_decay: float = 5e-4
     """As in the paper."""
     crop_padding: int = 4
-    """Zero pixels around an image before it is cropped back at random; 0 turns that off."""
+    """Zero pixels around an image before a random crop of its size; 0: no random crops."""
     horizontal_flip: bool = True
-    """Mirror images at random; off for digits and letters."""
+    """Flip images horizontally at random; off for digits and letters."""
     strong_augmentation: StrongAugmentation = "augmix"
-    """Of the strong view, in the gradient step alone: `augmix` as published, `augmix-last-chain`, the slip in
-    the authors' release, `autoaugment`, CIFAR-10's policy, which others found to help where most labels are
-    wrong, or `off`.
+    """Augmentation of the strong view, in the gradient step only: `augmix` as published; `augmix-last-chain`,
+    the slip in the authors' release; `autoaugment`, the CIFAR-10 policy, which others found to help where
+    most labels are wrong; or `off`.
     """
     feature_noise_std: float = 0.0
-    """Deviation of normal noise on the inputs of both views, for features; images have their own ways."""
+    """Standard deviation of Gaussian noise on both views of features; images are augmented instead."""
     self_supervised_epochs: int = 0
-    """Epochs without labels before all others, by Eq. 5 alone: features of their own help where most labels
-    are wrong; where few are, or those of similar classes are confused, others found that they don't.
+    """Epochs of self-supervised training (Eq. 5 alone) before all others: they help where most labels are
+    wrong; with little or class-dependent noise, others found that they don't.
     """
     self_supervised_crop: float = 0.2
-    """Smallest fraction of an image that a view of these epochs shows, scaled up, as in SimCLR: its parts are
-    to be known as its own. 1: crops as in all other epochs, for digits and letters.
+    """Smallest area, as a fraction of the image, of the resized crops in these epochs, as in SimCLR. 1: crops
+    as in all other epochs, for digits and letters.
     """
     ema_decay: float = 0.0
-    """Judge, and predict in the end, by an exponential moving average of the weights, which is over about
-    1 / (1 − decay) steps: less noisy than the last step's weights, and that much behind them. 0: by these.
+    """Decay of an exponential moving average of the weights, used to judge the training set and to predict.
+    It averages about 1 / (1 − decay) steps: less noisy than the last weights, and lagging behind them. 0:
+    off.
     """
     trunk: Trunk = "he"
-    """Of preact-resnet18: `he`, identity shortcuts and a last BN-ReLU, or `release`, the authors' own."""
+    """Variant of preact-resnet18: `he`, with identity shortcuts and a final BN-ReLU, or `release`, the
+    authors'.
+    """
     prototype_ensemble: bool = False
-    """Average the classifier with the class prototypes; off: the classifier alone (paper)."""
+    """Average the predictions of classifier and class prototypes; off: the classifier alone (paper)."""
     flip_tta: bool = False
-    """Test-time augmentation: average over an image and its mirror image; slightly better, for twice the
-    work.
+    """Test-time augmentation: average over an image and its mirror image; slightly better at twice the cost.
     """
     compile: Compile = "auto"
-    """torch.compile: `auto` on a GPU where the run is long enough to pay for it, `on` or `off`."""
+    """torch.compile: `on`, `off`, or `auto`: on a GPU if the run is long enough to pay for it."""
     seed: int = 0
-    """Of everything random."""
+    """Seed of all randomness."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2:
@@ -232,14 +236,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class OodSettings:
-    """Settings of the detector that a run leaves."""
+    """Settings of the OOD detector."""
 
     detector: str = "auto"
-    """Of a trained network, one of `graphclean detectors`; `auto` takes the one that suits the method."""
+    """For trained networks, one of `graphclean detectors`; `auto` is the one that suits the method."""
     reject: float = 0.05
-    """Share of good inputs that may be lost to the detector; 5 % is usual, less lets more OOD pass."""
+    """Fraction of good inputs that the detector may reject; 5 % is common, less accepts more OOD."""
     threshold: str = "auto"
-    """Inputs that score above it are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: as `reject` has it."""
+    """Inputs with a higher score are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: set by `reject`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.reject < 1:
@@ -256,17 +260,17 @@ class OodSettings:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """What trains: the name of a method, and its own settings, which it checks when it is loaded."""
+    """The name of a method, and its own settings, which it checks when it is loaded."""
 
     name: str = "ngc"
     """One of `graphclean methods`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Plain values by name, as in `[method]` of a preset; those that are left out have their defaults."""
+    """Plain values by name, as in `[method]` of a preset; missing ones have their defaults."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Every setting of a run, by section. What each means stands with its section."""
+    """Every setting of a run, by section."""
 
     cleaning: CleaningSettings = field(default_factory=CleaningSettings)
     """Verdicts."""
