@@ -1,24 +1,26 @@
-"""Whether a given label stands against the classes that are mistaken for it, by the estimated noise.
+"""Noise-aware acceptance of given labels: compare each label with the classes that are mistaken for it.
 
-Eq. 3 keeps a given label y where its evidence e[y] is over 1/K. That is no arbitrary level. Of a sample of
-class c that was labeled y, with the prior q = softmax(t · log e) of `noise_model`,
+Eq. 3 keeps a given label y if its evidence e[y] exceeds 1/K. This threshold has a meaning. For a sample of
+class c labeled y, with the prior q = softmax(t · log e) of `noise_model`,
 
     P(c | e, y) ∝ q[c] T[c, y],
 
-so that y is likelier than c where q[y] / q[c] > T[c, y] / T[y, y]. Where a share r of all labels is wrong at
-random, T[c, y] / T[y, y] = r / ((K − 1)(1 − r)) for every c, and y is likelier than all others together where
-q[y] > r / (r + (K − 1)(1 − r)): 1/12 with half of the labels drawn from 10 classes, 1/42 with a fifth, 1/3.1
-with nine tenths. 1/K is about that for half of the labels and stricter for fewer. For more it is laxer, and
-keeps samples that training can't do without: there acceptance by argmax, stricter still, lost accuracy.
+so y is more likely than c if q[y] / q[c] > T[c, y] / T[y, y]. If a fraction r of all labels is wrong at
+random, T[c, y] / T[y, y] = r / ((K − 1)(1 − r)) for every c, and y is more likely than all other classes
+together if q[y] > r / (r + (K − 1)(1 − r)): 1/12 if half of the labels are resampled from 10 classes, 1/42
+for a fifth, 1/3.1 for nine tenths. 1/K is about right for a half and stricter for less noise. For more noise
+it is more permissive and keeps samples that training needs: there, acceptance by argmax, which is stricter
+still, lost accuracy.
 
-Where class c is mistaken for y far more often than for others, T[c, y] is many times what it is for other
-classes, and the neighbors of c are called y as well: with four of ten, e[y] is 0.4 for every one of them, far
-over 1/K. So a label must besides be likelier than each class that is mistaken for it, or lead the evidence.
-It is compared with no other class: noise that is the same for all classes leaves Eq. 3 as it is.
+If class c is mistaken for y far more often than for other classes, T[c, y] is many times larger than
+elsewhere, and the neighbors of c carry the label y too: with four labels in ten, e[y] is 0.4 for every sample
+of c, far above 1/K. So a label must also be more likely than each class that is mistaken for it, or lead the
+evidence. It is compared with no other class: symmetric noise leaves Eq. 3 unchanged.
 
-The evidence is what the step judges by, labels that were corrected before and the network's predictions in
-it; it is not corrected for T here. Both evidence of the given labels alone and correcting it find more in one
-step, but where samples are OOD, or a class is half mislabeled, they lost a class in training on digits.
+The evidence is what the step judges by, including previously corrected labels and the network's predictions;
+it is not corrected for T here. Evidence from the given labels alone, and evidence corrected for T, both find
+more wrong labels in a single step, but with OOD samples or a half-mislabeled class they lost a class when
+training on digits.
 """
 
 import torch
@@ -27,13 +29,14 @@ from torch import Tensor
 from .noise_model import find_asymmetric_part, fit_noise_model
 
 PROBABLE = 0.8
-"""Probability that a pseudo-label other than the given one must pass: as a verdict's, to be selected."""
+"""Probability that a pseudo-label other than the given one must exceed; verdicts use the same to select."""
 
 
 def find_mistaken(evidence: Tensor, given: Tensor) -> Tensor:
-    """Whether a class that is mistaken for the given label is likelier, by leave-one-out `evidence` (N, K).
+    """Whether a class that is mistaken for the given label is more likely than it, by leave-one-out
+    `evidence` (N, K).
 
-    T and t are fitted to the given labels; one below 0 means unlabeled, and is not mistaken.
+    T and t are fitted to the given labels. Labels below 0 mean unlabeled and never count as mistaken.
     """
     labeled = given >= 0
     if evidence.shape[1] < 2 or not bool(labeled.any()):
@@ -45,7 +48,7 @@ def find_mistaken(evidence: Tensor, given: Tensor) -> Tensor:
 
 
 def find_mistakes(transition: Tensor, sizes: Tensor) -> Tensor:
-    """Which classes (rows) are mistaken for which labels (columns) more often than most."""
+    """Which classes (rows) are mistaken for which labels (columns) more often than for most."""
     wrong = ~torch.eye(len(transition), dtype=torch.bool, device=transition.device)
     asymmetric = find_asymmetric_part(transition, sizes)
     return wrong & (asymmetric > 0) if asymmetric is not None else torch.zeros_like(wrong)
@@ -60,10 +63,10 @@ def is_outdone(posterior: Tensor, given: Tensor, mistakes: Tensor) -> Tensor:
 
 
 def find_sure(evidence: Tensor, given: Tensor, labels: Tensor) -> Tensor:
-    """Whether `labels` are right with a probability over `PROBABLE`, by leave-one-out `evidence` (N, K).
+    """Whether `labels` are right with a probability above `PROBABLE`, by leave-one-out `evidence` (N, K).
 
-    The model knows samples that are OOD, so that the probability means the same with them and without, with
-    much noise and with little, where a share of the evidence does not.
+    The model accounts for OOD samples and for the noise rate, so this probability has the same meaning on
+    every data set, which a share of the evidence has not.
     """
     if evidence.shape[1] < 2 or not bool((given >= 0).any()):
         return torch.zeros_like(given, dtype=torch.bool)

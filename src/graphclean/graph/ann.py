@@ -1,4 +1,4 @@
-"""Approximate neighbors for large sets, by faiss (extra `ann`), with their recall measured."""
+"""Approximate neighbors for large sets by faiss (extra `ann`), with measured recall."""
 
 import math
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from ..errors import extra
 from .knn import Neighbors, nearest_neighbors
 
 RECALL = 0.97
-"""Share of the true neighbors that must be found on the sample before the search runs."""
+"""Fraction of the true neighbors that must be found on the sample before the full search runs."""
 SAMPLE = 256
-"""Points, evenly spaced, on which the recall is measured."""
+"""Evenly spaced points on which recall is measured."""
 ANN_BLOCK = 16_384
-"""Queries a call, so that progress shows and an interrupt is heard."""
+"""Queries per call, so that progress is shown and interrupts are handled."""
 
 
 class ApproximateNeighbors(NamedTuple):
-    """Neighbors, and the share of the true ones they hold, measured on a sample."""
+    """Neighbors, and their recall measured on a sample."""
 
     neighbors: Neighbors
     recall: float
@@ -29,10 +29,10 @@ class ApproximateNeighbors(NamedTuple):
 def approximate_neighbors(
     z: Tensor, k: int, *, recall: float = RECALL, progress: Callable[[int, int], None] | None = None
 ) -> ApproximateNeighbors:
-    """Cosine neighbors from the cells of a k-means index nearest to each point.
+    """Cosine neighbors from the nearest cells of a k-means index.
 
-    More cells are searched until a sample of points finds `recall` of its true neighbors; on data without
-    clusters that may take as long as the exact search. Seeded, so that two runs agree. On the CPU.
+    The number of cells searched doubles until a sample of points reaches `recall`; on data without clusters
+    this may take as long as exact search. Seeded, so runs are reproducible. Runs on the CPU.
     """
     faiss = load_faiss()
     unit = normalize(z.float(), dim=1).cpu()
@@ -80,7 +80,9 @@ def load_faiss() -> Any:
 
 
 def _without_self(found: Any, rows: Tensor, k: int) -> Neighbors:
-    """Drop each point from its own list, or the last entry where it is not in it; order by index on ties."""
+    """Drop each point from its own list, or the last entry if the point is not in it; ties are ordered by
+    index.
+    """
     values, names = (torch.as_tensor(part) for part in found)
     own = names == rows.unsqueeze(1)
     own[:, -1] |= ~own.any(1)
@@ -91,13 +93,13 @@ def _without_self(found: Any, rows: Tensor, k: int) -> Neighbors:
 
 
 def _recall(found: Tensor, truth: Tensor, rows: Tensor, k: int) -> float:
-    """Share of the k true neighbors that were found; `truth` may hold the point itself."""
+    """Fraction of the k true neighbors found; `truth` may contain the point itself."""
     names = _without_self((-torch.arange(k + 1.0).repeat(len(truth), 1), truth), rows, k).indices
     return float((names.unsqueeze(2) == found.unsqueeze(1)).any(2).float().mean())
 
 
 def _complete(neighbors: Neighbors, unit: Tensor, k: int) -> None:
-    """Search exactly for the points whose cells held fewer than k others (marked −1)."""
+    """Search exactly for points whose cells held fewer than k others (marked −1)."""
     short = (neighbors.indices < 0).any(1).nonzero().squeeze(1)
     if len(short):
         exact = nearest_neighbors(unit, k + 1, queries=unit[short])

@@ -1,4 +1,6 @@
-"""One cleaning step per epoch: what the graph keeps between epochs, and nothing of networks or images."""
+"""One cleaning step per epoch: the state that the graph keeps between epochs, independent of networks and
+images.
+"""
 
 import math
 from dataclasses import asdict, dataclass
@@ -26,24 +28,24 @@ from .votes import choose_k, estimate_votes, most_neighbors
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What one step decided, one row a sample."""
+    """The decisions of one step, one row per sample."""
 
     selected: Tensor
-    """In the clean set: confident, and in the largest component of its class."""
+    """The clean set: confident, and in the largest component of the sample's class."""
     labels: Tensor
     """Hard pseudo-labels ŷ."""
     soft_labels: Tensor
-    """Ỹ, rows summing to 1."""
+    """Ỹ; rows sum to 1."""
     confident: Tensor
     """Passed Eq. 3."""
     degrees: Tensor
     """Edges to other confident nodes, counted in both directions; 0 for nodes that are not confident."""
     graph: Tensor | None = None
-    """The k-NN graph it was decided on, as CSR, where it was built."""
+    """The k-NN graph of this step in CSR form, if one was built."""
 
 
 class GraphCleaner:
-    """Noise correction and subgraph selection, one call an epoch.
+    """Noise correction and subgraph selection, one call per epoch.
 
     Tensors stay on the device of `labels`; a label below 0 means unlabeled.
 
@@ -63,8 +65,8 @@ class GraphCleaner:
         *,
         decided: Tensor | None = None,
     ) -> None:
-        """`decided` holds what a person found a sample to be, which no step changes: its class, or OOD
-        (`n_classes`); −1 elsewhere.
+        """`decided` holds human decisions, which no step changes: a class, or OOD (`n_classes`); −1
+        elsewhere.
         """
         _require_tensor("labels", labels)
         if settings is not None and not isinstance(settings, GraphSettings):
@@ -83,18 +85,18 @@ class GraphCleaner:
         self.epoch = 0
         s = self.settings
         self.k = most_neighbors(len(labels), n_classes) if s.k == "auto" else s.k
-        """Neighbors that the next step takes; with `auto` the most there may be until noise is estimated."""
+        """Neighbors used by the next step; with `auto`, the maximum until the noise has been estimated."""
         self.votes = math.inf
-        """With `auto`, the votes that it takes to tell a class, by the last step."""
+        """With `auto`, the number of votes needed to tell a class, estimated in the last step."""
         self._logits = torch.zeros(len(labels), n_classes, device=labels.device)
         self.labels = self.given.clamp(min=0)
-        """ŷ of the last step; before the first the given labels."""
+        """ŷ of the last step; before the first step, the given labels."""
         self.selected = self.given >= 0
-        """Likewise the selection."""
+        """The selection of the last step."""
 
     @property
     def suffices(self) -> bool:
-        """With `auto`, whether the neighbors that there may be are enough to tell the classes."""
+        """With `auto`, whether the maximum number of neighbors is enough to tell the classes apart."""
         most = most_neighbors(len(self.given), self.n_classes)
         return self.votes * (1 - self.settings.alpha) ** 2 <= most
 
@@ -102,17 +104,18 @@ class GraphCleaner:
     def step(
         self, z: Tensor | None, logits: Tensor, *, graph: Graph | None = None, excluded: Tensor | None = None
     ) -> Cleaned:
-        """Clean once, from `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` for `z`.
+        """Clean once, given `z` (N, d) and `logits` (N, K) of the whole set, or a k-NN `graph` in place of
+        `z`.
 
-        `excluded` marks samples that can't be confident, whatever their neighbors say. A loop's autocast is
-        left outside.
+        `excluded` marks samples that are never confident, whatever their neighbors say. Runs outside of the
+        caller's autocast.
         """
         self._check(z, logits)
         with torch.autocast(self.given.device.type, enabled=False):
             return self._clean(z, logits, graph, excluded)
 
     def _check(self, z: Tensor | None, logits: Tensor) -> None:
-        """Refuse what would spread unnoticed: logits of other samples or classes, and NaN."""
+        """Refuse inputs whose errors would spread unnoticed: mismatched shapes and NaN."""
         for name, values in (("z", z), ("logits", logits)):
             if values is not None:
                 _require_tensor(name, values)
@@ -157,7 +160,7 @@ class GraphCleaner:
         return Cleaned(selected, labels, soft, confident, degrees, neighbors)
 
     def _judge(self, neighbors: Tensor, Y: Tensor) -> tuple[Tensor, Confident]:
-        """Soft labels, and Eq. 3 on them: Ỹ of Eq. 2, or with shared mistakes what the given labels tell."""
+        """Soft labels and Eq. 3 on them: Ỹ of Eq. 2, or evidence corrected for class-dependent noise."""
         s = self.settings
         eta = 1.0 if s.eta == "auto" else s.eta
         if not s.correct:
@@ -185,10 +188,10 @@ class GraphCleaner:
         return soft, Confident(labels, confident)
 
     def _correct_class_dependent_noise(self, S: Tensor) -> Tensor | None:
-        """P(class) corrected for class-dependent noise; None where there is none.
+        """P(class) corrected for class-dependent noise; None if there is none.
 
-        From the given labels at every step, not from ŷ of the last: what was undone once must not be undone
-        again, or of two classes that are taken for each other one swallows the other.
+        It starts from the given labels at every step, not from the previous ŷ: applying the correction to
+        corrected labels would make one of two confused classes absorb the other.
         """
         s = self.settings
         Y = self._given_rows(S.dtype)
@@ -201,7 +204,9 @@ class GraphCleaner:
         return torch.where(silent, propagated, model.posterior(propagated, self.given).classes)
 
     def _start(self, logits: Tensor) -> Tensor:
-        """Y of Eq. 2: the given labels first; later last epoch's ŷ where selected, else the ensemble's p."""
+        """Y of Eq. 2: the given labels in the first step; later, the last ŷ where selected and the ensemble's
+        p elsewhere.
+        """
         decay = self.settings.ensemble
         self._logits = decay * self._logits + (1 - decay) * logits.to(self._logits)
         if self.epoch == 0 or self.settings.start == "given":
@@ -211,12 +216,12 @@ class GraphCleaner:
         return torch.where(self.selected.unsqueeze(1), hard, p)
 
     def _given_rows(self, dtype: torch.dtype) -> Tensor:
-        """The given labels, one-hot; zeros where there is none."""
+        """The given labels as one-hot rows; zeros where unlabeled."""
         labeled = (self.given >= 0).unsqueeze(1)
         return one_hot(self.given.clamp(min=0), self.n_classes).to(dtype) * labeled
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on besides its inputs."""
+        """All state that the next step depends on."""
         chosen = {"k": torch.tensor(self.k)} if self.settings.k == "auto" else {}
         return {
             **chosen,
@@ -229,7 +234,7 @@ class GraphCleaner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up where `state_dict` left off; refuses the state of other labels or settings."""
+        """Restore what `state_dict` returned; state of other labels or settings is refused."""
         missing = sorted(self.state_dict().keys() - state.keys())
         if missing:
             raise ValueError(f"not the state of a GraphCleaner: there is no {missing[0]} in it")
@@ -255,5 +260,5 @@ def _require_tensor(name: str, value: Any) -> None:
 
 
 def _rows_to_one(Y: Tensor) -> Tensor:
-    """Rows of Y as they are (they sum to 1), and uniform ones for samples that have no label yet."""
+    """Rows of Y unchanged (they sum to 1), and uniform rows for samples without a label."""
     return torch.where(Y.any(1, keepdim=True), Y, 1 / Y.shape[1])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def connected_components(rows: Tensor, cols: Tensor, n: int) -> Tensor:
-    """Label each of `n` nodes with the lowest index in its component; an edge joins both its ends."""
+    """Label each of `n` nodes with the lowest index in its component; edges are undirected."""
     if rows.device.type == "cpu":
         return _components_scipy(rows, cols, n)
     return components_by_jumping(rows, cols, n)
@@ -16,9 +16,9 @@ def connected_components(rows: Tensor, cols: Tensor, n: int) -> Tensor:
 def components_by_jumping(rows: Tensor, cols: Tensor, n: int) -> Tensor:
     """The parallel algorithm, for any device: every node follows a parent pointer to a lower index.
 
-    Each round offers both ends of an edge, and their parents, the other end's grandparent, then halves
-    all chains by one jump. Pointers only ever fall within a component, so it ends with all of them at its
-    lowest index, after about log n rounds.
+    Each round offers both ends of an edge, and their parents, the grandparent of the other end, then halves
+    all chains by pointer jumping. Pointers never leave a component, so the algorithm ends with every pointer
+    at the lowest index of its component.
     """
     source, target = torch.cat([rows, cols]), torch.cat([cols, rows])
     parent = torch.arange(n, device=rows.device)

@@ -1,7 +1,7 @@
 """The graph contract: a square torch CSR tensor whose row i lists the edges that leave node i.
 
-Values are similarities or weights, columns are sorted within a row, and no node points to itself.
-SciPy sparse matrices are taken wherever a graph is, so that a graph made elsewhere can be used as it is.
+Values are similarities or weights, columns are sorted within a row, and there are no self-loops. Functions
+that take a graph also accept SciPy sparse matrices, so graphs built elsewhere work unchanged.
 """
 
 import warnings
@@ -31,7 +31,9 @@ def from_edges(rows: Tensor, cols: Tensor, values: Tensor, n: int) -> Tensor:
 
 
 def as_csr(graph: Graph, *, device: torch.device | None = None) -> Tensor:
-    """A torch or SciPy sparse matrix in the contract: sorted, no self-loops; NaN and the like are refused."""
+    """Convert a torch or SciPy sparse matrix to the contract: sorted, without self-loops; non-finite values
+    are refused.
+    """
     if isinstance(graph, Tensor):
         if graph.layout == torch.sparse_csr:
             places = torch.stack([edge_rows(graph), graph.col_indices().long()])
@@ -60,12 +62,14 @@ def as_csr(graph: Graph, *, device: torch.device | None = None) -> Tensor:
 
 
 def in_contract(graph: Graph) -> Tensor:
-    """A torch CSR tensor as it is, taken at its word so that nothing is checked twice; else `as_csr`."""
+    """A torch CSR tensor unchanged (trusted, so that nothing is checked twice); anything else through
+    `as_csr`.
+    """
     return graph if isinstance(graph, Tensor) and graph.layout == torch.sparse_csr else as_csr(graph)
 
 
 def to_scipy(graph: Tensor) -> sparse.csr_array:
-    """The same graph as a SciPy CSR array (a copy on the CPU where it was not there already)."""
+    """The same graph as a SciPy CSR array (copied to the CPU if necessary)."""
     parts = (graph.values(), graph.col_indices(), graph.crow_indices())
     data, indices, indptr = (part.cpu().numpy() for part in parts)
     return sparse.csr_array((data, indices, indptr), shape=(graph.shape[0], graph.shape[1]))
@@ -79,6 +83,6 @@ def edge_rows(graph: Tensor) -> Tensor:
 
 
 def row_sums(graph: Tensor, values: Tensor) -> Tensor:
-    """The sum of `values`, one a stored edge, over each row: in a fixed order, so that two runs agree."""
+    """Sum `values`, one per stored edge, over each row in a fixed order, so that runs are reproducible."""
     indptr = graph.crow_indices().long()
     return torch.segment_reduce(values, "sum", offsets=indptr, initial=0)

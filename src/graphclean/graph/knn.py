@@ -1,4 +1,4 @@
-"""Exact cosine k-nearest neighbors by tiles: bounded memory, ties settled, the same on CPU and CUDA."""
+"""Exact cosine k-nearest neighbors in tiles: bounded memory, deterministic ties, the same on CPU and CUDA."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,20 +10,20 @@ from torch.nn.functional import normalize
 from .csr import from_edges
 
 TILE_BYTES = {"cpu": 2**26, "cuda": 2**31}
-"""Memory for one tile of similarities, by device; the result does not depend on it."""
+"""Memory for one tile of similarities, by device; it does not affect the result."""
 
 
 GROUP = 128
-"""Columns that are compared by their largest first."""
+"""Columns per group in the two-step top-k."""
 
 
 class Neighbors(NamedTuple):
-    """The k nearest of each point, by falling similarity, equal ones by rising index."""
+    """The k nearest neighbors of each point, by decreasing similarity; ties are ordered by index."""
 
     indices: Tensor
     """(N, k) int64."""
     similarities: Tensor
-    """(N, k), the cosine of each."""
+    """(N, k) cosine similarities."""
 
 
 @torch.no_grad()
@@ -35,10 +35,10 @@ def nearest_neighbors(
     tile_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Neighbors:
-    """Find the `k` points of `z` nearest to every point of `z`, or of `queries` where given.
+    """Find the `k` points of `z` nearest to every point of `z`, or of `queries` if given.
 
-    A point is never its own neighbor, however many duplicates it has; without `queries` the result
-    therefore has min(k, N - 1) columns, with them min(k, N). `progress(done, total)` is called per tile.
+    A point is never its own neighbor, however many duplicates it has; without `queries` the result therefore
+    has min(k, N − 1) columns, with `queries` min(k, N). `progress(done, total)` is called once per tile.
     """
     z = normalize(z, dim=1)
     own = queries is None
@@ -81,7 +81,7 @@ def knn_graph(neighbors: Neighbors, n: int | None = None) -> Tensor:
 
 
 def _tile_shape(n_queries: int, n: int, k: int, size: int, tile_bytes: int) -> tuple[int, int]:
-    """Rows and columns of a tile: whole rows where they fit, and never fewer than 64 of them."""
+    """Rows and columns of a tile: whole rows if they fit, and at least 64 rows."""
     budget = max(1, tile_bytes // size)
     columns = min(n, max(budget // 64, 4 * k))
     rows = min(n_queries, max(64, budget // columns), 4096)
@@ -89,7 +89,7 @@ def _tile_shape(n_queries: int, n: int, k: int, size: int, tile_bytes: int) -> t
 
 
 def _mask_diagonal(tile: Tensor, offset: int) -> None:
-    """Rule out the pairs (i, i) in a tile whose row 0 stands `offset` columns to the right of column 0."""
+    """Mask the pairs (i, i) in a tile whose first row is `offset` columns to the right of the first column."""
     width = tile.shape[1]
     first = max(0, -offset)
     last = min(tile.shape[0], width - offset)
@@ -98,7 +98,7 @@ def _mask_diagonal(tile: Tensor, offset: int) -> None:
 
 
 def _top(tile: Tensor, k: int) -> Neighbors:
-    """The k largest of each row. `topk` leaves equal values in no stated order, so ties are settled here."""
+    """The k largest values of each row, with ties in index order, which `topk` does not guarantee."""
     width = tile.shape[1]
     if width <= k:
         values, indices = tile.sort(dim=1, descending=True, stable=True)
@@ -122,8 +122,8 @@ def _top(tile: Tensor, k: int) -> Neighbors:
 def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`topk` of wide rows in two steps, three times as fast on a GPU.
 
-    The k groups with the largest maxima hold the k largest values: were one of these in another group, k
-    groups would each hold a value at least as large.
+    The k groups with the largest maxima contain the k largest values: if one of these were in another group,
+    k groups would each contain a value at least as large.
     """
     groups = tile.shape[1] // GROUP
     if groups < 4 * k:
@@ -141,7 +141,9 @@ def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _merge(a: Neighbors, b: Neighbors, k: int) -> Neighbors:
-    """Merge two ranked lists; all of `a` is below all of `b` by index, so a stable sort keeps the order."""
+    """Merge two ranked lists; all indices of `a` are below those of `b`, so a stable sort keeps ties in
+    order.
+    """
     values = torch.cat([a.similarities, b.similarities], 1)
     indices = torch.cat([a.indices, b.indices], 1)
     values, order = values.sort(dim=1, descending=True, stable=True)

@@ -33,36 +33,36 @@ from torch.nn.functional import one_hot
 from .csr import from_edges
 
 ROUNDS = 4
-"""Times T and what else there is are fitted in turn."""
+"""Alternations between T and the other parameters."""
 CONFIDENT_SHARE = 0.6
-"""Share of the samples of each class by evidence, the most confident, that start T."""
+"""Fraction of the samples of each class, the most confident by evidence, that initialize T."""
 PRIOR_COUNT = 2.0
-"""Samples' worth of symmetric noise that each row of T is shrunk by."""
+"""Pseudo-count of symmetric noise towards which each row of T is shrunk."""
 FLOOR = 1e-6
-"""Evidence counts as at least this much, so that its logarithm is finite."""
+"""Lower bound on evidence, so that its logarithm is finite."""
 COMMON = 2.0
-"""Probabilities of a wrong label up to so many times their median count as symmetric noise."""
+"""Wrong labels with up to this many times the median probability count as symmetric noise."""
 BY_CHANCE = 3.0
-"""As does a wrong label that no more than so many samples of a class have."""
+"""So do wrong labels that no more than this many samples of a class have."""
 STEPS = 10
-"""Of expectation maximization, to correct evidence."""
+"""Expectation-maximization steps of the correction."""
 GAIN_SHARE = 0.01
-"""Share of −log p that the correction must gain on average."""
+"""Fraction of the mean −log p that the correction must gain."""
 TRAINING_GAIN = 0.004
-"""Mean log p that is enough in training, if less: the next epoch asks again, a verdict is final.
-
-With classes that look alike the correction gains less.
+"""Gain in mean log p that suffices in training, if smaller: the next epoch decides again, whereas a verdict
+is final. With similar classes the correction gains less.
 """
 TEMPERATURES = tuple(2 ** (step / 2) for step in range(-4, 7))
-"""Among which t is chosen in training: a quarter to eight."""
+"""Candidates for t in training: a quarter to eight."""
 START = (0.0, -1.5, -1.0)
-"""log t, a, b before any data: evidence as it is, few OOD, less evidence means more of them."""
+"""Initial log t, a, b: evidence unchanged, few OOD samples, and weaker evidence means OOD."""
 PRIOR_WEIGHT = 1.5
-"""Weight of the squared distance from START against the log-likelihood: a prior of deviation 0.6."""
+"""Weight of the squared distance from START against the log-likelihood: a prior with standard deviation 0.6.
+"""
 FIT_SAMPLES = 20_000
-"""Samples that fit t and the like, evenly spaced; a few numbers need no more."""
+"""Evenly spaced samples used to fit the few scalar parameters."""
 NEVER = -30.0
-"""a where no sample counts as OOD: so small a probability is none."""
+"""Value of a at which no sample counts as OOD."""
 SURE_QUANTILE = 0.9
 """Quantile of the evidence at which no sample counts as OOD.
 
@@ -72,13 +72,13 @@ taken for noise, which is more common; what is left is OOD because less evidence
 20 % of OOD.
 """
 BLOCK_CELLS = 2**17
-"""Samples times classes that the CPU works on at a time: few enough that its cache holds them."""
+"""Samples times classes processed at once on the CPU, so that they fit its cache."""
 DENSE_CLASSES = 32
-"""Of more, each is taken for few others: the CPU multiplies sparse matrices."""
+"""With more classes, each is confused with few others, and the CPU uses sparse products."""
 
 
 class Probabilities(NamedTuple):
-    """What each sample is: rows of `classes` plus `ood` sum to 1."""
+    """Class probabilities (`classes`) and P(`ood`) of each sample; together they sum to 1."""
 
     classes: Tensor
     ood: Tensor
@@ -86,37 +86,39 @@ class Probabilities(NamedTuple):
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """The fitted model, as in the formula above."""
+    """The fitted model with the parameters of the formula above."""
 
     transition: Tensor
-    """T: rows are classes, columns labels. Fastest where a column lies together in memory."""
+    """T: rows are classes, columns labels. Fastest if columns are contiguous in memory."""
     shares: Tensor
     """u."""
     temperature: float
     intercept: float = -math.inf
-    """a; −∞ where no sample counts as OOD."""
+    """a; −∞ if no sample counts as OOD."""
     slope: float = 0.0
     center: float = 0.0
     spread: float = 1.0
-    """With `center`: mean and deviation of the log of the largest evidence, which standardize m."""
+    """With `center`: mean and standard deviation of the log of the largest evidence, which standardize m."""
     floor: float = 0.0
-    """What all samples share of sigmoid(a + b · m): it counts as noise in T."""
+    """The part of sigmoid(a + b · m) that all samples share; it counts as noise in T."""
     doubt: float = 1.0
-    """What o is multiplied by: less than 1 where nothing shows that there is OOD."""
+    """Factor on o: less than 1 if nothing shows that there is OOD."""
     asymmetric: Tensor | None = None
-    """The asymmetric part of T, rows summing to 1; None where there is none."""
+    """The asymmetric part of T, rows summing to 1; None if there is none."""
     corrected: bool = False
-    """Whether any round of the fit corrected evidence: if not, it is the same model without `correct`."""
+    """Whether any round corrected evidence; if not, the model equals the one fitted without `correct`."""
     log_likelihood: float = -math.inf
     """Mean log p of the given labels."""
 
     def prior(self, evidence: Tensor, ood: Tensor | None = None) -> Probabilities:
-        """What each sample is by its evidence alone; `ood` replaces o where it is known from elsewhere."""
+        """Class and OOD probabilities from the evidence alone; `ood` replaces o if it is known from
+        elsewhere.
+        """
         log_mix = _log(correct_evidence(evidence, self.asymmetric))
         return self._prior(log_mix, self._ood(_log(evidence.amax(1))) if ood is None else ood)
 
     def posterior(self, evidence: Tensor, labels: Tensor, ood: Tensor | None = None) -> Probabilities:
-        """What each sample is, its given label taken into account; below 0 means unlabeled."""
+        """Class and OOD probabilities given the label as well; labels below 0 mean unlabeled."""
         whole = Probabilities(torch.empty_like(evidence), torch.empty_like(evidence[:, 0]))
         for part in _parts(evidence):
             prior = self.prior(evidence[part], ood[part] if ood is not None else None)
@@ -124,16 +126,16 @@ class NoiseModel:
         return whole
 
     def log_p(self, evidence: Tensor, labels: Tensor) -> Tensor:
-        """log p of each given label; 0 where there is none."""
+        """log p of each given label; 0 where unlabeled."""
         parts = [self.log_p_of(self.prior(evidence[part]), labels[part]) for part in _parts(evidence)]
         return torch.cat(parts)
 
     def log_p_of(self, prior: Probabilities, labels: Tensor) -> Tensor:
-        """The same by any probabilities that do not know the given labels."""
+        """The same for given probabilities that do not take the label into account."""
         return self._join(prior, labels)[1].log()
 
     def update(self, prior: Probabilities, labels: Tensor) -> Probabilities:
-        """The same from any probabilities that do not know the given labels yet."""
+        """The posterior for given probabilities that do not take the label into account yet."""
         joint, total = self._join(prior, labels)
         return Probabilities(joint.classes / total.unsqueeze(1), joint.ood / total)
 
@@ -145,7 +147,7 @@ class NoiseModel:
         return Probabilities((1 - ood).unsqueeze(1) * (self.temperature * log_mix).softmax(1), ood)
 
     def _join(self, prior: Probabilities, labels: Tensor) -> tuple[Probabilities, Tensor]:
-        """The probability of each class or OOD together with the given label, and their sum p."""
+        """The joint probability of each class, or OOD, and the given label, and their sum p."""
         labeled, given = labels >= 0, labels.clamp(min=0)
         to_given = torch.where(labeled.unsqueeze(1), self.transition.T.index_select(0, given), 1)
         classes, ood = prior.classes * to_given, prior.ood * torch.where(labeled, self.shares[given], 1)
@@ -153,7 +155,8 @@ class NoiseModel:
 
 
 def find_class_dependent_noise(evidence: Tensor, labels: Tensor) -> NoiseModel | None:
-    """The model for training where leave-one-out `evidence` (N, K) of the given labels must be corrected.
+    """The noise model for training if leave-one-out `evidence` (N, K) of the given labels needs correction,
+    else None.
 
     `labels` below 0 mean unlabeled.
     """
@@ -167,7 +170,9 @@ def find_class_dependent_noise(evidence: Tensor, labels: Tensor) -> NoiseModel |
 
 
 def gains_enough(corrected: NoiseModel, plain: NoiseModel, enough: float = math.inf) -> bool:
-    """Whether the correction makes the given labels so much more likely that noise depends on the class."""
+    """Whether the correction makes the given labels so much more likely that the noise must be
+    class-dependent.
+    """
     gain = corrected.log_likelihood - plain.log_likelihood
     return gain > min(enough, -GAIN_SHARE * plain.log_likelihood)
 
@@ -181,12 +186,12 @@ def fit_noise_model(
     decided: Tensor | None = None,
     grid: bool = False,
 ) -> NoiseModel:
-    """Fit all parameters to the given labels; those below 0 mean unlabeled, and are left out.
+    """Fit all parameters to the given labels; samples with labels below 0 (unlabeled) are left out.
 
-    `correct` takes class-dependent noise out of the evidence; whether that is called for, likelihood must
-    tell. Without `ood` no sample counts as OOD. With `grid`, t is one of TEMPERATURES. `decided` holds what
-    a person found a sample to be, a class or OOD (the number of classes), and −1 elsewhere: T counts it as
-    that, and a and b are fitted to it.
+    `correct` removes class-dependent noise from the evidence; whether that is warranted must be decided by
+    likelihood. Without `ood`, no sample counts as OOD. With `grid`, t is one of TEMPERATURES. `decided` holds
+    human decisions: a class or OOD (the number of classes), and −1 elsewhere: T counts the sample as such,
+    and a and b are fitted to it.
     """
     labeled = labels >= 0
     if not bool(labeled.all()):
@@ -251,7 +256,7 @@ def fit_noise_model(
 
 
 def hold_decided(inferred: Probabilities, decided: Tensor) -> Probabilities:
-    """What was inferred, but for the samples that a person `decided` on: these are what was decided."""
+    """The inferred probabilities, replaced by certainty for samples that a person has `decided` on."""
     n_classes = inferred.classes.shape[1]
     certain = one_hot(decided.clamp(min=0), n_classes + 1).to(inferred.classes)
     held = (decided >= 0).unsqueeze(1)
@@ -262,9 +267,10 @@ def hold_decided(inferred: Probabilities, decided: Tensor) -> Probabilities:
 
 
 def correct_evidence(evidence: Tensor, asymmetric: Tensor | None) -> Tensor:
-    """The mix of classes whose labels, given by the `asymmetric` part of T, would look like each row.
+    """The mix of classes whose labels, given by the `asymmetric` part of T, would produce each row of
+    evidence.
 
-    Found by expectation maximization from the evidence itself; rows keep their sums.
+    Found by expectation maximization from the evidence itself; row sums are preserved.
     """
     if asymmetric is None:
         return evidence
@@ -277,9 +283,9 @@ def correct_evidence(evidence: Tensor, asymmetric: Tensor | None) -> Tensor:
 
 
 def find_asymmetric_part(transition: Tensor, sizes: Tensor) -> Tensor | None:
-    """T without the wrong labels no likelier than most, rows to sum 1; None where no others are left.
+    """T without wrong labels that are no more likely than most, rows summing to 1; None if no others remain.
 
-    `sizes` says how many samples each row of T comes from.
+    `sizes` is the number of samples behind each row of T.
     """
     right = torch.eye(len(transition), dtype=torch.bool, device=transition.device)
     most = COMMON * transition[~right].median()
@@ -291,7 +297,9 @@ def find_asymmetric_part(transition: Tensor, sizes: Tensor) -> Tensor | None:
 
 
 def most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
-    """The samples that start T: some of each class, or one that is half mislabeled would have none."""
+    """The samples that initialize T: some of each class, since a half-mislabeled class would otherwise have
+    none.
+    """
     order = top.argsort(descending=True, stable=True)
     order = order[guess[order].argsort(stable=True)]
     sizes = torch.bincount(guess, minlength=n_classes)
@@ -301,7 +309,7 @@ def most_confident(top: Tensor, guess: Tensor, n_classes: int) -> Tensor:
 
 
 def shrink(counts: Tensor) -> Tensor:
-    """Rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
+    """Normalize rows to sum 1, each shrunk towards symmetric noise at the overall rate."""
     n_classes = len(counts)
     stay = (counts.trace() / counts.sum()).clamp(0.05, 0.999)
     right = torch.eye(n_classes, dtype=torch.bool, device=counts.device)
@@ -310,13 +318,13 @@ def shrink(counts: Tensor) -> Tensor:
 
 
 def evenly_spaced(n: int, device: torch.device | None = None) -> Tensor:
-    """The samples of `n` that fit a few numbers."""
+    """Evenly spaced samples out of `n`, enough to fit a few scalars."""
     spaced = torch.linspace(0, n - 1, min(n, FIT_SAMPLES), dtype=torch.float64, device=device)
     return spaced.round().long()
 
 
 def pieces(n: int, n_classes: int) -> Iterator[slice]:
-    """Slices of `n` samples, so few each that a row of `n_classes` for every one stays in the cache."""
+    """Slices of `n` samples small enough that (slice, `n_classes`) stays in the cache."""
     step = max(BLOCK_CELLS // n_classes, 1)
     return (slice(start, start + step) for start in range(0, n, step))
 
@@ -324,7 +332,7 @@ def pieces(n: int, n_classes: int) -> Iterator[slice]:
 def _choose_temperature(
     model: NoiseModel, log_mix: Tensor, _: Tensor, labels: Tensor, __: Probabilities | None
 ) -> NoiseModel:
-    """t of the grid, under which the given labels are most likely."""
+    """The t of the grid under which the given labels are most likely."""
     to_given = model.transition.T.index_select(0, labels)
     fits = [((t * log_mix).softmax(1) * to_given).sum(1).log().mean() for t in TEMPERATURES]
     return replace(model, temperature=TEMPERATURES[int(torch.stack(fits).argmax())])
@@ -333,9 +341,8 @@ def _choose_temperature(
 def _fit_by_gradient(
     model: NoiseModel, log_mix: Tensor, margin: Tensor, labels: Tensor, possible: Probabilities | None
 ) -> NoiseModel:
-    """t, a and b, from where the last round left them; `possible` is 0 where a sample is known not to be.
-
-    Without OOD t alone.
+    """Fit t, a and b, starting from the last round; `possible` is 0 for classes that are ruled out. Without
+    OOD, t alone.
     """
     m = (margin - model.center) / model.spread
     shifted = log_mix - log_mix.amax(1, keepdim=True)
@@ -355,9 +362,9 @@ def _fit_by_gradient(
 
 
 def _move_floor(model: NoiseModel, margin: Tensor) -> NoiseModel:
-    """The same probability of every label, with the part of o that all samples share moved to T.
+    """Move the part of o that all samples share to T, without changing the probability of any label.
 
-    (1 − o) Σ q T + o u stays as it is for o = f + (1 − f) o', T' = (1 − f) T + f u.
+    (1 − o) Σ q T + o u is unchanged for o = f + (1 − f) o', T' = (1 − f) T + f u.
     """
     o = model._ood(margin)
     sure = torch.quantile(margin, SURE_QUANTILE)
@@ -376,7 +383,7 @@ def _objective(
 ) -> tuple[float, list[float]]:
     """Negative mean log p with its penalty, and the gradient in (log t, a, b).
 
-    A row of `log_mix` may be shifted: with its largest at 0, nothing overflows.
+    Rows of `log_mix` may be shifted: with a maximum of 0 nothing overflows.
     """
     at = torch.as_tensor(theta, dtype=torch.float64)
     t, a, b = float(at[0].exp()), float(at[1]), float(at[2])
@@ -402,7 +409,7 @@ def _objective(
 
 
 def _count(classes: Tensor, labels: Tensor) -> Tensor:
-    """How many samples of each class, a row each, have each label."""
+    """Number of samples of each class (rows) with each label (columns)."""
     n_classes = classes.shape[1]
     if _is_sparse(classes):
         return classes.new_zeros(n_classes, n_classes).index_add_(0, labels, classes).T
@@ -410,7 +417,7 @@ def _count(classes: Tensor, labels: Tensor) -> Tensor:
 
 
 def _for_products(matrix: Tensor) -> Tensor:
-    """In the layout that multiplies fastest."""
+    """The memory layout that multiplies fastest."""
     if not _is_sparse(matrix):
         return matrix
     rows, cols = matrix.nonzero(as_tuple=True)
@@ -422,7 +429,7 @@ def _is_sparse(of_classes: Tensor) -> bool:
 
 
 def _parts(rows: Tensor) -> Iterator[slice]:
-    """On the CPU as many rows at a time as its cache holds, elsewhere all."""
+    """On the CPU, as many rows at a time as fit its cache; elsewhere all rows."""
     return pieces(*rows.shape) if rows.device.type == "cpu" else iter([slice(None)])
 
 

@@ -10,20 +10,20 @@ from ..errors import check_choice
 from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
 
 SOLVER_TOLERANCE = 1e-6
-"""Default bound on the relative error of a propagated column, in the 2-norm."""
+"""Default bound on the relative error of a propagated column in the 2-norm."""
 CPU_COLUMNS = 32
-"""Columns a product on the CPU: more fall out of its cache, fewer read the graph too often."""
+"""Columns per product on the CPU: more exceed its cache, fewer read the graph too often."""
 PROBES = 32
-"""Nodes on which the weight of an own label is measured exactly."""
+"""Nodes on which self-influence is measured exactly."""
 MOSTLY_TWO_STEPS = 0.5
-"""α up to which a node's returns are close to proportional to those over two steps."""
+"""α up to which a node's return probability is nearly proportional to its two-step return probability."""
 
 
 def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrize: Symmetrize = "max") -> Tensor:
-    """Eq. 1: W = [similarity]₊^γ, made undirected.
+    """Eq. 1: W = [similarity]₊^γ, symmetrized.
 
-    `max` takes the larger of the two directions (the paper's undirected graph), `sum` adds them, so that
-    mutual edges count twice (the authors' release). Negative similarities weigh nothing.
+    `max` takes the larger of the two directions (the paper's undirected graph); `sum` adds them, so that
+    mutual edges count twice (the authors' release). Negative similarities get weight 0.
     """
     check_choice("symmetrize", symmetrize, Symmetrize)
     graph = in_contract(graph)
@@ -37,7 +37,7 @@ def weight_graph(graph: Graph, *, gamma: float = 1.0, symmetrize: Symmetrize = "
 
 
 def symmetrize_by_sorting(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrize) -> Tensor:
-    """W and its transpose combined, for any device: both directions of all edges in one sort."""
+    """Combine W with its transpose, for any device: both directions of all edges in one sort."""
     keys, order = torch.cat([rows * n + cols, cols * n + rows]).sort(stable=True)
     values = torch.cat([values, values])[order]
     # An edge stands here once, or twice in a row where both directions are neighbors.
@@ -51,7 +51,7 @@ def symmetrize_by_sorting(rows: Tensor, cols: Tensor, values: Tensor, n: int, ho
 
 
 def _symmetrize_scipy(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: Symmetrize) -> Tensor:
-    """The same ten times faster on the CPU: SciPy transposes by counting instead of sorting."""
+    """The same, ten times faster on the CPU: SciPy transposes by counting instead of sorting."""
     W = to_scipy(from_edges(rows, cols, values, n))
     both = W + W.T if how == "sum" else W.maximum(W.T)
     both = both.tocsr()
@@ -61,7 +61,7 @@ def _symmetrize_scipy(rows: Tensor, cols: Tensor, values: Tensor, n: int, how: S
 
 
 def normalize_graph(weights: Tensor) -> Tensor:
-    """S = D^-½ W D^-½. A node without edges gets a zero row, never a division by zero."""
+    """S = D^-½ W D^-½. A node without edges gets a zero row instead of a division by zero."""
     rows, cols = edge_rows(weights), weights.col_indices().long()
     degree = row_sums(weights, weights.values())
     scale = torch.where(degree > 0, degree.rsqrt(), 0)
@@ -74,9 +74,9 @@ def normalize_graph(weights: Tensor) -> Tensor:
 def propagate(S: Tensor, Y: Tensor, *, alpha: float = 0.5, tolerance: float = SOLVER_TOLERANCE) -> Tensor:
     """Eq. 2: the minimizer Ỹ of J, i.e. the solution of (I − αS) Ỹ = (1 − α) Y, all columns at once.
 
-    Chebyshev semi-iteration: the eigenvalues of αS lie in [−α, α], so the number of steps that brings the
-    error of every column under `tolerance` times its norm is known beforehand (12 for α = 0.5 and 1e-6):
-    no inner products, no convergence test, no host sync.
+    Chebyshev semi-iteration: the eigenvalues of αS lie in [−α, α], so the number of steps that reduces the
+    error of every column below `tolerance` times its norm is known in advance (12 for α = 0.5 and 1e-6): no
+    inner products, no convergence test, no host sync.
     """
     if not 0 <= alpha < 1:
         raise ValueError(f"alpha must be in [0, 1), not {alpha}")
@@ -105,12 +105,13 @@ def balance_classes(Y: Tensor) -> Tensor:
 def self_influence(
     S: Tensor, *, alpha: float = 0.5, probes: int = PROBES, tolerance: float = SOLVER_TOLERANCE
 ) -> Tensor:
-    """The diagonal of M = (I − αS)⁻¹: what a node's own label weighs in its propagated row.
+    """The diagonal of M = (I − αS)⁻¹: the weight of a node's own label in its propagated row.
 
-    The returns over two steps give 1 + α² Σ_j S_ij². Longer ones are measured on `probes` evenly spaced
-    nodes, and the two-step term of all nodes is scaled to match: left out, they would stay behind in
-    leave-one-out evidence as a trace of the own label, which with many classes is more than 1/K. At an α over
-    `MOSTLY_TWO_STEPS` most returns are long, and long walks return to nodes of high degree: `_fit_returns`.
+    Two-step returns give 1 + α² Σ_j S_ij². Longer returns are measured on `probes` evenly spaced nodes, and
+    the two-step term of all nodes is scaled to match: if left out, they would remain in leave-one-out
+    evidence as a trace of the sample's own label, which with many classes exceeds 1/K. For α above
+    `MOSTLY_TWO_STEPS` most returns are long, and long walks return to nodes of high degree: see
+    `_fit_returns`.
     """
     excess = alpha**2 * row_sums(S, S.values() ** 2)
     if probes > 0 and alpha > 0:
@@ -133,10 +134,11 @@ def self_influence(
 
 
 def _fit_returns(two_steps: Tensor, reached: Tensor, nodes: Tensor, exact: Tensor) -> Tensor:
-    """All returns of every node: a power of its two-step ones times a power of what reaches it from all.
+    """All returns of every node: a power of its two-step returns times a power of the weight it receives from
+    all nodes.
 
-    The powers and a factor are those of least squares on the logarithms of the `exact` ones. No node returns
-    less than over two steps.
+    The exponents and a factor are fitted by least squares to the logarithms of the `exact` values. No node
+    returns less than in two steps.
     """
     alone = two_steps == 0
     shape = torch.stack([two_steps.log(), reached.log(), torch.ones_like(reached)], 1)
@@ -162,8 +164,8 @@ def gather_evidence(
 ) -> Tensor:
     """Soft labels from propagation: clipped at 0, every row summing to 1.
 
-    Without `leave_one_out` it is the paper's Ỹ; with it, what a node's own label contributed is taken out, so
-    that a sample is judged by the others alone. A row without evidence is uniform.
+    Without `leave_one_out` this is the paper's Ỹ; with it, the contribution of a node's own label is removed,
+    so that a sample is judged by the others alone. A row without evidence is uniform.
     """
     if class_balance:
         Y = balance_classes(Y)

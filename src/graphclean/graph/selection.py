@@ -13,20 +13,20 @@ from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
 
 
 class Confident(NamedTuple):
-    """Eq. 3: a hard pseudo-label for every node, and whether it is confident."""
+    """Eq. 3: a hard pseudo-label for every node, and whether the node is confident."""
 
     labels: Tensor
     confident: Tensor
 
 
 def confident_labels(soft: Tensor, given: Tensor, *, eta: float, accept: Accept = "uniform") -> Confident:
-    """Eq. 3: the given label stands where its share is over 1/K; otherwise the largest share must pass η.
+    """Eq. 3: keep the given label if its share exceeds 1/K; otherwise the largest share must exceed η.
 
-    With `accept="argmax"` it stands only where its share is the largest: over 1/K are also many wrong labels
-    where neighbors share their mistakes, or where most labels are wrong. With `accept="auto"` it stands over
-    1/K but where a class that is often mistaken for it is likelier (`acceptance`), and always as the largest.
-    A given label below 0 means unlabeled: only the second rule applies. A row that no class leads (no
-    evidence: uniform) is never confident.
+    With `accept="argmax"` the given label is kept only if its share is the largest: many wrong labels exceed
+    1/K if noise is class-dependent or if most labels are wrong. With `accept="auto"` it is kept above 1/K
+    unless a class that is often mistaken for it is more likely (see `acceptance`), and always if it is the
+    largest. A given label below 0 means unlabeled: only the second rule applies. A row without a leading
+    class (no evidence: uniform) is never confident.
     """
     check_choice("accept", accept, Accept)
     over = _uniform(soft)
@@ -41,12 +41,12 @@ def confident_labels(soft: Tensor, given: Tensor, *, eta: float, accept: Accept 
 
 
 def _uniform(soft: Tensor) -> float:
-    """A little over 1/K: a uniform row is 1/K up to rounding, and is not more than 1/K."""
+    """Slightly above 1/K: a uniform row equals 1/K up to rounding and must not count as above."""
     return (1 + 8 * torch.finfo(soft.dtype).eps) / soft.shape[1]
 
 
 def confident_edges(graph: Graph, confident: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges of a directed graph between two confident nodes, by row, then column."""
+    """The edges of a directed graph between two confident nodes, ordered by row, then column."""
     graph = in_contract(graph).to(confident.device)
     rows, cols = edge_rows(graph), graph.col_indices().long()
     keep = confident[rows] & confident[cols]
@@ -54,7 +54,7 @@ def confident_edges(graph: Graph, confident: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mutual_edges(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Of edges ordered by row, then column, those whose reverse is there too."""
+    """Edges (ordered by row, then column) whose reverse is also present."""
     if rows.device.type == "cpu":
         ones = torch.ones(len(rows), dtype=torch.bool)
         edges = to_scipy(from_edges(rows, cols, ones, n))
@@ -64,7 +64,7 @@ def mutual_edges(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def mutual_by_search(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The same for any device: look every reversed edge up among the edges."""
+    """The same for any device: look up every reversed edge among the edges."""
     keys, reverse = rows * n + cols, cols * n + rows
     at = torch.searchsorted(keys, reverse).clamp_(max=max(len(keys) - 1, 0))
     mutual = keys[at] == reverse
@@ -74,9 +74,9 @@ def mutual_by_search(rows: Tensor, cols: Tensor, n: int) -> tuple[Tensor, Tensor
 def largest_components(
     rows: Tensor, cols: Tensor, labels: Tensor, confident: Tensor, n_classes: int
 ) -> Tensor:
-    """Eq. 4: of each class, the largest connected component of its confident nodes; ties to the lowest index.
+    """Eq. 4: the largest connected component of each class's confident nodes; ties go to the lowest index.
 
-    `rows` and `cols` are edges between confident nodes. A class without a confident node selects nothing.
+    `rows` and `cols` are edges between confident nodes. A class without confident nodes selects nothing.
     """
     n = len(labels)
     same = labels[rows] == labels[cols]
@@ -91,7 +91,7 @@ def largest_components(
 def select_components(
     rows: Tensor, cols: Tensor, labels: Tensor, confident: Tensor, n_classes: int, edges: LccEdges
 ) -> Tensor:
-    """Geometry selection: the largest components by all edges between confident nodes, or by mutual ones."""
+    """Geometry selection: the largest components, by all edges between confident nodes or by mutual ones."""
     check_choice("edges", edges, LccEdges)
     if edges == "mutual":
         rows, cols = mutual_edges(rows, cols, len(labels))

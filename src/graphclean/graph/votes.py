@@ -1,19 +1,21 @@
-"""How many neighbors it takes to tell a sample's class, by the noise of the labels: k, and the warm-up.
+"""How many neighbors are needed to tell a sample's class, given the label noise: k, and the end of warm-up.
 
-A neighbor is of the sample's class with probability ρ, the purity, and of any class else. With K classes and
-a share r of the labels wrong, it then has the right label with probability a and a certain wrong one with b:
+A neighbor belongs to the sample's class with probability ρ, the purity, and otherwise to any class. With K
+classes and a fraction r of the labels wrong, it carries the right label with probability a and a particular
+wrong label with probability b:
 
     a = ρ (1 − r) + (1 − ρ) / K        b = ρ r / (K − 1) + (1 − ρ) / K
 
-Of n votes the right label leads that one by n (a − b) on average, with a variance of at most n (a + b). So it
-leads all K − 1 but with probability δ where n = 2 ln(K / δ) (a + b) / (a − b)².
+Among n votes the right label leads a wrong one by n (a − b) in expectation, with a variance of at most n (a +
+b). So it leads all K − 1 with probability at least 1 − δ if n = 2 ln(K / δ) (a + b) / (a − b)².
 
-Propagation counts more votes than k: the neighbors have 1 − α of the evidence and those beyond them the rest,
-spread so thin that the evidence of k neighbors weighs like k / (1 − α)² equal votes. ρ is not known, but is
-seen: two neighbors have one label with probability ρ s + (1 − ρ) Σ u², where s = (1 − r)² + r² / (K − 1) and
-u are the shares of the labels.
+Propagation uses more votes than k: the neighbors have 1 − α of the evidence, and nodes beyond them the rest,
+spread so thin that the evidence of k neighbors weighs like k / (1 − α)² equal votes. ρ is unknown, but
+observable: two neighbors share a label with probability ρ s + (1 − ρ) Σ u², where s = (1 − r)² + r² / (K − 1)
+and u are the label fractions.
 
-Mistakes that a class shares are no matter of k: their share among the neighbors does not fall with it.
+k does not help against class-dependent noise: the fraction of such mistakes among the neighbors does not fall
+as k grows.
 """
 
 import math
@@ -25,19 +27,19 @@ from .csr import edge_rows
 from .noise_model import fit_noise_model
 
 RISK = 0.05
-"""δ: so many samples may be told wrong."""
+"""δ: the fraction of samples whose class may be told wrongly."""
 OF_CLASS = 0.2
-"""Neighbors are at most so large a part of an average class: of more, ever fewer are of the class. On digits
-with nine tenths of noise, two fifths lost accuracy in each of three seeds.
+"""Maximum number of neighbors as a fraction of the average class: beyond it, ever fewer belong to the class.
+On digits with nine tenths of noise, two fifths lost accuracy with each of three seeds.
 """
 FEWEST, MOST = 30, 200
-"""k is within the paper's values, or what `OF_CLASS` leaves; fewer would let classes fall into parts."""
+"""k stays within the paper's values, or within `OF_CLASS`; fewer would break classes into components."""
 SMALLEST_K = 10
-"""But for very small classes: no fewer than so many."""
+"""Lower bound on k for very small classes."""
 
 
 def votes_needed(noise: float, purity: float, n_classes: int) -> float:
-    """n of the formula above; infinite where neighbors tell nothing."""
+    """n of the formula above; infinite if neighbors are uninformative."""
     by_chance = (1 - purity) / n_classes
     right = purity * (1 - noise) + by_chance
     wrong = purity * noise / (n_classes - 1) + by_chance
@@ -47,18 +49,18 @@ def votes_needed(noise: float, purity: float, n_classes: int) -> float:
 
 
 def most_neighbors(n: int, n_classes: int) -> int:
-    """The largest k that suits `n` samples of so many classes."""
+    """The largest sensible k for `n` samples of `n_classes` classes."""
     return max(SMALLEST_K, min(MOST, round(OF_CLASS * n / n_classes)))
 
 
 def choose_k(votes: float, n: int, n_classes: int, alpha: float) -> int:
-    """The k whose evidence weighs like so many votes, as far as it suits the set."""
+    """The k whose evidence weighs like `votes` equal votes, within the bounds of the set."""
     most = most_neighbors(n, n_classes)
     return int(min(most, max(min(FEWEST, most), math.ceil(min(votes * (1 - alpha) ** 2, most)))))
 
 
 def estimate_votes(evidence: Tensor, given: Tensor, neighbors: Tensor) -> float:
-    """The votes needed, with r and ρ as leave-one-out `evidence` and the graph of `neighbors` show them."""
+    """The votes needed, with r and ρ estimated from leave-one-out `evidence` and the graph of `neighbors`."""
     labeled, n_classes = given >= 0, evidence.shape[1]
     if n_classes < 2 or not bool(labeled.any()):
         return math.inf
@@ -70,7 +72,7 @@ def estimate_votes(evidence: Tensor, given: Tensor, neighbors: Tensor) -> float:
 
 
 def estimate_purity(given: Tensor, neighbors: Tensor, noise: float, n_classes: int) -> float:
-    """ρ: how often neighbors share a class, from how often they share a label."""
+    """ρ: how often neighbors share a class, estimated from how often they share a label."""
     a, b = given[edge_rows(neighbors)], given[neighbors.col_indices().long()]
     both = (a >= 0) & (b >= 0)
     shared = float((a[both] == b[both]).double().mean()) if bool(both.any()) else 0.0
