@@ -1,4 +1,4 @@
-"""What a user is told when something they gave can't be used, or a run ends early."""
+"""Errors and warnings for users: unusable input, and runs that end early."""
 
 import difflib
 import json
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 NEAR = 0.66
-"""How alike two names have to be, of 1, for one to be a slip of the other."""
+"""Similarity, of 1, above which a name counts as a misspelling of another."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """For a message about an unknown name: the nearest right one, or all there are.
+    """The nearest valid name for an unknown one, or all names.
 
-    Names that begin with it go first, as whole or after the dot: `cert` for `cleaning.certainty`.
+    Names that start with it, as a whole or after the dot, come first: `cert` for `cleaning.certainty`.
     """
     names = list(known)
     begun = [other for other in names if name and f".{name}" in f".{other}"]
@@ -23,13 +23,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: str, kind: Any) -> None:
-    """Refuse a word that is none of those a `Literal` names: it would pass for one of them in silence."""
+    """Refuse a value that is not one of a `Literal`; it would otherwise pass for one silently."""
     if value not in get_args(kind):
         raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON from outside: whatever is wrong with it is a ValueError, also that it is too deep."""
+    """Parse untrusted JSON: whatever is wrong with it, excessive depth included, raises ValueError."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -37,11 +37,11 @@ def parse_json(text: str | bytes) -> Any:
 
 
 ARGUMENT_MARK = "\x1f"
-"""On both sides of an argument's name in a message."""
+"""Surrounds an argument's name in a message."""
 
 
 def arg(name: str) -> str:
-    """An argument in a message: each front door spells it its own way, as `out` or `--out`."""
+    """An argument in a message: each front end spells it its own way, as `out` or `--out`."""
     return f"{ARGUMENT_MARK}{name}{ARGUMENT_MARK}"
 
 
@@ -49,7 +49,7 @@ class UserMessage(Exception):  # noqa: N818 - the base of what a user is told
     """A message that names arguments by `arg`; as text it spells them as in Python."""
 
     def spelled(self, spell: Callable[[str], str]) -> str:
-        """The message with every argument as the front door has it."""
+        """The message with every argument as the front end spells it."""
         return re.sub(
             f"{ARGUMENT_MARK}(\\w+){ARGUMENT_MARK}", lambda match: spell(match[1]), super().__str__()
         )
@@ -66,17 +66,17 @@ ELSEWHERE = f"choose another {arg('out')}"
 
 
 def occupied(path: Path, what: str) -> InputError:
-    """What is there may be replaced, if asked for."""
+    """What exists there may be replaced on request."""
     return InputError(f"{path}: {what}; use {arg('overwrite')} to replace it, or another {arg('out')}")
 
 
 def extra(name: str) -> str:
-    """An extra in a message, and how its packages are installed."""
+    """An extra in a message, with the command that installs it."""
     return f'the extra "{name}": pip install ".[{name}]" in the source folder of graphclean'
 
 
 class MissingLabels(InputError):  # noqa: N818 – it names the data's state
-    """Data without labels: what is missing, and what to do about it, which may differ by what it is for."""
+    """Data without labels: what is missing, and what to do about it, which depends on the purpose."""
 
     def __init__(self, missing: str, advice: str) -> None:
         super().__init__(f"{missing}; {advice}")
@@ -84,11 +84,11 @@ class MissingLabels(InputError):  # noqa: N818 – it names the data's state
 
 
 class InUseError(InputError):
-    """Another process works with what was named."""
+    """Another process is using the named resource."""
 
 
 class RunStopped(UserMessage, RuntimeError):  # noqa: N818 – a signal is no error
-    """A run that ended before its results: one line for the user, and the exit code of the CLI."""
+    """A run that ended before its results: one line for the user, and the CLI's exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -96,4 +96,4 @@ class RunStopped(UserMessage, RuntimeError):  # noqa: N818 – a signal is no er
 
 
 class DataWarning(UserWarning):
-    """The data is usable, with a reservation the user should know."""
+    """The data is usable, with a caveat the user should know."""

@@ -1,4 +1,4 @@
-"""How good verdicts and predictions are, where the truth is known."""
+"""Scores of verdicts and predictions against a known truth."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def auroc(ood_score: Floats, is_ood: Bools) -> float:
-    """OOD against known by score, larger = more OOD; NaN where one of them is missing."""
+    """AUROC of OOD against known by score, larger = more OOD; NaN if either is missing."""
     if is_ood.all() or not is_ood.any():
         return float("nan")
     from sklearn.metrics import roc_auc_score  # here, as it takes a second to load
@@ -23,7 +23,7 @@ def auroc(ood_score: Floats, is_ood: Bools) -> float:
 
 
 def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
-    """Share of OOD accepted when 95 % of the known are; NaN where one of them is missing."""
+    """Fraction of OOD accepted when 95 % of the known samples are; NaN if either is missing."""
     if is_ood.all() or not is_ood.any():
         return float("nan")
     from sklearn.metrics import roc_curve
@@ -34,9 +34,9 @@ def fpr_at_95(ood_score: Floats, is_ood: Bools) -> float:
 
 
 def open_set_f(right: Bools, accepted: Bools, is_ood: Bools) -> float:
-    """Eq. 10-12: TP = known, accepted and right; FP = known, wrong or rejected; FN = OOD accepted.
+    """Eq. 10-12: TP = known, accepted and correct; FP = known, wrong or rejected; FN = OOD accepted.
 
-    The paper does not spell the counts out; these reproduce its DivideMix column.
+    The paper does not define the counts; these reproduce its DivideMix column.
     """
     true = int((~is_ood & accepted & right).sum())
     false = int((~is_ood & ~(accepted & right)).sum())
@@ -46,14 +46,14 @@ def open_set_f(right: Bools, accepted: Bools, is_ood: Bools) -> float:
 
 @dataclass(frozen=True)
 class BestThreshold:
-    """The threshold that gives the largest F on the samples it is scored on: for the paper's tables only."""
+    """The threshold with the largest F on the samples it is scored on: for the paper's tables only."""
 
     threshold: float
     f: float
 
 
 def best_threshold(score: Floats, right: Bools, is_ood: Bools) -> BestThreshold:
-    """Tune the threshold on the test set, as the paper does ζ: every score is tried."""
+    """Tune the threshold on the test set, as the paper does for ζ: every score is tried."""
     order = np.argsort(score, kind="stable")
     good = (~is_ood & right)[order]
     is_ood_sorted = is_ood[order]
@@ -73,13 +73,13 @@ class OpenSetScores:
     """A classifier with a detector on a test set; larger `ood_score` = more OOD."""
 
     accuracy: float
-    """Top-1 over the known samples, nothing rejected."""
+    """Top-1 accuracy over the known samples, without rejection."""
     auroc: float
     fpr95: float
     f: float
     """Open-set F at the detector's own threshold."""
     f_best: float
-    """Open-set F at the ζ that is best on these very samples."""
+    """Open-set F at the best ζ for these samples."""
 
 
 def score_open_set(
@@ -99,21 +99,21 @@ def score_open_set(
 
 @dataclass(frozen=True)
 class NewScores:
-    """Predictions for new samples against true labels; None where there is nothing to score."""
+    """Predictions for new samples against true labels; None if there is nothing to score."""
 
     known: int
     """Samples of known classes."""
     accuracy: float | None
-    """Their share that is classified right, nothing rejected."""
+    """Fraction classified correctly, without rejection."""
     known_rejected: float | None
     ood: int
-    """Samples of no known class."""
+    """OOD samples."""
     ood_rejected: float | None
     auroc: float | None
 
 
 def score_new(right: Bools, rejected: Bools, ood_score: Floats, is_ood: Bools) -> NewScores:
-    """Score what was predicted, where `right` says whether the class was and `is_ood` who has none."""
+    """Score predictions: `right` marks correct classes, `is_ood` OOD samples."""
     known = ~is_ood
     return NewScores(
         known=int(known.sum()),
@@ -127,17 +127,17 @@ def score_new(right: Bools, rejected: Bools, ood_score: Floats, is_ood: Bools) -
 
 @dataclass(frozen=True)
 class CleaningScores:
-    """What was selected, against the truth (below 0: OOD)."""
+    """The selected set and pseudo-labels against the truth (below 0: OOD)."""
 
     selected: int
     wrong_known: int
-    """Selected, of a known class, under a wrong pseudo-label."""
+    """Selected samples of a known class with a wrong pseudo-label."""
     ood: int
-    """Selected, of no known class."""
+    """Selected OOD samples."""
     noise_rate: float
     """(wrong_known + ood) / selected."""
     label_accuracy: float
-    """Pseudo-labels right, over all samples of known classes."""
+    """Fraction of correct pseudo-labels over all samples of known classes."""
 
 
 def score_cleaning(
@@ -160,12 +160,12 @@ def score_cleaning(
 GIVEN = (Verdict.KEEP, Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 """Verdicts of samples with a label."""
 LABEL_KINDS = ("right", "wrong", "ood")
-"""What a labeled sample is: of a known class under its own label or another's, or of none."""
+"""What a labeled sample is: of a known class with its own label or another's, or OOD."""
 
 
 @dataclass(frozen=True)
 class VerdictScores:
-    """Fractions from 0 to 1, and counts; NaN where the truth holds no case to score."""
+    """Fractions from 0 to 1, and counts; NaN if the truth has no such case."""
 
     mislabel_f1: float
     """Flagged: proposed ≠ given; over the labeled samples of known classes."""
@@ -176,15 +176,15 @@ class VerdictScores:
     ood_auroc: float
     """OOD against known, by `ood_score`, over the samples that have one."""
     three_way_f1: float
-    """Macro-F1 over the labeled: the most likely of keep, relabel, ood against `LABEL_KINDS`."""
+    """Macro-F1 over labeled samples: the most probable of keep, relabel, ood against `LABEL_KINDS`."""
     confusion: dict[str, dict[str, int]]
-    """How many labeled samples of each of `LABEL_KINDS` have each verdict."""
+    """Number of labeled samples of each of `LABEL_KINDS` by verdict."""
 
 
 def score_verdicts(table: pd.DataFrame, truth: Any, is_ood: Any) -> VerdictScores:
-    """Score a verdict table; `truth` holds the true labels (anything on OOD rows), `is_ood` marks those.
+    """Score a verdict table; `truth` holds the true labels (anything on OOD rows), `is_ood` marks OOD.
 
-    What could not be read is left out.
+    Unreadable samples are left out.
     """
     from sklearn.metrics import f1_score  # here, as it takes a second to load
 

@@ -1,4 +1,4 @@
-"""Settings with their reasons, presets, and `--set section.name=value`; nothing here loads torch."""
+"""Settings with their reasons, presets, and `--set section.name=value`; never imports torch."""
 
 from .overrides import (
     apply_settings,

@@ -1,4 +1,4 @@
-"""One tree of frozen settings; presets and `--set section.name=value` on top of it."""
+"""One tree of immutable settings, with presets and `--set section.name=value` on top."""
 
 import ast
 import inspect
@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 
 def load_preset(name: str, start: Config | None = None) -> Config:
-    """A preset as settings: what it does not name is as in `start`, or keeps its default."""
+    """Load a preset; settings that it does not name are taken from `start`, or keep their defaults."""
     return _from_tree(tomllib.loads(read_preset(name)), f"preset {name}", start)
 
 
 def left_open(name: str) -> tuple[str, ...]:
-    """What a preset leaves to be chosen for each data set, as those of the paper's readings do."""
+    """Settings that a preset leaves to be chosen for each data set, as the paper's presets do."""
     tree = tomllib.loads(read_preset(name))
     named = {f"{section}.{key}" for section, values in tree.items() for key in values}
     return tuple(setting for setting in PER_DATA_SET if setting not in named)
 
 
 def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:
-    """The settings that `to_dict` gave, read back from JSON."""
+    """Restore the settings that `to_dict` wrote to JSON."""
     return _from_tree(tree, where)
 
 
@@ -43,9 +43,9 @@ def _from_tree(tree: dict[str, dict[str, Any]], where: str, start: Config | None
 
 
 def apply_settings(config: Config, assignments: Sequence[str], sections: Sequence[str] = ()) -> Config:
-    """Apply `section.name=value` in order; an unknown name is refused with the nearest right one.
+    """Apply `section.name=value` in order; an unknown name is refused with the nearest valid one.
 
-    With `sections`, only theirs are known: a setting that would have no effect is an error too.
+    With `sections`, only settings of these are accepted: one that would have no effect is an error, too.
     """
     pairs = []
     for assignment in assignments:
@@ -66,12 +66,12 @@ def change_settings(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _method_first(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """The name of the method before anything else: settings that follow are its own."""
+    """Put the method's name first: the other settings of the section depend on it."""
     return sorted(pairs, key=lambda pair: pair[0] != METHOD)
 
 
 def differing_settings(config: Config, base: Config) -> dict[str, Any]:
-    """What `change_settings` needs to make `config` of `base`."""
+    """The arguments of `change_settings` that turn `base` into `config`."""
     before = base.to_dict()
     return {
         f"{section}.{key}": value
@@ -82,7 +82,7 @@ def differing_settings(config: Config, base: Config) -> dict[str, Any]:
 
 
 def read_settings(kind: type[T], values: Mapping[str, Any], section: str) -> T:
-    """Plain values as settings of a dataclass; an unknown name is refused with the nearest right one."""
+    """Plain values as a dataclass of settings; an unknown name is refused with the nearest valid one."""
     made = kind()
     for name, value in values.items():
         made = _set(made, name, value, f"{section}.{name}", section)
@@ -103,7 +103,7 @@ def _assign(config: Config, name: str, value: Any, where: str, sections: Sequenc
 
 
 def _assign_method(chosen: MethodChoice, key: str, value: Any) -> MethodChoice:
-    """Settings of another method than before go with it; what they mean is the method's to know."""
+    """Set the method; settings of the previous method are dropped, and the method itself checks its own."""
     if key != "name":
         return replace(chosen, settings={**chosen.settings, key: value})
     return chosen if value == chosen.name else MethodChoice(str(value))
@@ -126,7 +126,7 @@ def _set(settings: T, key: str, value: Any, where: str, section: str) -> T:
 
 
 def _parse(value: Any, kind: Any) -> Any:
-    """Text, or a TOML value, as a value of the setting's type."""
+    """Convert text or a TOML value to the setting's type."""
     if value is None:
         raise ValueError(value)
     if get_origin(kind) is tuple:
@@ -164,7 +164,7 @@ def _describe(kind: Any) -> str:
 
 
 def field_reasons(kind: type) -> dict[str, str]:
-    """The text under each field of a dataclass of settings, those of what it inherits from first."""
+    """The docstring of each field of a settings dataclass, inherited fields first."""
     reasons = {}
     for made in filter(is_dataclass, reversed(kind.__mro__)):
         (definition,) = ast.parse(inspect.getsource(made)).body

@@ -1,4 +1,4 @@
-"""What is chosen by name: ours, and what other packages register as entry points."""
+"""Lookup by name: built-in implementations, and those that other packages register as entry points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from ..errors import InputError, suggest
 
 @dataclass(frozen=True)
 class Plugins:
-    """Methods, detectors or embedders; each is loaded when it is asked for."""
+    """Methods, detectors or embedders; each is loaded on demand."""
 
     group: str
-    """Of the entry points that other packages have."""
+    """The entry point group for other packages."""
     own: Mapping[str, str]
     """Name -> `module:class`."""
     missing: str
-    """What is said of an unknown `{name}`."""
+    """Message for an unknown `{name}`."""
 
     def names(self) -> list[str]:
-        """All that there are: ours, then those of other packages."""
+        """All names: built-in ones, then those of other packages."""
         return [*self.own, *sorted(entry_points(group=self.group).names - self.own.keys())]
 
     def version(self, name: str) -> str | None:
-        """What changes with the code behind a name: `version` of our own, or that of the package it is in."""
+        """A version of the code behind a name: `version` for built-in names, else that of its package."""
         if name in self.own:
             return getattr(EntryPoint(name, self.own[name], self.group).load(), "version", None)
         theirs = [entry.dist for entry in entry_points(group=self.group, name=name)]
         return f"{theirs[0].name} {theirs[0].version}" if theirs and theirs[0] is not None else None
 
     def load(self, name: str, kind: type, others: tuple[str, ...] = ()) -> Any:
-        """The class of that name, a `kind`; `others` are names that are known elsewhere."""
+        """The class of that name, a subclass of `kind`; `others` are names that are valid elsewhere."""
         if name in self.own:
             return EntryPoint(name, self.own[name], self.group).load()
         theirs = list(entry_points(group=self.group, name=name))

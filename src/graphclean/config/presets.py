@@ -1,4 +1,4 @@
-"""What a person may choose, or is chosen for them; apart, as the help shows it and should not load torch."""
+"""Choices and presets for the command line; separate so that `--help` does not import torch."""
 
 import re
 from enum import StrEnum
@@ -9,15 +9,16 @@ from typing import Any
 from ..errors import InputError, suggest
 
 ENOUGH = 20_000
-"""Photos from which a whole network is trained, where there is a GPU; and arrays of images, in few epochs.
+"""From this many photos on, a whole network is trained if there is a GPU; below it, arrays of images get few
+epochs.
 
-A judgment, not a measurement. Pretrained features put nearly nine of ten labels right on 2,400 images of
-CIFAR-10 (40 % noise), and a whole network, which starts from nothing, 93 of 100 on 50,000 (50 % noise).
+A judgment, not a measurement. Pretrained features put nearly 90 % of the labels right on 2,400 images of
+CIFAR-10 (40 % noise); a network trained from scratch, 93 % on 50,000 (50 % noise).
 """
 
 
 class DeviceName(StrEnum):
-    """Where a person may ask to compute."""
+    """Devices to choose from."""
 
     auto = "auto"
     cpu = "cpu"
@@ -25,7 +26,7 @@ class DeviceName(StrEnum):
 
 
 class FormatName(StrEnum):
-    """Tools that verdicts are handed over to."""
+    """Tools that verdicts can be exported to."""
 
     label_studio = "label-studio"
     fiftyone = "fiftyone"
@@ -34,19 +35,19 @@ class FormatName(StrEnum):
 
 
 class NeighborSearch(StrEnum):
-    """Ways to find neighbors."""
+    """Neighbor search algorithms."""
 
     exact = "exact"
     approx = "approx"
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package."""
+    """The presets that ship with the package."""
     return sorted(path.name.removesuffix(".toml") for path in _presets() if path.name.endswith(".toml"))
 
 
 def read_preset(name: str) -> str:
-    """A preset as it is written, with its reasons."""
+    """The text of a preset, with its reasons."""
     names = preset_names()
     if name not in names:
         raise InputError(f"no preset {name}; {suggest(name, names)}")

@@ -25,7 +25,7 @@ PLAIN = (
     "method.name=cross-entropy", "training.strong_augmentation=off", "training.prototype_ensemble=false",
     "training.flip_tta=false",
 )  # fmt: skip
-"""Plain cross-entropy, on top of any other settings."""
+"""Plain cross-entropy, to be combined with any other settings."""
 PER_DATA_SET = ("graph.k", "graph.eta", "method.warmup_epochs")
 """Chosen by the paper for each data set and noise, and left open by the presets `paper` and `release`."""
 NOT_NEGATIVE = (
@@ -33,7 +33,7 @@ NOT_NEGATIVE = (
     "self_supervised_epochs",
 )  # fmt: skip
 ESTIMATED = ("k", "eta", "accept")
-"""Settings of the graph whose `auto` uses leave-one-out evidence."""
+"""Settings of the graph whose value `auto` requires leave-one-out evidence."""
 GRAPH_CHOICES = {"symmetrize": Symmetrize, "start": Start, "accept": Accept, "lcc_edges": LccEdges}
 
 

@@ -1,1 +1,1 @@
-"""Sources: what people bring, and the data that comes with the package."""
+"""Data sources: users' own data, and the data that ships with the package."""

@@ -1,4 +1,4 @@
-"""Images as arrays in .npz and .npy files, brought into one form: uint8, (N, C, H, W), gray or RGB."""
+"""Images as arrays in .npz and .npy files, converted to one form: uint8, (N, C, H, W), gray or RGB."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +17,16 @@ PixelKind = Literal["bytes", "bool", "integers", "fractions"]
 
 CHANNELS = (1, 3, 4)
 SCAN_BLOCK = 1024
-"""Images converted at a time, so that wide types never stand whole in memory twice."""
+"""Images converted at a time, so that wide types are never held twice in memory as a whole."""
 DIM = 16
-"""A set whose brightest pixel is at most this, of 255, is probably not in the 0..255 it claims."""
+"""If the brightest pixel of a set is at most this, of 255, its values are probably not in 0..255."""
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Which values of the training images became 0 and 255; new images of the same kind get the same."""
+    """The values of the training images that map to 0 and 255; new images of the same type use the same
+    mapping.
+    """
 
     kind: PixelKind
     low: float
@@ -33,7 +35,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images with labels where the file has them."""
+    """Images, with labels if the file has them."""
 
     images: Images
     pixels: Pixels
@@ -42,7 +44,7 @@ class ImageArrays:
 
 
 def holds_images(path: Path, names: Names) -> bool:
-    """Whether a .npz or .npy file is to be read as images rather than features."""
+    """Whether a .npz or .npy file should be read as images rather than features."""
     if path.suffix.lower() not in (".npz", ".npy") or not path.is_file() or path.stat().st_size == 0:
         return False
     if names.images_key is not None:
@@ -70,7 +72,7 @@ def read_images(
 ) -> ImageArrays:
     """Read images, and their labels from the same file or from the file `labels`.
 
-    With `labeled=False` labels are neither needed nor read (for prediction); `pixels` are then those of
+    With `labeled=False` (prediction) labels are neither required nor read; `pixels` is then the mapping of
     the training images.
     """
     names = names if names is not None else Names()
@@ -98,10 +100,11 @@ def read_images(
 def to_bytes(
     array: Numbers, pixels: Pixels | None = None, *, where: str = "images"
 ) -> tuple[Images, Pixels, list[str]]:
-    """Images of any usual type and axis order as uint8 (N, C, H, W); how they were scaled; and notes.
+    """Convert images of any usual type and axis order to uint8 (N, C, H, W); returns the mapping of values
+    and notes.
 
-    Gray is one channel; transparency becomes white, as in photos. `pixels` are those of earlier images:
-    arrays of the same kind are scaled alike.
+    Gray images have one channel; transparency becomes white, as for photos. `pixels` is the mapping of
+    earlier images: arrays of the same type are scaled alike.
     """
     _check_type(array, where)
     first = _channels_first(array, where)
@@ -131,7 +134,7 @@ def _check_type(array: Numbers, where: str) -> None:
 
 
 def _channels_first(array: Numbers, where: str) -> Numbers:
-    """A view as (N, C, H, W); refused where the shape does not tell which axis is which."""
+    """A view as (N, C, H, W); refused if the shape is ambiguous."""
     shape = array.shape
     if array.ndim == 3:
         if shape[2] in CHANNELS:
@@ -150,12 +153,12 @@ def _channels_first(array: Numbers, where: str) -> Numbers:
 
 
 def _shape(first: Numbers) -> tuple[int, ...]:
-    """Of one image once transparency is gone."""
+    """The shape of one image without its alpha channel."""
     return (min(first.shape[1], 3), *first.shape[2:])
 
 
 def _find_pixels(array: Numbers, where: str, earlier: Pixels | None) -> Pixels:
-    """What the values mean, by their type and range, or as in earlier images of the same kind."""
+    """What the values mean, from their type and range, or as for earlier images of the same type."""
     if array.dtype == np.bool_:
         return Pixels("bool", 0, 1)
     if array.dtype == np.uint8:

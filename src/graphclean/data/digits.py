@@ -1,4 +1,4 @@
-"""Scikit-learn's digits, made messy: the data of `graphclean demo`."""
+"""Scikit-learn's digits with noisy labels: the data of `graphclean demo`."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 KNOWN = 8
-"""Digits 0 to 7 are the classes; 8 and 9 belong to none."""
+"""Digits 0 to 7 are the classes; 8 and 9 are OOD."""
 
 
 @dataclass(frozen=True)
 class NoisyDigits:
-    """Pixels, labels that can't be trusted, and the truth."""
+    """Pixels, noisy labels, and the truth."""
 
     pixels: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
@@ -29,7 +29,9 @@ class NoisyDigits:
 
 
 def noisy_digits(noise: float = 0.5, seed: int = 0) -> NoisyDigits:
-    """Digits of which a share `noise` of the 0-7, and all 8s and 9s, get a label drawn from 0-7."""
+    """Digits with noisy labels: a fraction `noise` of the 0-7, and all 8s and 9s, get a random label from
+    0-7.
+    """
     from sklearn.datasets import load_digits  # here, as it takes a second to load
 
     pixels, truth = load_digits(return_X_y=True)

@@ -27,20 +27,20 @@ from .tables import (
 
 EMBEDDING_SUFFIXES = (".npz", ".npy", *TABLES)
 UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-"""What pandas calls an index without a name in a .csv, and in a .parquet."""
+"""What pandas calls an index without a name in a .csv and in a .parquet file."""
 BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
 class EmbeddingSet:
-    """Features, one row a sample, with labels and ids where the file has them."""
+    """Features, one row per sample, with labels and ids if the file has them."""
 
     features: Numbers
     labels: Any = None
     ids: list[str] | None = None
     notes: list[str] = field(default_factory=list)
     columns: list[str] | None = None
-    """Names of the features, where they are columns of a table."""
+    """Names of the features, if they are columns of a table."""
 
 
 def read_embeddings(
@@ -53,8 +53,8 @@ def read_embeddings(
 ) -> EmbeddingSet:
     """Read embeddings, and their labels from the same file or from the file `labels`.
 
-    With `labeled=False` labels are neither needed nor read (for prediction). `columns` are the features of
-    the table an earlier run was made from: they are taken by name, whatever order they have here.
+    With `labeled=False` (prediction) labels are neither required nor read. `columns` are the feature columns
+    of the table that an earlier run used: they are matched by name, in any order.
     """
     names = names if names is not None else Names()
     check_file(path)
@@ -145,7 +145,7 @@ def _read_table(
 def _feature_columns(
     path: Path, table: pd.DataFrame, columns: list[str]
 ) -> tuple[Numbers, list[str], list[str]]:
-    """All numeric columns, or the one column of lists; their names; and the columns that are neither."""
+    """The numeric columns, or the one column of lists; their names; and all remaining columns."""
     numeric: dict[str, Numbers] = {}
     lists: list[str] = []
     ignored: list[str] = []
@@ -176,7 +176,7 @@ def _feature_columns(
 
 
 def _numbers_rows(values: Numbers) -> bool:
-    """Whether a column is whole numbers that grow row by row: an index with a name, and no feature."""
+    """Whether a column holds whole numbers that increase row by row: a named index rather than a feature."""
     return len(values) > 2 and bool((values[1:] > values[:-1]).all() and (values == np.round(values)).all())
 
 
@@ -185,9 +185,9 @@ def _looks_like_list(value: Any) -> bool:
 
 
 def _as_numbers(path: Path, values: pd.Series, decimal: str) -> Numbers | None:
-    """A text column as numbers, NaN for empty cells; None if it is no such column.
+    """A text column as numbers, NaN for empty cells; None if it is not numeric.
 
-    Where most cells are numbers but not all, it is refused: to ignore it would lose a feature.
+    A column that is mostly but not entirely numeric is refused: ignoring it would lose a feature.
     """
     if isinstance(next(iter(values.dropna()), None), bytes | dict):  # photos, which may stand beside them
         return None

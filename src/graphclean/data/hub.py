@@ -1,4 +1,4 @@
-"""Hugging Face data sets: by name, or a copy that `save_to_disk` left; behind the extra `hf`."""
+"""Hugging Face data sets, by name or saved by `save_to_disk`; behind the extra `hf`."""
 
 import logging
 import os
@@ -25,15 +25,15 @@ class HubTable:
     name: str
     dataset: Any
     roots: tuple[Path, ...] = ()
-    """Folders in which photos may stand outside of the table: where the library keeps what it fetched."""
+    """Folders that may contain photos outside of the table: where the library stores its downloads."""
 
     @property
     def schema(self) -> pa.Schema:
-        """With the library's metadata, which names classes."""
+        """The schema with the library's metadata, which names the classes."""
         return self.dataset.features.arrow_schema
 
     def batches(self, columns: list[str] | None, size: int) -> Iterator[Rows]:
-        """As Arrow has them: nothing is decoded."""
+        """Batches as stored by Arrow, undecoded."""
         chosen = self.dataset
         if columns is not None:
             # Memory-mapped: what is next to a part of a column is not read.
@@ -45,13 +45,13 @@ class HubTable:
         return ([str(self.dataset._fingerprint), row] for row in range(len(self.dataset)))
 
     def find_file(self, path: str) -> Path | None:
-        """A file in one of the `roots`; None for any other."""
+        """A file in one of the `roots`; None for any other path."""
         target = Path(os.path.realpath(path))
         return target if any(target.is_relative_to(root) for root in self.roots) else None
 
 
 def names_hub(data: Path) -> bool:
-    """Whether a person asks for a data set of the hub: `hf:HUB_NAME` or `hf:NAME:SPLIT`."""
+    """Whether the argument names a data set of the hub: `hf:HUB_NAME` or `hf:NAME:SPLIT`."""
     return str(data).startswith(HUB_PREFIX)
 
 
@@ -62,7 +62,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def load_hub(name: str, split: str | None) -> HubTable:
-    """A data set of the hub, fetched unless it was before."""
+    """A data set of the hub, downloaded unless cached."""
     source = f"{HUB_PREFIX}{name}"
     if not HUB_NAME.fullmatch(name):
         raise InputError(f"{source}: a data set is named as hf:NAME, hf:OWNER/NAME or hf:OWNER/NAME:SPLIT")
@@ -75,7 +75,7 @@ def load_hub(name: str, split: str | None) -> HubTable:
 
 
 def load_saved(folder: Path, split: str | None) -> HubTable:
-    """What `save_to_disk` left in a folder; the files that it names must lie in it."""
+    """A data set saved by `save_to_disk`; the files it names must be inside the folder."""
     library = _library()
     for state in (folder / "state.json", *sorted(folder.glob("*/state.json"))):
         if state.is_file():
@@ -95,7 +95,7 @@ def _check_files(state: Path) -> None:
 
 
 def _one_split(source: str, found: Any, split: str | None) -> Any:
-    """A data set by itself, or the split of several that was asked for."""
+    """The data set itself, or the requested split."""
     if isinstance(found, dict):
         return found[choose_split(source, split, list(found))]
     alone = str(found.split) if found.split is not None else None

@@ -1,4 +1,4 @@
-"""Photos as people have them: class folders, and what any set of photos is."""
+"""Photos in class folders, and the interface of any set of photos."""
 
 import os
 from collections.abc import Container, Iterator
@@ -14,45 +14,47 @@ UNREAD = {
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".svg", ".psd"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
 }
-"""Photos that are listed, but can't be read: to pass over them in silence would hide what cameras take."""
+"""Image types that are listed but can't be read: skipping them silently would hide photos that cameras
+produce.
+"""
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
-"""Folders that hold a part of a data set, and name no class unless there are others beside them."""
+"""Folders that hold a split of a data set and are no class, unless there are other folders next to them."""
 LEAVES = "leaves the folder"
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Photos that are not yet opened, one row each, in an order that two runs agree on."""
+    """Unopened photos, one row each, in a reproducible order."""
 
     ids: list[str]
     labels: list[str] | None
-    """Class names, "" where a photo has none; None where labels were not asked for."""
+    """Class names, "" for unlabeled photos; None if labels were not requested."""
     problems: dict[int, str]
-    """Row -> reason, for the rows refused before opening."""
+    """Row -> reason, for rows refused before opening."""
 
     def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
-        """Row and what `open_image` takes, in order, without the rows refused and those to `skip`."""
+        """Row and argument of `open_image`, in order, without refused rows and those to `skip`."""
         raise NotImplementedError
 
     def stamps(self) -> list[list[Any]]:
-        """For each row, what changes when its photo does; nothing where that can't be told."""
+        """A signature for each row that changes when its photo does; empty if unknown."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ImageFiles(ImageSet):
-    """Photos that are files."""
+    """Photos stored as files."""
 
     root: Path
     paths: list[Path | None]
-    """Absolute files; None where refused."""
+    """Absolute paths; None if refused."""
 
     def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
         """Row and path."""
         return ((row, path) for row, path in enumerate(self.paths) if path is not None and row not in skip)
 
     def stamps(self) -> list[list[Any]]:
-        """Place under the root, size and times of change."""
+        """Path below the root, size and modification times."""
         return [_stamp(path, self.root) for path in self.paths]
 
 
@@ -71,9 +73,9 @@ def _stamp(path: Path | None, root: Path) -> list[Any]:
 def read_image_folder(root: Path, *, labeled: bool = True) -> ImageFiles:
     """The photos of `root/<label>/…`, sorted by path; ids are paths relative to `root`.
 
-    Photos that lie directly in `root` are unlabeled. Names with a leading dot are skipped. Links that
-    leave `root` are rows that are never opened, and linked folders are rows that are never entered.
-    With `labeled=False` the folders mean nothing and all photos are taken.
+    Photos directly in `root` are unlabeled. Names with a leading dot are skipped. Links that leave `root`
+    become rows that are never opened, and linked folders rows that are never entered. With `labeled=False`
+    folder names are ignored and all photos are taken.
     """
     if not root.is_dir():
         raise InputError(f"{root} is not a folder" if root.exists() else f"no such folder: {root}")
@@ -101,18 +103,18 @@ def read_image_folder(root: Path, *, labeled: bool = True) -> ImageFiles:
 
 
 def empty_folders(root: Path, labels: Container[str]) -> list[str]:
-    """Class folders without a photo, which are no classes then."""
+    """Class folders without a photo, which then are no classes."""
     folders = (_text(Path(entry.name)) for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
     return sorted(name for name in folders if not name.startswith(".") and name not in labels)
 
 
 def names_photo(path: Path) -> bool:
-    """Whether this is one photo, by its name: also of a kind that is not read."""
+    """Whether a path names a single photo by its extension, readable or not."""
     return path.suffix.lower() in IMAGE_SUFFIXES | UNREAD and path.is_file()
 
 
 def read_image_file(path: Path, *, labeled: bool = True) -> ImageFiles:
-    """One photo, which has no label; its id is its name."""
+    """A single unlabeled photo; its id is its file name."""
     if labeled:
         raise InputError(f"{path}: one photo by itself has no label; give the folder of the class folders")
     suffix = path.suffix.lower()
@@ -122,7 +124,7 @@ def read_image_file(path: Path, *, labeled: bool = True) -> ImageFiles:
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, str | None]]:
-    """Every photo below `root`, or the reason why a photo or a folder is refused."""
+    """Every photo below `root`, or the reason why a photo or folder is refused."""
     folders = [root]
     while folders:
         folder = folders.pop()
@@ -150,7 +152,7 @@ def _unread(suffix: str) -> str:
 
 
 def _check_link(link: Path, root: Path) -> str | None:
-    """Why a link must not be followed, if so; what it says of files other than photos is ignored."""
+    """Why a link must not be followed, or None; links to other files than photos are ignored."""
     try:
         target = Path(os.path.realpath(link, strict=True))
     except OSError:
@@ -161,7 +163,7 @@ def _check_link(link: Path, root: Path) -> str | None:
 
 
 def check_place(target: Path, root: Path) -> str | None:
-    """Why a resolved path must not be opened, if so."""
+    """Why a resolved path must not be opened, or None."""
     if not target.is_relative_to(root):
         return LEAVES
     if target.is_file():
@@ -170,7 +172,7 @@ def check_place(target: Path, root: Path) -> str | None:
 
 
 def check_files(images: ImageFiles, source: Path) -> None:
-    """Refuse a set without a file to open."""
+    """Refuse a set without any file to open."""
     if not any(images.paths):
         some = f" that can be opened; {images.ids[0]}: {images.problems[0]}" if images.problems else ""
         of_table = {
@@ -184,7 +186,7 @@ def check_files(images: ImageFiles, source: Path) -> None:
 
 
 def require_classes(images: ImageSet, source: Path, least: int) -> None:
-    """Refuse labels of fewer classes than `least`."""
+    """Refuse labels with fewer than `least` classes."""
     if images.labels is None:
         return
     labels = {label.strip() for row, label in enumerate(images.labels) if row not in images.problems}
@@ -198,5 +200,5 @@ def require_classes(images: ImageSet, source: Path, least: int) -> None:
 
 
 def _text(path: Path) -> str:
-    """A path with forward slashes, as text that can be written: stray bytes in names are escaped."""
+    """A path with forward slashes as writable text: undecodable bytes in names are escaped."""
     return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Parquet tables of encoded images, as the Hugging Face hub serves them."""
+"""Parquet tables of encoded images in the layout of the Hugging Face hub."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,15 @@ from .tables import PARQUET, listed, open_parquet, read_batches
 IMAGE_COLUMNS = ("img", "image")
 HUB_LABEL_COLUMNS = ("fine_label", "label")
 SPLIT_NAMES = {"validation": "val", "valid": "val"}
-"""Other words for a split in the names of files."""
+"""Alternative names of splits in file names."""
 ROWS_AT_ONCE = 1000
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
-    """Split -> its parts, in the folder or one below; a split is the first word of train-00000-of-00002.
+    """Split -> its parts, in the folder or one level below; the split is the first word of
+    train-00000-of-00002.
 
-    Of parts that have a number alone, it is the name of the folder they are in.
+    If the parts are only numbered, the split is the name of their folder.
     """
     found: dict[str, list[Path]] = {}
     patterns = [place + suffix for suffix in PARQUET for place in ("*", "*/*")]
@@ -36,7 +37,7 @@ def find_tables(folder: Path) -> dict[str, list[Path]]:
 
 
 def check_parts(parts: Sequence[Path]) -> None:
-    """Refuse a split of which a part is missing, by the parts' own count."""
+    """Refuse a split with missing parts, according to the count in the file names."""
     numbers = [re.search(r"-(\d+)-of-(\d+)", path.name) for path in parts]
     if not all(numbers):
         return
@@ -49,7 +50,7 @@ def check_parts(parts: Sequence[Path]) -> None:
 
 
 def count_rows(parts: Sequence[Path]) -> int:
-    """Rows of all parts, from their footers."""
+    """Total rows of all parts, read from the footers."""
     total = 0
     for path in parts:
         with open_parquet(path) as file:
@@ -60,7 +61,7 @@ def count_rows(parts: Sequence[Path]) -> int:
 def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> LabeledImages:
     """All rows of a split's parts: a column of images with their bytes, and one of class numbers.
 
-    Class names come from the hub's own metadata; without it there are none.
+    Class names come from the hub's metadata; without it there are none.
     """
     check_parts(parts)
     labels: list[int] = []
@@ -79,7 +80,7 @@ def read_tables(parts: Sequence[Path], progress: Progress | None = None) -> Labe
 
 
 def _rows(parts: Sequence[Path], labels: list[int]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each image; its label is put on `labels`."""
+    """Name and bytes of each image; its label is appended to `labels`."""
     for path in parts:
         image, label = _columns(path)
         row = 0
@@ -104,7 +105,7 @@ def _bytes(cell: Any, path: Path, row: int) -> bytes:
 
 
 def _columns(path: Path) -> tuple[str, str]:
-    """The columns of images and of labels, by their usual names."""
+    """The columns of images and of labels, found by their usual names."""
     with open_parquet(path) as file:
         names = file.schema_arrow.names
     image, label = (
@@ -122,7 +123,7 @@ def _classes(path: Path) -> tuple[str, ...]:
 
 
 def schema_class_names(schema: pa.Schema, column: str) -> tuple[str, ...]:
-    """Of a column's classes, from the hub's metadata; none where it has none."""
+    """The class names of a column from the hub's metadata, if present."""
     try:
         features = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return tuple(str(name) for name in features[column]["names"])

@@ -1,4 +1,4 @@
-"""Labels from a file of their own."""
+"""Labels from a separate file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_labels(path: Path, names: Names | None = None) -> Any:
-    """Labels by themselves: an array, a table with a label column, or a .txt with one a line."""
+    """Labels alone: an array, a table with a label column, or a .txt file with one label per line."""
     names = names if names is not None else Names()
     check_file(path)
     suffix = path.suffix.lower()
@@ -30,7 +30,7 @@ def read_labels(path: Path, names: Names | None = None) -> Any:
 
 
 def match_labels(ids: Sequence[str] | None, labels: Path, names: Names) -> Any:
-    """Labels from a file of their own: by id where both files have ids, else by position."""
+    """Labels from a separate file, matched by id if both files have ids, else by position."""
     if ids is None or labels.suffix.lower() not in TABLES:
         return read_labels(labels, names)
     whole = read_table(labels)

@@ -1,4 +1,4 @@
-"""Tables that name photos: a path and a label a row."""
+"""Tables that list photos: one path and label per row."""
 
 import os
 import stat
@@ -13,9 +13,9 @@ from .tables import find_column, find_id, read_header, read_start, read_table
 PATH_COLUMNS = {"path", "file", "filename", "file_name", "filepath", "image", "image_path"}
 LABEL_COLUMNS = {"label", "class", "category", "target", "y"}
 GLANCE = 20
-"""Rows by which a table is taken for one of photos or of embeddings."""
+"""Rows inspected to tell a table of photos from one of embeddings."""
 FEW_NUMBERS = 16
-"""Number columns from which a table with paths is one of embeddings."""
+"""With this many numeric columns, a table with paths holds embeddings."""
 NOT_FETCHED = "a web address, which is not fetched"
 
 
@@ -27,10 +27,10 @@ def read_manifest(
     id_column: str | None = None,
     labeled: bool = True,
 ) -> ImageFiles:
-    """The photos that a CSV, TSV or parquet table names, in its order; paths start from its folder.
+    """The photos listed in a CSV, TSV or parquet table, in its order; paths are relative to its folder.
 
-    Columns are named by the caller or known by their usual names. Ids are the paths as written unless there
-    is a column `id`, or an `id_column` is named. Paths that leave the table's folder are never opened.
+    Columns are named by the caller or recognized by their usual names. Ids are the paths as written unless
+    there is a column `id`, or an `id_column` is named. Paths that leave the table's folder are never opened.
     """
     header = read_header(path)
     cells = find_column(path, header, path_column, PATH_COLUMNS, "path")
@@ -52,9 +52,9 @@ def read_manifest(
 
 
 def looks_like_manifest(path: Path) -> bool:
-    """Whether a table names photos: a usual path column with an image's name in it, and few numbers.
+    """Whether a table lists photos: a usual path column with image file names, and few numeric columns.
 
-    A table of embeddings may hold paths too; what it has and a manifest has not is many numbers, or a list.
+    A table of embeddings may contain paths too, but has many numeric columns or a column of lists.
     """
     try:
         header, rows = read_header(path), read_start(path, GLANCE)
@@ -81,15 +81,17 @@ def _is_number(cell: Any) -> bool:
 
 
 class _Finder:
-    """The files that a table's cells name; a folder is resolved once, however many files of it are named."""
+    """Resolves the files named in a table; each folder is resolved only once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.folders: dict[str, Path | None] = {}
-        """As written -> resolved; None where it leaves the root, or is odd."""
+        """Path as written -> resolved; None if it leaves the root or is invalid."""
 
     def __call__(self, cell: str) -> Path | str:
-        """The file, or why it is refused; tried as written, without spaces at its ends, and as Windows'."""
+        """The file, or why it is refused; tried as written, without surrounding spaces, and with Windows
+        separators.
+        """
         if not cell.strip():
             return "no path"
         if cell.strip().lower().startswith(("http://", "https://")):
@@ -105,7 +107,7 @@ class _Finder:
             return NO_FILE
 
     def _quick(self, cell: str) -> Path | None:
-        """A plain file in a folder inside the root, which nearly all are."""
+        """The fast path for plain files in folders inside the root, which nearly all are."""
         head, name = os.path.split(cell)
         if head not in self.folders:
             folder = Path(os.path.realpath(self.root / head))
@@ -120,7 +122,7 @@ class _Finder:
             return None
 
     def _resolve(self, cell: str) -> Path | str:
-        """A link inside the root stays one, so that it keeps its own name."""
+        """Resolve a path; a link inside the root keeps its own name."""
         target = Path(os.path.realpath(self.root / cell))
         head, name = os.path.split(cell)
         folder = self.folders[head]

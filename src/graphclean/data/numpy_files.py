@@ -1,4 +1,4 @@
-"""Arrays from .npz and .npy files, opened without trust. Nothing pickled is ever loaded."""
+"""Arrays from untrusted .npz and .npy files. Pickles are never loaded."""
 
 import zipfile
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Numbers = npt.NDArray[Any]
 
 
 def load_arrays(path: Path) -> dict[str, Numbers]:
-    """The arrays of a .npz by name; the one of a .npy under the file's name."""
+    """The arrays of a .npz file by name, or the one of a .npy file under the file's name."""
 
     def read() -> dict[str, Numbers]:
         with path.open("rb") as file:
@@ -32,7 +32,7 @@ def load_arrays(path: Path) -> dict[str, Numbers]:
 
 
 def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of what `load_arrays` would load, from the headers alone; what is no array is left out."""
+    """The shapes of what `load_arrays` would load, from the headers alone; non-arrays are left out."""
 
     def read() -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...] | None] = {}
@@ -50,7 +50,7 @@ def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _read_shape(file: IO[bytes]) -> tuple[int, ...] | None:
-    """Of the array that starts here."""
+    """The shape of the array that starts here."""
     if file.read(6) != b"\x93NUMPY":
         return None
     old = file.read(2) == b"\x01\x00"
@@ -67,7 +67,7 @@ def pick_array(
     what: str,
     argument: str,
 ) -> Numbers:
-    """The array that was named, or the only one that fits."""
+    """The array that was named, or the only suitable one."""
     if key is not None:
         if key not in arrays:
             raise InputError(f"{path}: no array {key!r} in it{nearest(key, list(arrays))}")
@@ -81,11 +81,11 @@ def pick_array(
 
 
 def pick_labels(path: Path, arrays: dict[str, Numbers], key: str | None) -> Numbers:
-    """The labels among arrays, flat; a single column, as some libraries keep labels, will do."""
+    """The labels among the arrays, flattened; a single column is accepted, too."""
     found = pick_array(path, arrays, key, lambda a: one_a_row(a.shape), "1-D array", arg("labels_key"))
     return found.reshape(-1) if one_a_row(found.shape) else found
 
 
 def one_a_row(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape has one value a row, as labels have."""
+    """Whether an array of this shape has one value per row."""
     return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)

@@ -1,4 +1,6 @@
-"""Tables that hold the photos themselves: parquet files with encoded images, and what reads like them."""
+"""Tables that contain the photos themselves: parquet files with encoded images, and anything with that
+interface.
+"""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +17,15 @@ from .manifests import LABEL_COLUMNS
 from .tables import PARQUET, Names, cell_text, find_column, find_id, listed, open_parquet, read_batches
 
 PHOTOS_AT_ONCE = 64
-"""Rows with images that are read at a time."""
+"""Rows with images read at a time."""
 MANY = 10_000
-"""Rows without images that are read at a time."""
+"""Rows without images read at a time."""
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
 class PhotoTable(Protocol):
-    """Rows of a table that is read in pieces."""
+    """Rows of a table that is read in batches."""
 
     @property
     def name(self) -> str:
@@ -33,30 +35,30 @@ class PhotoTable(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def batches(self, columns: list[str] | None, size: int) -> Iterator[Rows]:
-        """All rows in order, with these columns (`image.path` is a part of one), or all of them."""
+        """All rows in order, with these columns (`image.path` selects a nested field), or all columns."""
 
     def stamps(self) -> Iterator[list[Any]]:
-        """For each row, what changes when the table does."""
+        """A signature for each row that changes when the table does."""
 
     def find_file(self, path: str) -> Path | None:
-        """The file that a cell without bytes names, where files may stand outside of the table."""
+        """The file named by a cell without bytes, if files outside of the table are allowed."""
 
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """A parquet file, or the parts of one."""
+    """A parquet file, or several parts."""
 
     name: str
     parts: Sequence[Path]
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the first part; `batches` refuses parts that differ."""
+        """The schema of the first part; `batches` refuses parts that differ."""
         with open_parquet(self.parts[0]) as file:
             return file.schema_arrow
 
     def batches(self, columns: list[str] | None, size: int) -> Iterator[Rows]:
-        """Part by part, and of each only these rows."""
+        """The requested rows, part by part."""
         expected = self.schema.remove_metadata()
         for path in self.parts:
             with open_parquet(path) as file:
@@ -65,7 +67,7 @@ class ParquetTable:
             yield from read_batches(path, columns, size)
 
     def stamps(self) -> Iterator[list[Any]]:
-        """Place in the part, and the part's name, size and time of change."""
+        """Position in the part, and the part's name, size and modification time."""
         for path in self.parts:
             status = path.stat()
             with open_parquet(path) as file:
@@ -73,7 +75,7 @@ class ParquetTable:
                     yield [path.name, row, status.st_size, status.st_mtime_ns]
 
     def find_file(self, path: str) -> Path | None:
-        """None: what stands outside of a parquet file is not opened."""
+        """None: files outside of a parquet file are never opened."""
         del path
         return None
 
@@ -86,10 +88,10 @@ class ImageTable(ImageSet):
     image_column: str
     label_column: str | None
     classes: tuple[str, ...]
-    """Names of the classes, where labels are numbers that stand for them."""
+    """Class names, if labels are numbers that stand for them."""
 
     def items(self, skip: Container[int] = ()) -> Iterator[tuple[int, Encoded]]:
-        """Row and bytes; no bytes where the cell has none, which `open_image` refuses."""
+        """Row and bytes; None for empty cells, which `open_image` refuses."""
         row = 0
         for batch in self.table.batches([self.image_column], PHOTOS_AT_ONCE):
             for cell in batch[self.image_column]:
@@ -98,7 +100,7 @@ class ImageTable(ImageSet):
                 row += 1
 
     def stamps(self) -> list[list[Any]]:
-        """As the table has them, and the column."""
+        """The table's signatures, with the column."""
         return [[*stamp, self.image_column] for stamp in self.table.stamps()]
 
     def _content(self, cell: pa.Scalar) -> Encoded:
@@ -111,7 +113,7 @@ class ImageTable(ImageSet):
 
 
 def image_columns(schema: pa.Schema) -> list[str]:
-    """The columns that hold bytes, or bytes with a path, as the Hugging Face hub has images."""
+    """Columns of bytes, or of bytes with a path, as the Hugging Face hub stores images."""
     found = []
     for field in schema:
         kind = field.type
@@ -123,9 +125,9 @@ def image_columns(schema: pa.Schema) -> list[str]:
 
 
 def find_parts(data: Path, path_column: str | None = None) -> list[Path]:
-    """The parquet files of `data`, a file or a folder, if they hold images; none otherwise.
+    """The parquet files of `data`, a file or a folder, if they contain images; otherwise none.
 
-    A named `path_column` decides where a table has paths and images.
+    An explicit `path_column` decides if a table has both paths and images.
     """
     if data.is_dir():
         parts = [path for split in find_tables(data).values() for path in split]
@@ -152,7 +154,7 @@ def read_parquet_photos(data: Path, split: str | None, names: Names, *, labeled:
 
 
 def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> str:
-    """The split that was asked for, or the only one."""
+    """The requested split, or the only one."""
     if asked is None and len(there) == 1:
         return there[0]
     which = f"there are {', '.join(sorted(there))}"
@@ -164,12 +166,12 @@ def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> s
 
 
 def read_photo_table(table: PhotoTable, names: Names, *, labeled: bool = True) -> ImageTable:
-    """Ids and labels of a table with photos in it, in its order; the photos are read later, piece by piece.
+    """Ids and labels of a table of photos, in its order; the photos are read later, batch by batch.
 
     The images are the only column of bytes, or the one named as `path_column`. Labels are the one column of
-    classes that the hub's metadata tells of, a column with a usual name, or the one that is named; numbers
-    that stand for classes become their names, and negative ones mean unlabeled. Ids are a column `id` or
-    the one named, the paths beside the bytes where all differ, or else row numbers, counted from 0.
+    classes in the hub's metadata, a column with a usual name, or the one that is named; class numbers become
+    their names, and negative numbers mean unlabeled. Ids are a column `id` or the one named, the paths stored
+    with the bytes if all differ, or row numbers from 0.
     """
     where, schema = Path(table.name), table.schema
     image = _choose_image(table, names.path_column)

@@ -1,7 +1,7 @@
-"""What a long job reports to whoever shows it."""
+"""Progress reports of long jobs."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Of a stage: how much is done, and how much there is."""
+"""Called with a stage, the work done, and the total."""

@@ -1,4 +1,4 @@
-"""The one way to a small square, and the control that shows whether it leaves a trace."""
+"""The one way to resize to a small square, and a control that tests whether it leaves a trace."""
 
 from io import BytesIO
 
@@ -7,16 +7,17 @@ import numpy.typing as npt
 from PIL import Image
 
 DECODED_SIDE = 32
-"""Pixels a side, of every image of the paper's cells."""
+"""Side in pixels of every image of the paper's cells."""
 CONTROL_SIDE = 64
-"""TinyImageNet's own size, from which its images come down."""
+"""TinyImageNet's original size, from which its images are scaled down."""
 CONTROL_QUALITY = 90
 
 
 def to_square(image: Image.Image, size: int = DECODED_SIDE) -> Image.Image:
-    """An RGB image of `size` px a side: the center square, resampled once; one of that size is left alone.
+    """An RGB image of `size` px a side: the center square, resampled once; an image of that size is
+    unchanged.
 
-    Bicubic, with the filter widened to the scale (Pillow's `resize`), so that no detail folds back.
+    Bicubic, with the filter widened to the scale (Pillow's `resize`), so that detail does not alias.
     """
     image = image if image.mode == "RGB" else image.convert("RGB")
     width, height = image.size
@@ -30,14 +31,14 @@ def to_square(image: Image.Image, size: int = DECODED_SIDE) -> Image.Image:
 
 
 def to_array(image: Image.Image, size: int = DECODED_SIDE) -> npt.NDArray[np.uint8]:
-    """The same with channels first: (3, size, size)."""
+    """The same as an array with channels first: (3, size, size)."""
     return np.asarray(to_square(image, size), dtype=np.uint8).transpose(2, 0, 1)
 
 
 def resampling_control(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Images (N, 3, 32, 32) sent the way OOD images came: up to 64 px, through JPEG there, and down.
+    """Images (N, 3, 32, 32) processed like the OOD images: enlarged to 64 px, through JPEG, and scaled down.
 
-    A detector that tells these from the images they were made of sees the resampling, not the class.
+    A detector that separates these from the originals detects the resampling, not the class.
     """
     return np.stack([_control_one(image) for image in images])
 

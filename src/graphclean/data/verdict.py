@@ -1,4 +1,4 @@
-"""What is said of a sample."""
+"""The verdicts on a sample."""
 
 from enum import StrEnum
 
@@ -15,12 +15,12 @@ class Verdict(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """In a few words."""
+        """A short description."""
         return MEANING[self]
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the fraction of such verdicts that is right can be estimated."""
+        """Whether the fraction of correct verdicts of this kind can be estimated."""
         return self in (Verdict.KEEP, Verdict.RELABEL, Verdict.OOD)
 
 

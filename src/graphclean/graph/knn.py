@@ -89,7 +89,7 @@ def _tile_shape(n_queries: int, n: int, k: int, size: int, tile_bytes: int) -> t
 
 
 def _mask_diagonal(tile: Tensor, offset: int) -> None:
-    """Mask the pairs (i, i) in a tile whose first row is `offset` columns to the right of the first column."""
+    """Mask the pairs (i, i) of a tile in which row 0 belongs at column `offset`."""
     width = tile.shape[1]
     first = max(0, -offset)
     last = min(tile.shape[0], width - offset)
