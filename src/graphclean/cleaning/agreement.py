@@ -1,8 +1,8 @@
-"""Whether either half of the labels makes the same proposals.
+"""Whether the two halves of the labels lead to the same proposals.
 
-The labels around a sample are as mixed where its class is hard to see as where many labels are wrong: the
-noise model can take one for the other, and be sure of proposals that are not right. But where a class can be
-seen, labels that share no sample lead to the same one.
+The labels around a sample are mixed if its class is hard to recognize, and also if many labels are wrong: the
+noise model can mistake one for the other, and be confident of wrong proposals. But if classes can be
+recognized, disjoint sets of labels lead to the same class.
 """
 
 import numpy as np
@@ -14,16 +14,16 @@ from .evidence import Copies, Propagated, propagate_labels
 from .inputs import Labels
 
 FEWEST_PROPOSALS = 20
-"""Under so many their agreement is chance."""
+"""With fewer proposals, agreement is up to chance."""
 
 
 def measure_agreement(
     propagated: Propagated, model: NoiseModel, labels: Labels, proposing: Bools
 ) -> float | None:
-    """At how many of the `proposing` nodes two random halves of their labels find the same class.
+    """The fraction of the `proposing` nodes for which two random halves of the labels find the same class.
 
-    None for too few nodes. Two that are right with probability r, and wrong in different ways, agree at r² of
-    them.
+    None if there are too few nodes. Two halves that are right with probability r, and make different errors,
+    agree on r² of them.
     """
     if proposing.sum() < FEWEST_PROPOSALS:
         return None

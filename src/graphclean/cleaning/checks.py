@@ -12,11 +12,11 @@ from .evidence import Copies
 from .inputs import Codes, Labels
 
 SMALL_CLASS = 20
-"""Samples under which a class's verdicts rest on too little."""
+"""Classes with fewer samples give unreliable verdicts."""
 IMBALANCE = 20
-"""Largest class over smallest from which sizes are called unequal."""
+"""Ratio of the largest to the smallest class from which imbalance is reported."""
 FEW_CLASSES = 3
-"""Classes up to which a wrong label is often taken for a sample of no class."""
+"""With up to this many classes, wrong labels are easily mistaken for OOD."""
 
 
 def label_notes(labels: Labels) -> list[str]:
@@ -51,7 +51,7 @@ def label_notes(labels: Labels) -> list[str]:
 
 
 def ood_notes(labels: Labels, n_ood: int) -> list[str]:
-    """That `ood` may be `relabel` where there are few labels to disagree with."""
+    """Warn that `ood` may be `relabel` if there are few other labels to disagree with."""
     if len(labels.classes) > FEW_CLASSES or n_ood == 0:
         return []
     return [
@@ -61,7 +61,7 @@ def ood_notes(labels: Labels, n_ood: int) -> list[str]:
 
 
 def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
-    """That too few samples are known to promise anything of new ones."""
+    """Warn if too few samples are known to guarantee a rate on new ones."""
     needed = math.ceil(1 / settings.reject - 1)
     if found.how == "fixed" or found.calibrated_on >= needed:
         return []
@@ -73,14 +73,14 @@ def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
 
 
 def id_notes(ids: Sequence[str]) -> list[str]:
-    """Ids that stand more than once."""
+    """Ids that occur more than once."""
     extra = len(ids) - len(set(ids))
     repeats = "1 id is a repeat" if extra == 1 else f"{extra} ids are repeats"
     return [f"{repeats} of an earlier one; rows stay in input order"] if extra else []
 
 
 def copy_notes(exact: Copies, copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:
-    """Exact copies and near-duplicates, those among them whose labels disagree, and what they leave open."""
+    """Exact copies and near-duplicates, those with conflicting labels, and what they leave undecided."""
     equal, near = len(labels.codes) - len(exact.first), len(exact.first) - len(copies.first)
     notes = []
     if equal:
@@ -104,7 +104,9 @@ def copy_notes(exact: Copies, copies: Copies, labels: Labels, ids: Sequence[str]
 
 
 def _lone_notes(copies: Copies, voices: Codes, labels: Labels) -> list[str]:
-    """One group that is most of the data, and classes that are one group; `voices` has a label a voice."""
+    """One group that is most of the data, and classes that consist of one group; `voices` has one label per
+    group.
+    """
     notes = []
     largest = int(np.bincount(copies.node).max())
     if 2 * largest > len(copies.node):

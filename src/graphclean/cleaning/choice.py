@@ -1,4 +1,4 @@
-"""Scaling of the features, k and noise model: those under which the given labels are most likely."""
+"""Choice of the feature scaling, k and noise model by maximum likelihood of the given labels."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,15 +17,15 @@ from .inputs import Array, Floats, Labels
 from .nodes import Nodes, find_nodes
 
 SCALING_SAMPLE = 4000
-"""Distinct samples over which the scaling is chosen on so many of them, evenly spaced, before the search."""
+"""On larger sets, the scaling is chosen on this many distinct, evenly spaced samples before the search."""
 MANY_DUPLICATES = 0.05
-"""Of the nodes: more near-duplicates than that could sway the scaling."""
+"""A larger fraction of near-duplicates could bias the scaling."""
 
 Scalings: TypeAlias = Mapping[str, Callable[[Floats], Standardizer]]
 
 
 class Fitted(NamedTuple):
-    """The best graph of those tried, the model of the labels on it, and what each k reached."""
+    """The best graph of those tried, its noise model, and the log-likelihood for each k."""
 
     propagated: Propagated | None
     model: NoiseModel | None
@@ -33,13 +33,13 @@ class Fitted(NamedTuple):
 
 
 def is_likelier(log_p: Array, than: Array) -> bool:
-    """Whether labels are likelier by over a standard error of the mean difference."""
+    """Whether labels are more likely by more than one standard error of the mean difference."""
     gain = log_p - than
     return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
 
 
 class Chosen(NamedTuple):
-    """The scaling, which samples share a node, the nodes that it makes, and their best graph."""
+    """The scaling, which samples share a node, the resulting nodes, and their best graph."""
 
     scaling: str
     copies: Copies
@@ -47,7 +47,7 @@ class Chosen(NamedTuple):
     fitted: Fitted
 
     def log_p(self, labels: Labels) -> Array:
-        """Of the one label of each sample's node; 0 where there is none, and of all without neighbors."""
+        """log p of the label of each sample's node; 0 if unlabeled or without neighbors."""
         if self.fitted.propagated is None or self.fitted.model is None:
             return np.zeros(len(labels.codes))
         codes = torch.from_numpy(self.copies.one_each(labels).codes)
@@ -63,11 +63,11 @@ def choose_nodes(
     notes: list[str],
     tell: Progress,
 ) -> Chosen:
-    """In the scaling that `settings` name, or under which the given labels are most likely.
+    """Choose the scaling that `settings` name, or the one under which the given labels are most likely.
 
-    `copies` are exact ones; near-duplicates, which hashes of photos confirm, are found in each scaling. Raw
-    features must make labels more likely by over a standard error: where features are as good either way, OOD
-    stands out more among standardized ones.
+    `copies` are exact ones; near-duplicates, confirmed by hashes of photos, are found in each scaling. Raw
+    features must make the labels more likely by more than one standard error: if both scalings are equally
+    good, OOD is easier to detect among standardized features.
     """
     scalings: Scalings = {"standardized": Standardizer.fit, "raw": Standardizer.rescale_only}
     if settings.scaling != "auto":
@@ -85,11 +85,12 @@ def choose_nodes(
 
 
 def choose_graph(candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels) -> Fitted:
-    """The graph under which the given labels are most likely, its noise model, and what each k reached.
+    """The graph under which the given labels are most likely, its noise model, and the log-likelihood for
+    each k.
 
-    Noise is class-dependent if correcting for it is significant at any k. The k that the labels are most
-    likely under is often the wrong one to ask: many neighbors know the shares of labels so well that both
-    models foretell a label alike.
+    Noise counts as class-dependent if the correction is significant at any k. The most likely k is often the
+    wrong one to test: with many neighbors, label frequencies are estimated so well that both models predict
+    labels equally well.
     """
     n_classes = len(labels.classes)
     Y = copies.spread_labels(labels.reviewed, n_classes)
@@ -117,7 +118,7 @@ def choose_graph(candidates: Iterator[tuple[int, Tensor]], copies: Copies, label
 
 
 def _rank(model: NoiseModel) -> tuple[bool, float]:
-    """Of the models that may correct evidence, those that do go first."""
+    """Among models that may correct evidence, those that do come first."""
     return model.asymmetric is not None, model.log_likelihood
 
 
@@ -155,10 +156,10 @@ def _join_duplicates(
     settings: CleaningSettings,
     tell: Progress,
 ) -> tuple[Nodes, Copies]:
-    """Near-duplicates as one node, of which the first stands for the others.
+    """Merge near-duplicates into one node, represented by the first of them.
 
-    So the neighbor lists hold for those that stay. Where many go, the scaling is fitted again without them,
-    as it would be were they not there.
+    Neighbor lists remain valid for the remaining nodes. If many are merged, the scaling is fitted again
+    without them.
     """
     if nodes.neighbors is None:
         return nodes, copies

@@ -1,8 +1,8 @@
-"""k-NN together with class means of whitened features, for new embeddings.
+"""k-NN combined with class means of whitened features, for new embeddings.
 
-Neighbors follow classes of any shape, but ten of them are few. A center speaks for all of its class, but for
-one round cloud alone. How much weight either gets is found on the training samples, each judged with its
-own part left out, and by nothing but how likely that makes the labels given.
+Neighbors follow classes of any shape, but ten neighbors are few. A class mean represents its whole class, but
+only if the class is one round cluster. The weights of both are fitted on the training samples, each judged
+without its own contribution, by maximum likelihood of the given labels.
 """
 
 from dataclasses import dataclass
@@ -25,36 +25,42 @@ from .knn_model import CALIBRATION_FLOOR, logit, neighbor_shares
 from .verdicts import Posterior, hold_posterior
 
 SHRINKAGE = 0.6
-"""Of the covariance towards a multiple of 1: a thousand samples say little of a million entries."""
+"""Shrinkage of the covariance towards a multiple of the identity: a thousand samples can't determine a
+million entries.
+"""
 DIRECTIONS = 256
-"""Leading directions that are whitened one by one; the others all alike."""
+"""Number of leading directions that are whitened individually; the others share one scale."""
 MEANS_START = np.log([20.0, 0.5])
-"""Logarithms of the weights of cosines and log shares before any data."""
+"""Initial log weights of cosines and log shares."""
 MEANS_PRIOR_WEIGHT = 1.0
-"""Of the squared distance from START against the log-likelihood, so that weights stay finite."""
+"""Weight of the squared distance from START against the log-likelihood, which keeps the weights finite."""
 OOD_START = np.array([-1.5, 0.5, 1.5])
-"""Of the chance of OOD: intercept, weights of the neighbors' logit and of a deviation from the centers."""
+"""Initial parameters of P(OOD): intercept, weight of the neighbors' logit and of the deviation from class
+means.
+"""
 OOD_PRIOR_WEIGHT = 10.0
-"""Of the squared distance from OOD_START, the intercept's left out: it must hold where nothing is OOD."""
+"""Weight of the squared distance from OOD_START, except for the intercept, which must be free if nothing is
+OOD.
+"""
 CHUNK = 4096
-"""Samples at a time."""
+"""Samples processed at once."""
 LEAST_LENGTH = 1e-5
-"""Squared share of a center that must be left without a sample, or there is no center left."""
+"""Smallest squared length of a class mean without a sample, below which it counts as empty."""
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """Makes all directions matter alike, however much the features vary along each; then rows to length 1."""
+    """Whitens features, so that all directions count equally, then normalizes rows to length 1."""
 
     mean: Tensor
     directions: Tensor
     """Orthonormal columns."""
     damping: Tensor
-    """How much of each direction is taken away."""
+    """The fraction of each direction that is removed."""
 
     @classmethod
     def fit(cls, unit: Tensor) -> "Whitening":
-        """Learn from standardized unit rows: their covariance, shrunk, to the power of −½."""
+        """Fit to standardized unit rows: their covariance, shrunk, to the power of −½."""
         mean = unit.mean(0)
         centered = (unit - mean).double().numpy()
         n, width = centered.shape
@@ -99,38 +105,36 @@ class KnnClassMeans:
     """P(class) for each class, then P(OOD), of the nodes."""
     whitening: Whitening
     centers: Tensor
-    """Of each class: the unit mean of the whitened nodes, weighted with their P(class)."""
+    """For each class, the unit mean of the whitened nodes weighted by P(class)."""
     weights: Weights
 
     def known(self, unit: Tensor, shares: Tensor) -> Tensor:
-        """log P(class | known), with the shares that neighbors give to every class and to OOD."""
+        """log P(class | known), given the shares of each class and of OOD among the neighbors."""
         w = self.weights
         cosine = prototype_similarity(self.whitening(unit), self.centers).to(shares.dtype)
         log_shares = shares[:, :-1].clamp(min=CALIBRATION_FLOOR).log()
         return (w.centers * cosine + w.neighbors * log_shares).log_softmax(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All but the weights, by name."""
+        """All tensors except the weights, by name."""
         w = self.whitening
         whitening = {"mean": w.mean, "directions": w.directions, "damping": w.damping}
         return {"nodes": self.nodes, "posterior": self.posterior, "centers": self.centers, **whitening}
 
     @classmethod
     def restore(cls, tensors: dict[str, Tensor], weights: Any) -> "KnnClassMeans":
-        """From `tensors` and the weights in their order; KeyError or TypeError where they are something
-        else's.
-        """
+        """Rebuild from `tensors` and the weights in their order; KeyError or TypeError if they don't fit."""
         whitening = Whitening(tensors["mean"], tensors["directions"], tensors["damping"])
         nodes, posterior, centers = (tensors[name] for name in ("nodes", "posterior", "centers"))
         return cls(nodes, posterior, whitening, centers, Weights(*map(float, weights)))
 
 
 class FittedClassMeans(NamedTuple):
-    """Class means, and their leave-one-out prior of the training samples."""
+    """Class means, and their leave-one-out prior on the training samples."""
 
     model: KnnClassMeans
     prior: Posterior
-    """Of every sample, before its given label is looked at."""
+    """The prior of every sample, before its given label is taken into account."""
 
 
 def fit_class_means(
@@ -142,8 +146,8 @@ def fit_class_means(
     model: NoiseModel,
     whitening: Whitening,
 ) -> FittedClassMeans:
-    """Fit to the posterior of the samples, their labels (−1: unlabeled) and a model of these; of copies, one
-    counts.
+    """Fit to the posterior of the samples, their labels (−1: unlabeled) and the noise model; copies count
+    once.
 
     `near` holds the nodes nearest to each of the `nodes`.
     """
@@ -173,9 +177,9 @@ def combine_with_class_means(
     model: NoiseModel,
     whitening: Whitening,
 ) -> tuple[Posterior, FittedClassMeans]:
-    """The posterior half-way from the neighbors' to that with class means, and the class means fitted to it.
+    """Average the neighbors' posterior with the one from class means, and fit the class means to the result.
 
-    Once only: a posterior that is fed back again and again grows around its own mistakes.
+    Done only once: feeding a posterior back repeatedly amplifies its own errors.
     """
     labels = given.codes
     first = fit_class_means(nodes, near, copies, posterior, labels, model, whitening)
@@ -187,7 +191,7 @@ def combine_with_class_means(
 
 
 def _leave_one_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
-    """Cosines with the centers as they would be without each sample; 0 where nothing is left of one."""
+    """Cosines with the class means computed without each sample; 0 if nothing remains of a class."""
     whole = (pull.double() ** 2).sum(1)
     parts = []
     for unit, mine in zip(torch.split(whitened, CHUNK), torch.split(own.double(), CHUNK), strict=True):
@@ -201,7 +205,7 @@ def _leave_one_out(whitened: Tensor, own: Tensor, pull: Tensor) -> Array:
 def _fit_classes(
     cosine: Array, log_shares: Array, known: Array, labels: Codes, transition: Array
 ) -> tuple[float, float]:
-    """The maximum-likelihood weights for the given labels, a sample counting as far as it is known."""
+    """Maximum-likelihood weights for the given labels; samples are weighted by P(known)."""
     some = labels >= 0
     evidence = np.stack([cosine[some], log_shares[some]])
     to_given, known = transition.T[labels[some]], known[some]
@@ -223,7 +227,7 @@ def _fit_classes(
 
 
 def _fit_ood(similarity: Array, share: Array, believed: Array) -> tuple[float, float, float]:
-    """Intercept and weights of the chance of OOD, fitted to what is believed; weights are never negative."""
+    """Intercept and nonnegative weights of P(OOD), fitted to the posterior."""
     center, spread = float(similarity.mean()), float(similarity.std())
     spread = spread if spread > 1e-9 else 1.0
     design = np.column_stack([np.ones_like(share), logit(share), (center - similarity) / spread])

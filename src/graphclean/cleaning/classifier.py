@@ -1,4 +1,4 @@
-"""Whether class means make held-out labels likelier than neighbors alone."""
+"""Whether class means make held-out labels more likely than neighbors alone."""
 
 from dataclasses import replace
 
@@ -15,9 +15,9 @@ from .inputs import Labels
 from .verdicts import Posterior
 
 FOLDS = 5
-"""Parts of the samples, of which one is without labels at a time."""
+"""Folds of the samples; one at a time is unlabeled."""
 JUDGED = 2
-"""Of them whose labels are asked for: each takes as long as a graph."""
+"""Number of folds evaluated: each costs as much as a graph."""
 
 
 def class_means_help(
@@ -28,10 +28,10 @@ def class_means_help(
     model: NoiseModel,
     whitening: Whitening,
 ) -> bool:
-    """Whether k-NN with class means foretells labels better than k-NN alone, by over a standard error.
+    """Whether k-NN with class means predicts labels better than k-NN alone, by more than one standard error.
 
-    Of labels of the nodes that neither has seen: a node's own label would come back to it by the posterior
-    of its neighbors.
+    Judged on held-out labels: otherwise a node's own label would return through the posterior of its
+    neighbors.
     """
     codes, alone = torch.from_numpy(labels.codes), Copies.none(len(nodes))
     fold = np.random.default_rng(0).permutation(len(nodes)) % FOLDS

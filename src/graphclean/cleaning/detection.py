@@ -1,8 +1,7 @@
-"""What is OOD among new embeddings: how far they lie from the training samples, and what OOD ones among
-these teach.
+"""OOD detection for new embeddings: distance from the training samples, and similarity to OOD among them.
 
-Each training sample is judged as a new one would be: by the others alone. It is taken out of its neighbors,
-of its class mean and of the covariance, in closed form.
+Each training sample is scored like a new one, by the others alone. It is removed from its neighbors, from its
+class mean and from the covariance, in closed form.
 """
 
 from dataclasses import dataclass, replace
@@ -22,42 +21,46 @@ from ..ood import Threshold, find_threshold, holds_ood, prototype_similarity
 from .inputs import Array
 
 RIDGE = 0.5
-"""Of the covariance towards a multiple of 1; of 0.05, 0.2, 0.5 and 0.9 the best on digits and CIFAR-10."""
+"""Shrinkage of the covariance towards a multiple of the identity; the best of 0.05, 0.2, 0.5 and 0.9 on
+digits and CIFAR-10.
+"""
 WIDEST = 2048
-"""Columns from which on features are projected at random to so many: distances stay, and time is saved."""
+"""Wider features are projected at random to this many columns: distances are preserved at lower cost."""
 OOD_WEIGHTS = np.array([1.0, 0.0, 3.0, 1.0])
-"""Of the signs in units of their deviation, where training held OOD.
+"""Weights of the signs in units of their standard deviation, if training contained OOD.
 
-They are not fitted: a posterior that takes samples far from all classes for OOD would count distance twice.
-Of six sets of weights the one with the best mean AUROC on digits, CIFAR-10 and TinyImageNet, with noise and
-without. On none of these is the mean over six splits more than 0.001 under that of the share alone; of fitted
-weights it was 0.01 on one.
+They are not fitted: a posterior that counts samples far from all classes as OOD would count distance twice.
+They are the best by mean AUROC of six sets of weights on digits, CIFAR-10 and TinyImageNet, with and without
+noise. On none of these is the mean over six splits more than 0.001 below that of the OOD share alone; with
+fitted weights it was 0.01 below on one.
 """
 SLOPE_PRIOR_WEIGHT = 5.0
-"""Of the squared slope against the log-likelihood, of the weighted signs in units of their deviation."""
+"""Weight of the squared slope against the log-likelihood, for weighted signs in units of their standard
+deviation.
+"""
 NODES_AT_ONCE = 4096
-"""Of the training samples, as they are judged."""
+"""Training samples scored at once."""
 LEAST_LEFT = 1e-6
-"""Share of a class that others must hold, or without this sample there is no mean."""
+"""Fraction of a class that must remain without a sample; otherwise the class has no mean."""
 SHARE_FLOOR = 1e-3
-"""Shares count as at least this much: ten neighbors tell no more."""
+"""Lower bound on shares: ten neighbors can't resolve less."""
 
 
 class Signs(NamedTuple):
-    """What speaks for a sample being OOD; larger means more."""
+    """Indicators of OOD; larger means more OOD."""
 
     centers: Tensor
     """1 − whitened cosine with the nearest class mean."""
     neighbors: Tensor
     """1 − mean cosine with the nearest training samples."""
     share: Tensor
-    """Log-odds of the share of OOD among these."""
+    """Log-odds of the share of OOD among these neighbors."""
     ood_center: Tensor
     """Whitened cosine with the mean of the OOD samples."""
 
 
 class SignWeights(NamedTuple):
-    """Of the signs, and what is added."""
+    """Weights of the signs, and an intercept."""
 
     intercept: float
     centers: float
@@ -69,21 +72,21 @@ class SignWeights(NamedTuple):
 class FeatureDetector(nn.Module):
     """OOD scores of standardized unit embeddings.
 
-    Where training held OOD samples, the share of OOD counts most (`OOD_WEIGHTS`), and the score is a
-    probability. Where it held none, the score is a distance: the mean of those from the centers and from the
-    neighbors, so weighted that both vary alike over the training samples.
+    If training contained OOD samples, the share of OOD among the neighbors has the largest weight
+    (`OOD_WEIGHTS`), and the score is a probability. Otherwise the score is a distance: the mean of the
+    distances to class means and to neighbors, weighted so that both vary equally over the training samples.
     """
 
     mean: Tensor
     root: Tensor
     """(d, r): the root of the inverse covariance, shrunk."""
     centers: Tensor
-    """Whitened mean of each class, then of OOD, of length 1."""
+    """Whitened unit mean of each class, then of OOD."""
 
     def __init__(
         self, mean: Tensor, root: Tensor, centers: Tensor, weights: SignWeights, *, learned: bool
     ) -> None:
-        """`learned`: training held OOD samples to learn from."""
+        """`learned`: training contained OOD samples to learn from."""
         super().__init__()
         for name, tensor in (("mean", mean), ("root", root), ("centers", centers)):
             self.register_buffer(name, tensor)
@@ -91,17 +94,17 @@ class FeatureDetector(nn.Module):
 
     @property
     def name(self) -> str:
-        """As summary.json has it."""
+        """The name in summary.json."""
         return "learned from OOD samples" if self.learned else "distance"
 
     def describe_score(self) -> str:
-        """What the score is, in words."""
+        """A description of the score."""
         if self.learned:
             return "probability of being OOD"
         return "cosine distance from class means and training samples"
 
     def forward(self, unit: Tensor, share: Tensor, similarity: Tensor) -> Tensor:
-        """The score, with the share of OOD among the nearest training samples and their mean cosine."""
+        """The score, given the share of OOD among the nearest training samples and their mean cosine."""
         whitened = (unit - self.mean) @ self.root
         known = prototype_similarity(whitened, self.centers[:-1]).amax(1)
         ood = normalize(whitened, dim=1) @ self.centers[-1:].T
@@ -109,7 +112,7 @@ class FeatureDetector(nn.Module):
         return self.weigh(signs)
 
     def weigh(self, signs: Signs) -> Tensor:
-        """The score of signs."""
+        """The score from the signs."""
         intercept, *weights = self.weights
         total = torch.full_like(signs.centers, intercept)
         for weight, sign in zip(weights, signs, strict=True):
@@ -117,12 +120,12 @@ class FeatureDetector(nn.Module):
         return torch.sigmoid(total) if self.learned else total
 
     def facts(self) -> dict[str, Any]:
-        """The rest."""
+        """What is not stored in buffers."""
         return {"weights": list(self.weights), "learned": self.learned}
 
     @classmethod
     def restore(cls, tensors: dict[str, Tensor], facts: Any) -> "FeatureDetector":
-        """From its buffers and `facts`; KeyError, TypeError or ValueError where they are something else's."""
+        """Rebuild from buffers and `facts`; KeyError, TypeError or ValueError if they don't fit."""
         mean, root, centers = (tensors[name] for name in ("mean", "root", "centers"))
         weights = SignWeights(*map(float, facts["weights"]))
         if root.shape != (len(mean), centers.shape[1]) or not np.isfinite(weights).all():
@@ -134,7 +137,7 @@ class FeatureDetector(nn.Module):
 
 @dataclass(frozen=True)
 class Detection:
-    """A detector, and what it says of the training nodes, each judged by the others alone."""
+    """A detector, and its scores of the training nodes, each judged by the others alone."""
 
     detector: FeatureDetector
     score: Array
@@ -144,8 +147,8 @@ class Detection:
 def fit_detector(
     nodes: Tensor, near: Neighbors, shares: Array, posterior: Array, settings: OodSettings
 ) -> Detection:
-    """Fit to the distinct training samples: unit rows, the nearest others of each and what shares of classes
-    these give, and their P(class) and P(OOD).
+    """Fit to the distinct training samples: unit rows, the nearest other rows of each with their class
+    shares, and their P(class) and P(OOD).
     """
     ood = posterior[:, -1]
     mean, root, centers, cosines = _whiten(nodes, torch.as_tensor(posterior))
@@ -167,14 +170,14 @@ def fit_detector(
 
 
 def log_odds(share: Tensor) -> Tensor:
-    """Of shares, as far as ten neighbors can tell."""
+    """Log-odds of shares, within what ten neighbors can resolve."""
     p = share.clamp(SHARE_FLOOR, 1 - SHARE_FLOOR)
     return (p / (1 - p)).log()
 
 
 def _whiten(nodes: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean, root and centers, and of each node the largest cosine with a class and that with OOD, each as
-    they would be without it.
+    """Mean, root and class means, and the largest cosine of each node with a class and with OOD, computed
+    without the node itself.
     """
     n, width = nodes.shape
     mean = nodes.double().mean(0)
@@ -208,12 +211,12 @@ def _whiten(nodes: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def leave_one_out(whitened: Tensor, own: Tensor, centers: Tensor, total: Tensor, n: int) -> Tensor:
-    """Cosines of some of `n` centered, whitened samples with all `centers`, as they would be without each;
-    −1 where nothing is left of a center.
+    """Cosines of some of `n` centered, whitened samples with all `centers`, computed without each sample; −1
+    if nothing remains of a center.
 
-    `own` is what each gives to each of the centers, `total` what all give. With mean m and covariance C taken
-    of the others, x moves by a factor, a center on a line towards x, and the inverse of C by a matrix of rank
-    one (Sherman and Morrison); the ridge stays.
+    `own` is the contribution of each sample to each center, `total` the sum of all. With mean m and
+    covariance C of the other samples, x is rescaled, a center moves along x, and the inverse of C changes by
+    a matrix of rank one (Sherman-Morrison); the ridge is unchanged.
     """
     size = (whitened**2).sum(1, keepdim=True)
     along = whitened @ centers.T
@@ -233,14 +236,16 @@ def leave_one_out(whitened: Tensor, own: Tensor, centers: Tensor, total: Tensor,
 
 
 def _by_distance(signs: Signs) -> SignWeights:
-    """Centers and neighbors, as much of either as it varies less: a mean of both distances."""
+    """Weights of class means and neighbors in inverse proportion to their variation: a mean of both
+    distances.
+    """
     centers, neighbors = (1 / max(float(sign.std(correction=0)), 1e-9) for sign in signs[:2])
     return SignWeights(0.0, centers / (centers + neighbors), neighbors / (centers + neighbors), 0.0, 0.0)
 
 
 def _learn(signs: Array, believed: Array) -> SignWeights:
-    """OOD_WEIGHTS, so scaled that the score is the maximum-likelihood probability of what is believed to be
-    OOD; never negative.
+    """OOD_WEIGHTS, scaled so that the score is the maximum-likelihood probability of OOD under the posterior;
+    never negative.
     """
     some = evenly_spaced(len(signs)).numpy()
     weights = OOD_WEIGHTS / np.maximum(signs.std(0), 1e-9)

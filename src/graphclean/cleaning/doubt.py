@@ -1,8 +1,8 @@
-"""Whether anything shows that there is OOD at all.
+"""Whether there is evidence of OOD at all.
 
-The label of an OOD sample says nothing, and its neighbors' labels are mixed. So are those of a sample
-between two classes, whose own label is one of the two: with ten classes they can be told apart, with two or
-three hardly, and with few samples not at all. Then the chance of OOD is a guess, and `ood` a wrong verdict.
+The label of an OOD sample is uninformative, and its neighbors' labels are mixed. So are those of a sample
+between two classes, but its own label is one of the two: with ten classes the cases can be told apart, with
+two or three hardly, and with few samples not at all. Then P(OOD) is a guess, and `ood` a wrong verdict.
 """
 
 from dataclasses import replace
@@ -16,24 +16,26 @@ from .evidence import Propagated, nearest_nodes
 from .inputs import Codes, Labels
 
 SURE_GAIN = 1.5
-"""Standard errors by which OOD must make the labels likelier.
-
-On digits, tables, clouds and images of CIFAR-10 without OOD the largest gain was 1.0.
+"""Standard errors by which OOD must make the labels more likely. On digits, tables, point clouds and images
+of CIFAR-10 without OOD, the largest gain was 1.0.
 """
 TOGETHER = 0.25
-"""Or the share of suspects among the nearest of suspects: OOD samples lie among their like, samples between
-classes among samples of these. Without OOD at most 0.19 on the same sets, with a fifth of it mostly over 0.4.
+"""Alternatively, the fraction of suspects among the nearest neighbors of suspects: OOD samples are neighbors
+of each other, samples between classes are neighbors of those classes. At most 0.19 without OOD on the same
+sets; mostly above 0.4 with 20 % OOD.
 """
 FEWEST_SUSPECTS = 20
-"""Suspects under which their share among each other's nearest is chance, and not worth a note."""
+"""With fewer suspects, this fraction is up to chance, and not worth a note."""
 DOUBT = 0.1
-"""What the chance of OOD is multiplied by where nothing shows it: its order stays, hardly a verdict does."""
+"""Factor on P(OOD) if there is no evidence of OOD: it preserves the ranking, but leaves hardly any `ood`
+verdict.
+"""
 
 
 def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: list[str]) -> NoiseModel:
-    """The model, with little OOD where neither the labels of the nodes nor the graph show that there is any.
+    """The noise model, with P(OOD) reduced if neither the labels nor the graph show that there is OOD.
 
-    What people found to be OOD shows it.
+    Human decisions for OOD count as evidence.
     """
     if labels.decided is not None and len(labels.classes) in labels.decided:
         return model
@@ -57,7 +59,7 @@ def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: 
 
 
 def lie_together(suspects: Bools, nearest: Codes) -> bool:
-    """Whether enough of those nearest to suspects are suspects too; −1 in `nearest` is nobody."""
+    """Whether enough of the nearest neighbors of suspects are suspects too; −1 in `nearest` means none."""
     if suspects.sum() < FEWEST_SUSPECTS:
         return False
     near = nearest[suspects]

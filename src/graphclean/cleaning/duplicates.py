@@ -1,10 +1,10 @@
-"""Near-duplicates: samples so much closer together than mere neighbors are that they show the same thing.
+"""Near-duplicates: samples so much closer than ordinary neighbors that they show the same thing.
 
-By features alone, how close that is depends on how many dimensions the data has. Of neighbors that lie
-evenly about a sample in D dimensions, one is within r times the distance of a farther one with probability
-r^D: common in two dimensions, next to never in twenty. D is measured on the neighbor lists, and r is where
-that is rarer than a tolerance. Photos have a perceptual hash besides, and r is then larger, since both must
-agree.
+For features alone, the necessary distance depends on the dimension of the data. If neighbors are spread
+evenly around a sample in D dimensions, one of them is within r times the distance of a farther one with
+probability r^D: common in two dimensions, almost impossible in twenty. D is estimated from the neighbor
+lists, and r is chosen so that this probability equals a tolerance. Photos also have a perceptual hash; r is
+then larger, because both criteria must agree.
 """
 
 from dataclasses import dataclass
@@ -18,48 +18,48 @@ from ..graph import Neighbors, nearest_neighbors
 from .inputs import Codes
 
 BEYOND = 10
-"""Mere neighbors, beyond its duplicates, that a sample is compared with."""
+"""Rank, beyond its duplicates, of the ordinary neighbor that a sample is compared with."""
 REACH = 3 * BEYOND
-"""Neighbors of a sample that are looked at; more where the graph has more."""
+"""Neighbors of a sample that are examined; more if the graph has more."""
 TOLERANCE, TOLERANCE_HASHED = 1e-4, 2e-2
-"""Probability with which a mere neighbor may be as close, by features alone and where hashes must agree."""
+"""Probability that an ordinary neighbor is as close: by features alone, and if hashes must agree too."""
 MOST, MOST_HASHED = 0.65, 0.8
-"""Of the distance of the mere neighbors, in any number of dimensions."""
+"""Upper bounds on r, in any number of dimensions."""
 RESOLUTION = 1e-3
-"""Distances of unit vectors that float32 can't tell from none."""
+"""Smallest distance of unit vectors that float32 resolves."""
 LARGEST_ALONE = 20
-"""Samples that features alone may join: more that lie so close may be a class."""
+"""Largest group that features alone may join: a larger one could be a class."""
 SAME_BITS, HASH_BITS, GROUP_BITS = 4, 16, 24
-"""Bits of 63 in which hashes hardly differ, in which those of a pair may, and of any two of a group; of other
-photos they differ in 31, within 4.
+"""Of 63 bits: the difference of nearly equal hashes, the limit for a pair, and the limit for any two members
+of a group. Hashes of unrelated photos differ in 31 ± 4 bits.
 """
 FLOOD = 0.5
-"""Of the typical distance: where a whole neighbor list is closer, hashes alone decide."""
+"""Fraction of the typical distance: if a whole neighbor list is closer, hashes alone decide."""
 COMPARED_WITH = 5
-"""Training samples, the nearest, that a new one may be a duplicate of."""
+"""The nearest training samples that a new sample is compared with."""
 SPREAD_SAMPLE = 200
-"""Samples that tell the typical distance."""
+"""Samples used to estimate the typical distance."""
 
 
 @dataclass(frozen=True)
 class TrainingSamples:
-    """Training samples by which others that show the same are known again."""
+    """Training samples prepared for detecting duplicates among new samples."""
 
     unit: Tensor
-    """The distinct ones, as unit rows."""
+    """The distinct samples as unit rows."""
     limits: "Limits"
     rows: Codes
-    """Which sample each is."""
+    """The sample index of each row."""
     hashes: Codes | None
 
     @classmethod
     def gather(cls, unit: Tensor, neighbors: Neighbors, rows: Codes, hashes: Codes | None) -> Self:
-        """From nodes of the graph, and the samples that they are of."""
+        """Collect from the nodes of the graph and their samples."""
         limits = Limits.find(unit, _chord(neighbors.similarities), hashed=hashes is not None)
         return cls(unit, limits, rows, hashes)
 
     def find(self, unit: Tensor, hashes: Codes | None = None) -> Codes:
-        """The training sample that each of some unit rows is equal or nearly equal to; −1 where none is."""
+        """The training sample that each unit row duplicates; −1 if none."""
         near = nearest_neighbors(self.unit, COMPARED_WITH, queries=unit)
         close = torch.zeros_like(near.indices, dtype=torch.bool)
         if self.hashes is None or hashes is not None:
@@ -75,10 +75,11 @@ class TrainingSamples:
 
 
 def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = None) -> Codes | None:
-    """The group of each of the `unit` rows, named by its first row; None where there are no duplicates.
+    """The group of each `unit` row, named by its first row; None if there are no duplicates.
 
-    `neighbors` are by cosine. Groups are joined by their closest pair. No two members of a group lie farther
-    apart than mere neighbors (complete linkage), so that no chain of merely similar samples forms one.
+    `neighbors` are by cosine. Groups are merged in order of their closest pair. No two members of a group are
+    farther apart than ordinary neighbors (complete linkage), so chains of merely similar samples never form a
+    group.
     """
     distances = _chord(neighbors.similarities)
     if distances.shape[1] <= BEYOND:
@@ -122,19 +123,19 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
 
 @dataclass(frozen=True)
 class Limits:
-    """How close near-duplicates of each sample are."""
+    """Distance limits for near-duplicates of each sample."""
 
     beyond: Tensor
-    """The distance of the mere neighbors; −1 where float32 can't tell duplicates from these."""
+    """The distance of ordinary neighbors; −1 if float32 can't separate duplicates from them."""
     ratio: float
-    """The fraction of it under which a sample is no mere neighbor."""
+    """The fraction of that distance below which a neighbor counts as a near-duplicate."""
 
     @classmethod
     def find(cls, unit: Tensor, distances: Tensor, *, hashed: bool) -> Self:
-        """By the sorted `distances` of neighbors.
+        """Limits from the sorted `distances` of neighbors.
 
-        Where the nearest m lie close against the one BEYOND places behind them, for the largest such m, they
-        are the duplicates; where none do, the first is compared.
+        The nearest m neighbors are the duplicates, for the largest m such that they are close compared with
+        the one BEYOND ranks behind them; if there is none, the first neighbor is used.
         """
         count, reach = distances.shape
         ratio = distance_ratio(distances, hashed=hashed)
@@ -148,8 +149,8 @@ class Limits:
         return cls(torch.where(ratio * beyond > RESOLUTION, beyond, -1), ratio)
 
     def allow(self, apart: Tensor, rows: Tensor, agreement: Tensor | None) -> Tensor:
-        """Whether what lies `apart` from samples may be near-duplicates of them: close by features alone, or
-        by hashes that differ in few bits, where those that hardly differ allow for more distance.
+        """Whether pairs at distance `apart` may be near-duplicates: close by features alone, or with hashes
+        that differ in few bits, where nearly equal hashes permit a larger distance.
         """
         limit = self.ratio * self.beyond[rows]
         if agreement is None:
@@ -159,9 +160,10 @@ class Limits:
 
 
 def distance_ratio(distances: Tensor, *, hashed: bool) -> float:
-    """r of this module: the tolerance to the power of 1/D, D being the maximum-likelihood dimension.
+    """r of this module: the tolerance to the power of 1/D, with the maximum-likelihood estimate of the
+    dimension D.
 
-    In D dimensions D · log(d_b / d_a) of the a-th and b-th neighbors is 1/a + … + 1/(b − 1) on average.
+    In D dimensions, D · log(d_b / d_a) of the a-th and b-th neighbors is 1/a + … + 1/(b − 1) on average.
     """
     tolerance, most = (TOLERANCE_HASHED, MOST_HASHED) if hashed else (TOLERANCE, MOST)
     b = min(2 * BEYOND, distances.shape[1])
@@ -176,7 +178,7 @@ def distance_ratio(distances: Tensor, *, hashed: bool) -> float:
 
 
 def _typical_distance(unit: Tensor) -> float:
-    """Between samples that have nothing to do with each other, also where most are of one group."""
+    """The distance between unrelated samples, robust to one group containing most of them."""
     some = unit[torch.linspace(0, len(unit) - 1, min(SPREAD_SAMPLE, len(unit))).round().long()]
     return float(_chord(some @ some.T).quantile(0.9))
 
@@ -187,11 +189,11 @@ def _chord(cosine: Tensor) -> Tensor:
 
 
 def _differing(agreement: Tensor) -> Tensor:
-    """Bits in which hashes differ, by the products of their signs."""
+    """The number of bits in which hashes differ, from the products of their signs."""
     return (64 - agreement) / 2
 
 
 def _as_signs(hashes: Codes) -> Tensor:
-    """Bits as 1 and −1."""
+    """Bits as ±1."""
     bits = np.unpackbits(hashes.astype("<i8").view(np.uint8).reshape(-1, 8), axis=1)
     return torch.as_tensor(bits.astype(np.float32) * 2 - 1)

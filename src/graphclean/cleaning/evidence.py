@@ -1,4 +1,4 @@
-"""From embeddings to what each sample's neighbors say of its class."""
+"""From embeddings to leave-one-out evidence of each sample's class."""
 
 from dataclasses import dataclass, replace
 
@@ -17,20 +17,20 @@ from ..graph import (
 from .inputs import Array, Codes, Floats, Labels
 
 NAMED_NEIGHBORS = 5
-"""Neighbors named for each sample."""
+"""Neighbors listed for each sample in the verdict table."""
 
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Every feature to mean 0 and deviation 1 over the training set, then every row to length 1."""
+    """Standardize every feature over the training set, then normalize every row to length 1."""
 
     mean: Floats
     scale: Floats
-    """Both in the type of the features they are of."""
+    """Both have the dtype of the features."""
 
     @classmethod
     def fit(cls, z: Floats) -> "Standardizer":
-        """Learn mean and deviation; a constant feature says nothing and gets scale 0."""
+        """Learn mean and standard deviation; a constant feature is uninformative and gets scale 0."""
         mean = z.mean(0, dtype=np.float64)
         deviation = z.std(0, dtype=np.float64)
         live = deviation > 8 * np.finfo(z.dtype).eps * np.maximum(np.abs(mean), 1e-30)
@@ -41,13 +41,13 @@ class Standardizer:
 
     @classmethod
     def rescale_only(cls, z: Floats) -> "Standardizer":
-        """The features as they are, but for their size; one of them may then weigh more than another."""
+        """Raw features up to one common scale, so that features with a larger variance have more weight."""
         size = float(np.sqrt(np.mean(np.square(z, dtype=np.float64))))
         return cls(np.zeros_like(z[0]), np.full_like(z[0], 1 / size))
 
     @property
     def double(self) -> bool:
-        """Whether features need float64, as far from zero as they lie."""
+        """Whether features need float64 because they are far from zero."""
         return self.mean.dtype == np.float64
 
     def __call__(self, z: Floats) -> Tensor:
@@ -55,24 +55,24 @@ class Standardizer:
         return torch.nn.functional.normalize(self.rescale(z), dim=1)
 
     def rescale(self, z: Floats) -> Tensor:
-        """The first half of it: every feature to mean 0 and deviation 1, rows of any length."""
+        """The first step alone: every feature to mean 0 and standard deviation 1, rows of any length."""
         return torch.as_tensor(((z - self.mean) * self.scale).astype(np.float32, copy=False))
 
 
 @dataclass(frozen=True)
 class Copies:
     """Copies of a sample, exact ones and near-duplicates, share one node of the graph: they never vote for
-    each other, and what is fitted to labels counts their labels once.
+    each other, and models fitted to labels count them once.
     """
 
     first: Codes
-    """The first row of each node, in input order: it stands for the others."""
+    """The first row of each node, in input order, which represents the others."""
     node: Codes
     """The node of every row."""
 
     @classmethod
     def find(cls, z: Floats) -> "Copies":
-        """Group the rows of `z` that are equal to the bit."""
+        """Group the rows of `z` that are bitwise equal."""
         rows = np.ascontiguousarray(z + z.dtype.type(0))  # −0.0 and 0.0 are the same number
         _, first, node = np.unique(
             rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(),
@@ -86,28 +86,28 @@ class Copies:
 
     @classmethod
     def none(cls, n: int) -> "Copies":
-        """Every row its own node."""
+        """Every row is its own node."""
         return cls(np.arange(n), np.arange(n))
 
     def join(self, group: Codes) -> "Copies":
-        """With nodes of one group made one; `group` holds the first node of the group of each."""
+        """Merge nodes; `group` holds the first node of each node's group."""
         first, node = np.unique(group, return_inverse=True)
         return Copies(self.first[first], node[self.node])
 
     def average(self, values: Array) -> Array:
-        """Of each node: the mean of the rows of its copies."""
+        """The mean over the copies of each node."""
         total = np.zeros((len(self.first), values.shape[1]))
         np.add.at(total, self.node, values)
         return np.asarray(total / np.bincount(self.node)[:, None])
 
     def groups(self) -> pd.Series:
-        """A number for each row that has copies, the same for all of them, from 1 in input order."""
+        """A group number from 1, in input order, for rows that have copies; missing for all others."""
         sizes = np.bincount(self.node)
         number = np.where(sizes > 1, (sizes > 1).cumsum(), 0)[self.node]
         return pd.Series(number, dtype="Int64").where(number > 0)
 
     def share_decisions(self, labels: Labels) -> Labels:
-        """What a person found one copy to be, the others that nobody looked at are too."""
+        """Extend a human decision on one copy to those that nobody reviewed."""
         if labels.decided is None:
             return labels
         found = self.one_each(labels).decided
@@ -115,19 +115,17 @@ class Copies:
         return replace(labels, decided=np.where(labels.decided < 0, found[self.node], labels.decided))
 
     def one_each(self, labels: Labels) -> Labels:
-        """One label a node."""
+        """One label per node."""
         return labels.take(self.voices(labels.codes, labels.decided))
 
     def voices(self, codes: Codes, decided: Codes | None = None) -> Codes:
-        """A row for each node, whose label counts: the first copy that was decided on, else the first that
-        has a label.
-        """
+        """For each node, the row whose label counts: the first reviewed copy, else the first labeled one."""
         undecided = decided < 0 if decided is not None else np.ones(len(self.node), dtype=bool)
         order = np.lexsort((codes < 0, undecided, self.node))
         return np.asarray(order[np.searchsorted(self.node[order], np.arange(len(self.first)))])
 
     def spread_labels(self, labels: Codes, n_classes: int) -> Tensor:
-        """Y of Eq. 2: a node's label, or the mix of labels that its copies carry; zero where unlabeled."""
+        """Y of Eq. 2: a node's label, or the mix of its copies' labels; zeros if unlabeled."""
         Y = np.zeros((len(self.first), n_classes), dtype=np.float32)
         labeled = labels >= 0
         np.add.at(Y, (self.node[labeled], labels[labeled]), 1)
@@ -137,12 +135,12 @@ class Copies:
 
 @dataclass(frozen=True)
 class Propagated:
-    """One graph, and the labels propagated on it, a row a node."""
+    """One graph, and the labels propagated on it, one row per node."""
 
     k: int
     graph: Tensor
     evidence: Tensor
-    """Leave-one-out: without the node's own labels; float64."""
+    """Leave-one-out: without the contribution of the node's own label; float64."""
 
     def by_sample(self, copies: Copies) -> Tensor:
         """The evidence of every sample."""
@@ -152,20 +150,20 @@ class Propagated:
 def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:
     """Leave-one-out evidence on a directed similarity graph.
 
-    γ = 1, both directions added, α = 0.5; no class balance: it overrates small classes badly when sizes
-    differ, and does nothing for equal ones.
+    γ = 1, both directions added, α = 0.5. No class balance: it overestimates small classes if sizes differ,
+    and has no effect if they are equal.
     """
     S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
     return Propagated(k, graph, gather_evidence(S, Y.to(S.dtype), leave_one_out=True).double())
 
 
 def prefix_graph(neighbors: Neighbors, k: int) -> Tensor:
-    """The graph of the first `k` of longer neighbor lists."""
+    """The graph of the first `k` entries of longer neighbor lists."""
     return knn_graph(Neighbors(neighbors.indices[:, :k], neighbors.similarities[:, :k]))
 
 
 def nearest_nodes(graph: Tensor) -> Codes:
-    """The nearest few of each node by similarity, then index; −1 where it has fewer."""
+    """The nearest few neighbors of each node by similarity, then index; −1 if there are fewer."""
     n = graph.shape[0]
     indptr = graph.crow_indices().long().numpy()
     cols, values = graph.col_indices().long().numpy(), graph.values().numpy()

@@ -1,4 +1,4 @@
-"""Embeddings and labels as people have them, checked and brought into one form."""
+"""Users' embeddings and labels, checked and converted to one form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,50 +17,50 @@ Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Array: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.int64]
 MISSING_LABEL = ("", "nan")
-"""How a number that is not there is written."""
+"""Spellings of a missing number."""
 FAR = 1000.0
-"""Deviations from zero from which float32 would round away what features tell: it has seven digits."""
+"""Standard deviations from zero beyond which float32, with its seven digits, would lose information."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels as class numbers, −1 where there is none, and the classes they stand for."""
+    """Labels as class numbers, −1 if unlabeled, and the classes they stand for."""
 
     codes: Codes
     classes: list[int] | list[str]
     decided: Codes | None = None
-    """What a person found a sample to be, as its class or (the number of classes) OOD; −1: not looked at."""
+    """Human decisions: a class number, or OOD (the number of classes); −1 if not reviewed."""
     blank: npt.NDArray[np.bool_] | None = None
-    """Which samples show nothing, so that nothing speaks for another class than the given one."""
+    """Samples that show nothing, so that there is no evidence for another class than the given one."""
     hashes: Codes | None = None
-    """Of photos, the perceptual hash that confirms near-duplicates."""
+    """Perceptual hashes of photos, which confirm near-duplicates."""
 
     @property
     def reviewed(self) -> Codes:
-        """The labels by now: as they were given, but for those that were decided; −1 of what is OOD."""
+        """The current labels: the given ones, replaced by human decisions; −1 for OOD."""
         if self.decided is None:
             return self.codes
         known = np.where(self.decided < len(self.classes), self.decided, -1)
         return np.where(self.decided >= 0, known, self.codes)
 
     def take(self, rows: Codes) -> "Labels":
-        """Of some of the samples."""
+        """A subset of the samples."""
         others = ((name, getattr(self, name)) for name in ("decided", "blank", "hashes"))
         taken = {name: values[rows] for name, values in others if values is not None}
         return replace(self, codes=self.codes[rows], **taken)
 
     def names(self, codes: Codes) -> pd.Series:
-        """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""
+        """Class names (or whole numbers, if given as such) of `codes`; missing below 0."""
         return class_names(self.classes, codes)
 
 
 def check_embeddings(
     z: Any, *, what: str = "embeddings", zeros: bool = False, double: bool | None = None
 ) -> Floats:
-    """A finite 2-D float32 array, or an `InputError` that says how many rows are bad and names three.
+    """A finite 2-D float32 array, or an `InputError` that says how many rows are invalid and names three.
 
-    Rows that are all zero have no direction to compare, and are refused unless `zeros` are of use. With
-    `double` it has float64, as it has where None is said and float32 would round away what tells rows apart.
+    Rows of zeros have no direction to compare and are refused unless `zeros` is set. With `double` the array
+    is float64; with None it is so only if float32 would lose the differences between rows.
     """
     if sparse.issparse(z):
         raise InputError(f"{what} are a sparse matrix; make them dense, as with scikit-learn's TruncatedSVD")
@@ -92,7 +92,7 @@ def check_embeddings(
 
 
 def _is_far(array: npt.NDArray[Any]) -> bool:
-    """Whether any feature lies so far from zero, against its deviation, that float32 is too coarse."""
+    """Whether a feature is so far from zero, against its deviation, that float32 is too coarse."""
     deviation = array.std(0, dtype=np.float64)
     return bool((np.abs(array.mean(0, dtype=np.float64)) > FAR * deviation)[deviation > 0].any())
 
@@ -106,18 +106,18 @@ def _refuse_rows(bad: Any, problem: str) -> None:
 
 
 def encode_labels(labels: Any, n: int | None = None) -> Labels:
-    """Number the classes of labels in Python; missing ones, "" and negative numbers are −1 (unlabeled).
+    """Encode labels from Python as class numbers; missing values, "" and negative numbers are −1 (unlabeled).
 
-    Whole numbers, also as floats, are classes by number; everything else is a class by name, as text of
-    digits is. `Labels` stay as they are.
+    Whole numbers, also as floats, are numeric classes; everything else is a class name, including text of
+    digits. `Labels` are returned unchanged.
     """
     return _encode(labels, n, as_written=False)
 
 
 def encode_written(labels: Any, n: int | None = None) -> Labels:
-    """`encode_labels` for those of a file, alike for all kinds of files.
+    """`encode_labels` for labels from a file, consistent between file formats.
 
-    In some all is text: whole numbers that are written as such are numbers, and booleans are names. "nan" is
+    In some formats everything is text: text of whole numbers is numeric, and booleans are names. "nan" is
     missing among numbers, and a name among names.
     """
     return _encode(labels, n, as_written=True)
@@ -156,7 +156,7 @@ def _encode(labels: Any, n: int | None, *, as_written: bool) -> Labels:
 
 
 def encode_classes(labels: Any, n: int) -> Labels:
-    """`encode_labels` for `n` samples, of at least two classes."""
+    """`encode_labels` for `n` samples of at least two classes."""
     encoded = encode_labels(labels, n)
     if len(encoded.classes) < 2:
         named = f"one class ({encoded.classes[0]})" if encoded.classes else "no class"
@@ -165,7 +165,7 @@ def encode_classes(labels: Any, n: int) -> Labels:
 
 
 def _by_number(values: Sequence[int]) -> Labels:
-    """Classes by number, which may be of any size; below 0 is unlabeled."""
+    """Numeric classes of any size; negative numbers are unlabeled."""
     classes = sorted({value for value in values if value >= 0})
     index = {value: code for code, value in enumerate(classes)}
     codes = np.array([index.get(value, -1) for value in values], dtype=np.int64)
@@ -175,7 +175,7 @@ def _by_number(values: Sequence[int]) -> Labels:
 
 
 def restore_type(table: pd.DataFrame, encoded: Labels, given: Any) -> None:
-    """Make the labels of a table booleans, bytes, dates or categories again, where those were given."""
+    """Restore the type of the labels in a table: booleans, bytes, dates or categories."""
     series = given if isinstance(given, pd.Series) else pd.Series(_flat(given))
     kind = pd.api.types.infer_dtype(series, skipna=True)
     if kind not in ("boolean", "bytes", "categorical", "datetime64", "datetime", "date"):
@@ -193,7 +193,7 @@ def restore_type(table: pd.DataFrame, encoded: Labels, given: Any) -> None:
 
 
 def align_index(table: pd.DataFrame, *given: Any) -> None:
-    """Put a table, one row a sample, under the first index of pandas among what was given."""
+    """Give a table, one row per sample, the first pandas index among the arguments."""
     for part in given:
         if isinstance(part, pd.DataFrame | pd.Series):
             table.index = part.index
@@ -206,7 +206,7 @@ def _text(value: Any) -> str:
 
 
 def _from_torch(values: Any) -> Any:
-    """A tensor of any device and type as an array; anything else as it is."""
+    """A tensor of any device and dtype as an array; anything else unchanged."""
     if not isinstance(values, torch.Tensor):
         return values
     values = values.detach().cpu()
@@ -214,7 +214,7 @@ def _from_torch(values: Any) -> Any:
 
 
 def _from_pandas(values: Any) -> Any:
-    """A table of pandas' own kinds of numbers, NaN where one is missing; anything else as it is."""
+    """A table of pandas' nullable numbers with NaN for missing values; anything else unchanged."""
     if not isinstance(values, pd.DataFrame) or all(isinstance(kind, np.dtype) for kind in values.dtypes):
         return values
     if not all(pd.api.types.is_numeric_dtype(kind) for kind in values.dtypes):
@@ -235,9 +235,9 @@ def _flat(labels: Any) -> Any:
 
 
 def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
-    """The texts as numbers if each is written as a whole number is (7, −1, 7.0), else None.
+    """The texts as numbers if each is written as a whole number (7, −1, 7.0), else None.
 
-    −1 for what is empty, or the NaN of a column of numbers.
+    Empty texts, and the NaN of a numeric column, become −1.
     """
     values = []
     for text in texts:

@@ -1,4 +1,4 @@
-"""Class or OOD for new embeddings, from cleaned training samples."""
+"""Class or OOD for new embeddings by the nearest cleaned training samples."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,16 +25,16 @@ from .inputs import Array, check_embeddings
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 
 NEIGHBORS = 10
-"""Training samples that speak for a new one."""
+"""Training samples that vote on a new one."""
 CALIBRATION_FLOOR = 1e-3
-"""Shares count as at least this much, so that their logarithms stay within what ten neighbors can tell."""
+"""Lower bound on shares, so that their logarithms stay within what ten neighbors can resolve."""
 
 QUERIES_AT_ONCE = 4096
-"""Samples at a time."""
+"""Samples processed at once."""
 MATRIX_CELLS = 2**26
-"""Similarities that are held at once."""
+"""Similarities held in memory at once."""
 TIE = 1e-5
-"""Similarities closer than this may change places by rounding."""
+"""Similarities closer than this may swap ranks by rounding."""
 
 
 def known_probabilities(shares: Tensor, temperature: float) -> Tensor:
@@ -43,14 +43,14 @@ def known_probabilities(shares: Tensor, temperature: float) -> Tensor:
 
 
 def fit_temperature(shares: Array, posterior: Array) -> float:
-    """The temperature that fits the posterior of the training samples best, each judged by its neighbors."""
+    """The temperature under which the neighbors' shares best fit the posterior of the training samples."""
     log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
     log_shares -= log_shares.max(1, keepdims=True)
     classes = posterior[:, :-1]
     known, agreed = classes.sum(1), float((classes * log_shares).sum())
 
     def loss(theta: Array) -> tuple[float, Array]:
-        """Mean cross-entropy with a penalty, and its slope in log t."""
+        """Mean cross-entropy with a penalty, and its derivative in log t."""
         t = np.exp(theta[0])
         log_total, expected = np.empty(len(known)), np.empty(len(known))
         for part in pieces(*log_shares.shape):
@@ -64,7 +64,7 @@ def fit_temperature(shares: Array, posterior: Array) -> float:
 
 
 def neighbor_shares(found: Neighbors, posterior: Tensor) -> Array:
-    """The posterior of the neighbors, averaged with their similarities as weights; rows sum to 1."""
+    """The posterior of the neighbors, averaged with similarities as weights; rows sum to 1."""
     weights = found.similarities.clamp(min=0).to(posterior.dtype)
     total = weights.sum(1, keepdim=True)
     weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), 1 / weights.shape[1])
@@ -73,10 +73,10 @@ def neighbor_shares(found: Neighbors, posterior: Tensor) -> Array:
 
 
 class Near(NamedTuple):
-    """What the nearest training samples say of some rows."""
+    """The nearest training samples of some rows, summarized."""
 
     shares: Tensor
-    """Of every class, then of OOD."""
+    """Shares of every class, then of OOD."""
     similarity: Tensor
     """Mean cosine."""
 
@@ -85,7 +85,7 @@ class NearestPosterior(nn.Module):
     """The mean posterior of the training samples nearest to unit rows, weighted by cosine."""
 
     nodes: Tensor
-    """As columns."""
+    """The nodes as columns."""
     posterior: Tensor
 
     def __init__(self, nodes: Tensor, posterior: Tensor) -> None:
@@ -95,7 +95,7 @@ class NearestPosterior(nn.Module):
         self.k = min(NEIGHBORS, len(nodes))
 
     def forward(self, unit: Tensor) -> Near:
-        """Their mean posterior, and how near they are."""
+        """Their mean posterior and mean similarity."""
         rows = max(1, MATRIX_CELLS // self.nodes.shape[1])
         if not torch.compiler.is_exporting() and len(unit) > rows:
             parts = [self(part) for part in torch.split(unit, rows)]
@@ -107,14 +107,14 @@ class NearestPosterior(nn.Module):
         return Near((weights.unsqueeze(2) * self.posterior[nearest]).sum(1), similarity.mean(1))
 
     def steady(self, unit: Tensor) -> Tensor:
-        """Which rows rounding can't change: those whose last neighbor is no tie with the next one."""
+        """Rows that rounding can't change: their last neighbor is not tied with the next one."""
         if self.nodes.shape[1] == self.k:
             return torch.ones(len(unit), dtype=torch.bool)
         last = (unit @ self.nodes).topk(self.k + 1).values[:, -2:]
         return last[:, 0] - last[:, 1] > TIE
 
     def approach(self, standard: Tensor) -> Tensor:
-        """Standardized features with every other row moved near to a training sample."""
+        """Standardized features with every other row moved close to a training sample."""
         width, n = self.nodes.shape
         some = torch.linspace(0, n - 1, len(standard[::2])).long()
         moved = standard.clone()
@@ -123,7 +123,7 @@ class NearestPosterior(nn.Module):
 
 
 class KnnJudge(Judge):
-    """The nearest training samples as judges."""
+    """Judging by the nearest training samples."""
 
     def __init__(self, model: "KnnModel") -> None:
         super().__init__()
@@ -134,18 +134,18 @@ class KnnJudge(Judge):
         self.threshold = model.threshold
 
     def forward(self, inputs: Tensor) -> Judged:
-        """P(class | known), the OOD score, and whether that is above the threshold."""
+        """P(class | known), the OOD score, and whether it exceeds the threshold."""
         unit = self._unit(inputs)
         near = self.near(unit)
         score = self.detector(unit, near.shares[:, -1], near.similarity)
         return Judged(known_probabilities(near.shares, self.temperature), score, score > self.threshold)
 
     def steady(self, inputs: Tensor) -> Tensor:
-        """Which inputs rounding can't change."""
+        """Inputs that rounding can't change."""
         return self.near.steady(self._unit(inputs))
 
     def examples(self, count: int) -> Tensor:
-        """Random features, every other one near a training sample."""
+        """Random features, every other row close to a training sample."""
         generator = torch.Generator().manual_seed(0)
         standard = torch.randn(count, len(self.near.nodes), generator=generator)
         return self.standardize.invert(self.near.approach(standard))
@@ -156,19 +156,19 @@ class KnnJudge(Judge):
 
 @dataclass(frozen=True)
 class KnnModel:
-    """The training nodes with what they are believed to be, and the class prototypes."""
+    """The training nodes with their posterior."""
 
     classes: list[int] | list[str]
     standardizer: Standardizer
     nodes: Tensor
-    """Standardized unit embeddings, one a distinct training sample."""
+    """Standardized unit embeddings of the distinct training samples."""
     posterior: Tensor
     """P(class) for each class, then P(OOD), of the nodes."""
     temperature: float
-    """Of the neighbors' shares as probabilities."""
+    """Temperature that turns the neighbors' shares into probabilities."""
     detector: FeatureDetector
     found: Threshold
-    """The threshold, and what it does to the training set."""
+    """The threshold, and its effect on the training set."""
     kind: ClassVar[RunKind] = "clean"
 
     @property
@@ -178,20 +178,20 @@ class KnnModel:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of it."""
+        """Caveats that a user should know."""
         return []
 
     def describe_score(self) -> str:
-        """What the OOD score is, in words."""
+        """A description of the score."""
         return self.detector.describe_score()
 
     def module(self) -> Judge:
-        """All of it as one graph."""
+        """The whole model as one module."""
         return KnnJudge(self)
 
     @torch.no_grad()
     def score(self, z: Any, progress: Progress | None = None) -> Predictions:
-        """Judge embeddings as they were given in training."""
+        """Score raw embeddings as used in training."""
         array = check_embeddings(z, double=self.standardizer.double)
         width = len(self.standardizer.mean)
         if array.shape[1] != width:
@@ -205,7 +205,7 @@ class KnnModel:
         return Predictions.gather(parts)
 
     def predict(self, z: Any, ids: list[str] | None = None, progress: Progress | None = None) -> pd.DataFrame:
-        """A row a sample: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood)."""
+        """A row per sample: `id`, `predicted_label`, `probability`, `ood_score`, `verdict`."""
         return predict_table(self, z, ids, progress)
 
     def save(self, folder: Path) -> None:
@@ -222,7 +222,7 @@ class KnnModel:
 
 
 class Standardize(nn.Module):
-    """Raw features to mean 0 and deviation 1, as over the training set."""
+    """Standardizes raw features as over the training set."""
 
     mean: Tensor
     scale: Tensor
@@ -237,12 +237,12 @@ class Standardize(nn.Module):
         return ((features - self.mean) * self.scale).float()
 
     def invert(self, standard: Tensor) -> Tensor:
-        """Features that would be rescaled to `standard`; the mean for those that are constant."""
+        """Features that would be rescaled to `standard`; the mean for constant features."""
         live = self.scale > 0
         return (self.mean + torch.where(live, standard / torch.where(live, self.scale, 1), 0)).float()
 
 
 def logit(share: Array) -> Array:
-    """Of shares, as far as ten neighbors can tell."""
+    """Log-odds of shares, within what ten neighbors can resolve."""
     p = np.clip(share, CALIBRATION_FLOOR, 1 - CALIBRATION_FLOOR)
     return np.asarray(np.log(p / (1 - p)))

@@ -1,4 +1,4 @@
-"""What the graph is built on: the distinct samples, in one scaling of their features, and their neighbors."""
+"""The nodes of the graph: the distinct samples in one scaling of their features, and their neighbors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,29 +18,29 @@ from .inputs import Codes, Floats
 from .knn_model import NEIGHBORS
 
 SPARE_NEIGHBORS = 5
-"""Neighbors more than needed, so that lists which lose a few duplicates need not be searched again."""
+"""Additional neighbors, so that lists that lose a few duplicates need no new search."""
 LARGE = 200_000
-"""Samples from which the exact search takes minutes on a CPU, and the approximate one is suggested."""
+"""From this many samples, exact search takes minutes on a CPU, and approximate search is suggested."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Distinct samples as unit rows, and those nearest to each."""
+    """Distinct samples as unit rows, and the nearest neighbors of each."""
 
     standardizer: Standardizer
     unit: Tensor
     neighbors: Neighbors | None
-    """Enough for every k and for prediction; None where there is but one distinct sample."""
+    """Enough for every k and for prediction; None if there is only one distinct sample."""
 
     @property
     def near(self) -> Neighbors | None:
-        """Those that speak for a node in prediction."""
+        """The neighbors that vote in prediction."""
         if self.neighbors is None:
             return None
         return Neighbors(*(part[:, :NEIGHBORS] for part in self.neighbors))
 
     def graphs(self, settings: CleaningSettings, tell: Progress) -> Iterator[tuple[int, Tensor]]:
-        """One graph for each k, from one search."""
+        """One graph for each k, from a single search."""
         if self.neighbors is None:
             return
         ks = sorted({min(k, self.neighbors.indices.shape[1]) for k in settings.k})
@@ -50,8 +50,8 @@ class Nodes:
         tell("propagating labels", len(ks), len(ks))
 
     def keep(self, rows: Codes, settings: CleaningSettings, tell: Progress) -> "Nodes":
-        """These nodes alone: lists of neighbors lose the others, and are searched again where that leaves
-        too few.
+        """A subset of the nodes: the others are removed from neighbor lists, which are searched again if too
+        short.
         """
         unit, wanted = self.unit[torch.as_tensor(rows)], _list_length(settings, len(rows))
         if self.neighbors is None or wanted < 1 or settings.search == "approx":
@@ -81,7 +81,7 @@ def find_nodes(
     notes: list[str],
     tell: Progress,
 ) -> Nodes:
-    """The distinct rows of checked embeddings, by the scaling fitted to them, and their neighbors."""
+    """The distinct rows of checked embeddings, standardized by `fit`, and their neighbors."""
     distinct = array[copies.first]
     standardizer = fit(distinct)
     unit = standardizer(distinct)
@@ -92,7 +92,7 @@ def find_nodes(
 
 
 def check_graph(graph: Graph) -> Tensor:
-    """A similarity graph on the CPU that may stand for embeddings."""
+    """A similarity graph on the CPU in place of embeddings."""
     try:
         csr = as_csr(graph, device=torch.device("cpu"))
         if csr.shape[0] == 0:
@@ -103,7 +103,7 @@ def check_graph(graph: Graph) -> Tensor:
 
 
 def require_search(settings: CleaningSettings) -> None:
-    """Refuse an approximate search without its extra before any long work is done."""
+    """Refuse approximate search without its extra before any long computation."""
     if settings.search == "approx":
         try:
             load_faiss()
@@ -112,18 +112,18 @@ def require_search(settings: CleaningSettings) -> None:
 
 
 def nearest_rows(graph: Tensor, copies: Copies) -> Codes:
-    """The rows named as neighbors of each sample: the first copy of each neighboring node."""
+    """The rows listed as neighbors of each sample: the first copy of each neighboring node."""
     near = nearest_nodes(graph)
     return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])
 
 
 def _list_length(settings: CleaningSettings, n: int) -> int:
-    """Neighbors a node for every k, prediction and the search for duplicates."""
+    """Neighbors per node needed for every k, for prediction and for detecting duplicates."""
     return min(max(*settings.k, NEIGHBORS, REACH), n - 1)
 
 
 def _without_self(found: Neighbors, own: Tensor) -> Neighbors:
-    """Lists of one less, without the node itself or, where copies push that out of it, the last."""
+    """Lists shortened by one: without the node itself or, if copies displaced it, without the last entry."""
     mine = found.indices == own.unsqueeze(1)
     order = mine.long().sort(dim=1, stable=True).indices[:, :-1]
     return Neighbors(found.indices.gather(1, order), found.similarities.gather(1, order))

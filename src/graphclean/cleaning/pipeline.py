@@ -59,33 +59,33 @@ from .verdicts import (
 )
 
 SHUFFLES = 2
-"""Permutations of the labels, for the class signal that is there without any."""
+"""Permutations of the labels for the baseline of the class signal."""
 STRONG_SIGNAL = 0.5
-"""Class signal, over the root of the samples, that no permutation baseline reaches; the largest seen was
-0.2.
+"""Class signal, divided by the root of the number of samples, that no permutation baseline reaches; the
+largest seen was 0.2.
 """
 
 
 @dataclass(frozen=True)
 class CleaningResult:
-    """The table, the summary, and what predicts for new embeddings."""
+    """The verdict table, the summary, and models for new embeddings."""
 
     verdicts: pd.DataFrame
     summary: Summary
     standardizer: Standardizer | None
-    """The scaling of the features; None where a graph stood for them."""
+    """The scaling of the features; None if a graph was given instead."""
     detection: Detection | None
-    """What is OOD among new embeddings, and among these; None as the predictor is."""
+    """OOD detection for new embeddings and for these; None if there is no predictor."""
     predictor: KnnModel | None
-    """None where a graph stood for the embeddings, or the features carry no class signal."""
+    """None if a graph was given instead of embeddings, or the features carry no class signal."""
     posterior: Array | None
-    """P(class) for each class, then P(OOD), of every sample; None where there is no class signal."""
+    """P(class) for each class, then P(OOD), of every sample; None without class signal."""
     training_samples: TrainingSamples | None
-    """What new data is compared with for duplicates; None where a graph stood for the embeddings, they were
-    trained on the labels, or there are too few.
+    """For finding duplicates among new data; None if a graph was given, if the embeddings were trained on the
+    labels, or if there are too few samples.
     """
     class_means: FittedClassMeans | None
-    """What predicts with class means besides; None where it was not asked for, or there is no predictor."""
+    """The class means used in prediction; None if not requested, or without a predictor."""
 
 
 def clean_embeddings(
@@ -131,12 +131,13 @@ def infer_verdicts(
     zeros: bool = False,
     similarity: Array | None = None,
 ) -> CleaningResult:
-    """`clean_embeddings` with all that it found; `progress(stage, done, total)` is called as it goes.
+    """`clean_embeddings` with all intermediate results; `progress(stage, done, total)` is called along the
+    way.
 
-    `labels` may be encoded already, with classes in an order of their own. With `zeros`, rows that are all
-    zero are taken for features like any others rather than for embeddings that failed. `similarity` is s(x)
-    of embeddings that were trained on these labels, and may have memorized some; how close they lie then says
-    nothing of near-duplicates, nor held-out labels of the classifier.
+    `labels` may be encoded already, with classes in any order. With `zeros`, rows of zeros are valid features
+    rather than failed embeddings. `similarity` is s(x) of embeddings trained on these labels, which they may
+    have memorized; then distances do not indicate near-duplicates, and held-out labels can't choose the
+    classifier.
     """
     settings = settings if settings is not None else CleaningSettings()
     ood = ood if ood is not None else OodSettings()
@@ -228,8 +229,8 @@ def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
 
 
 def _measure_signal(propagated: Propagated, labels: Labels, needed: float) -> float:
-    """How far neighbors agree with the labels of the nodes beyond chance, and beyond permuted ones where that
-    decides.
+    """The class signal: agreement of neighbors with labels beyond chance, and beyond permuted labels if that
+    is decisive.
     """
     codes = labels.reviewed
     signal = class_signal(propagated.evidence.numpy(), codes)
@@ -238,10 +239,10 @@ def _measure_signal(propagated: Propagated, labels: Labels, needed: float) -> fl
 
 
 def _permutation_baseline(propagated: Propagated, labels: Labels) -> float:
-    """The class signal of shuffled labels, which should be none.
+    """The class signal of shuffled labels, which should be zero.
 
-    Leave-one-out evidence takes out a node's own label as it weighs on the average. Where some weigh more, as
-    in small tight groups such as frames of a film, some of it stays behind, and agrees with itself.
+    Leave-one-out evidence removes a node's own label with its average weight. Where the weight is larger, as
+    in small tight groups such as video frames, a part of it remains and agrees with itself.
     """
     rng, labeled = np.random.default_rng(0), np.flatnonzero(labels.reviewed >= 0)
     alone = Copies.none(len(labels.codes))
@@ -257,9 +258,9 @@ def _permutation_baseline(propagated: Propagated, labels: Labels) -> float:
 
 
 def _settle_conflicts(propagated: Propagated, model: NoiseModel, copies: Copies, labels: Labels) -> Labels:
-    """The label that counts for each sample: of copies, the most likely one by their evidence.
+    """The effective label of each sample: among copies, the most likely one by their evidence.
 
-    Where copies disagree, most of their labels are wrong, and one that fits is no sign of OOD.
+    If copies disagree, most of their labels are wrong, and a label that fits is no sign of OOD.
     """
     if len(copies.first) == len(copies.node):
         return labels
@@ -278,10 +279,10 @@ def _infer_posterior(
     similarity: Array | None,
     notes: list[str],
 ) -> Posterior:
-    """The posterior of each sample by its neighbors, and by s(x) where that knows better.
+    """The posterior of each sample from its neighbors, and from s(x) if that is more reliable.
 
-    Copies have the same evidence, none of it from each other, and so the same posterior. A sample is as
-    likely OOD as evidence comes from samples that people found to be so, or more.
+    Copies share the same evidence, none of it from each other, and hence the same posterior. P(OOD) is at
+    least the fraction of the evidence that comes from samples people marked as OOD.
     """
     evidence, codes = propagated.by_sample(copies), torch.from_numpy(labels.codes)
     posterior = Posterior(*(part.numpy() for part in model.posterior(evidence, codes)))
@@ -297,7 +298,7 @@ def _infer_posterior(
 
 
 def _near_decided_ood(propagated: Propagated, copies: Copies, labels: Labels) -> Array | None:
-    """How much of each sample's evidence is of samples that people found to be OOD."""
+    """The fraction of each sample's evidence that comes from samples people marked as OOD."""
     ood = len(labels.classes)
     if labels.decided is None or ood not in labels.decided:
         return None
@@ -315,7 +316,7 @@ def _decide(
     settings: CleaningSettings,
     notes: list[str],
 ) -> VerdictArrays:
-    """Verdicts, without relabeling where the features are too weak for it."""
+    """The verdicts, without relabeling if the features are too weak."""
     decision = decide(posterior, labels.codes, settings.certainty)
     weak = _describe_weakness(posterior, decision, labels, settings)
     weak = weak or _describe_disagreement(propagated, model, copies, decision, labels, settings)
@@ -328,7 +329,7 @@ def _decide(
 def _describe_weakness(
     posterior: Posterior, decision: VerdictArrays, labels: Labels, settings: CleaningSettings
 ) -> str | None:
-    """Why too few proposals would be right by the posterior; None where enough would be."""
+    """Why too few proposals would be right according to the posterior; None if enough would be."""
     sure = proposal_strength(decision, posterior, labels)
     if sure >= settings.strength:
         return None
@@ -344,7 +345,9 @@ def _describe_disagreement(
     labels: Labels,
     settings: CleaningSettings,
 ) -> str | None:
-    """The same by proposals of either half of the labels, which may show less than the posterior believes."""
+    """Why too few proposals agree between the two halves of the labels, which may reveal less certainty than
+    the posterior claims; None if enough do.
+    """
     proposing = np.zeros(len(copies.first), dtype=bool)
     proposing[copies.node[is_proposed(decision, labels)]] = True
     agreed = measure_agreement(propagated, model, copies.one_each(labels), proposing)
@@ -358,7 +361,7 @@ def _describe_disagreement(
 
 
 def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]) -> Array | None:
-    """P(OOD) by s(x) where those that are OOD by their labels are not the ones; otherwise None."""
+    """P(OOD) from s(x) if it contradicts the OOD found by labels; otherwise None."""
     far = by_labels.ood > 0.5
     bimodal = bimodal_ood_probability(similarity, by_labels.classes.argmax(1))
     if bimodal is not None and far[bimodal > 0.5].mean() < 0.5:
@@ -376,7 +379,7 @@ def _ood_by_similarity(similarity: Array, by_labels: Posterior, notes: list[str]
 def _select(
     propagated: Propagated, by_node: Array, decision: VerdictArrays, copies: Copies, eta: float
 ) -> npt.NDArray[np.bool_]:
-    """Eq. 3-4 on the posterior: likely samples in the largest component of their class."""
+    """Eq. 3-4 on the posterior: probable samples in the largest component of their class."""
     share, labels = torch.as_tensor(by_node[:, :-1]).max(1)
     confident = share > eta
     rows, cols = confident_edges(propagated.graph, confident)
@@ -386,7 +389,7 @@ def _select(
 
 
 def _sure(labels: Labels) -> npt.NDArray[np.bool_]:
-    """What people found to be of a class."""
+    """Samples that people assigned to a class."""
     return (
         np.zeros(len(labels.codes), dtype=bool)
         if labels.decided is None

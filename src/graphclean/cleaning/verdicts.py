@@ -1,4 +1,4 @@
-"""From a posterior to the verdict table, and to the few numbers that sum it up."""
+"""From a posterior to the verdict table and its summary."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,16 +16,18 @@ from .detection import Detection
 from .inputs import Array, Codes, Labels, encode_written
 
 REPORTED_WITHIN = 0.05
-"""Two standard errors of a fraction of right verdicts up to which it is reported; else chance decides."""
+"""The fraction of right verdicts is reported if two standard errors are at most this; otherwise it is up to
+chance.
+"""
 LEAST_REPORTED = 0.75
-"""Fraction of right verdicts under which it is not reported: confidence that low is itself uncertain.
+"""Fractions below this are not reported: confidence that low is itself unreliable.
 
-On text features and on images of CIFAR-10 it was off by up to 16 points there, elsewhere mostly within 5.
+On text features and CIFAR-10 images it was off by up to 16 points there, elsewhere mostly within 5.
 """
 
 
 class Posterior(NamedTuple):
-    """What each sample is, given its evidence and its label: rows of `classes` plus `ood` sum to 1."""
+    """Class and OOD probabilities given evidence and label: rows of `classes` plus `ood` sum to 1."""
 
     classes: Array
     ood: Array
@@ -41,19 +43,19 @@ class VerdictArrays:
     """P(given label | in distribution); NaN where unlabeled."""
     ood: Array
     confidence: Array
-    """P(what the sample is taken for is right): the proposed class, no class under `ood`, and under
-    `uncertain`, where the label stays, the given one.
+    """Probability that the verdict's assignment is right: the proposed class, OOD for `ood`, and the given
+    class for `uncertain`, where the label is kept.
     """
 
 
 def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArrays:
-    """Judge the given label first, then what to do about it.
+    """Judge the given label first, then decide what to do about it.
 
-    `keep` when P(keep) reaches `certainty`; when P(keep) is at most 1 − `certainty` the label is wrong, and
-    the likelier of `relabel` and `ood` is the verdict. So a label that is surely wrong is not hidden under
-    `uncertain` because the sample might be relabeled or of no class. `uncertain` in between, and where no
-    other class is likelier than the given one: wrong, perhaps, but nobody can say what it should be.
-    An unlabeled sample has no label to judge: it is `ood`, or `unlabeled` with a proposal.
+    `keep` if P(keep) reaches `certainty`; if P(keep) is at most 1 − `certainty`, the label is wrong, and the
+    more likely of `relabel` and `ood` is the verdict. So a label that is certainly wrong is never hidden
+    under `uncertain` because both remedies are plausible. `uncertain` in between, and if no other class is
+    more likely than the given one: possibly wrong, but without a better proposal. An unlabeled sample has no
+    label to judge: it is `ood`, or `unlabeled` with a proposal.
     """
     rows = np.arange(len(given))
     labeled = given >= 0
@@ -75,9 +77,9 @@ def decide(posterior: Posterior, given: Codes, certainty: float) -> VerdictArray
 
 
 def hold_posterior(posterior: Posterior, labels: Labels) -> Posterior:
-    """The posterior with what people decided in place of what was inferred.
+    """The posterior with human decisions in place of inferred probabilities.
 
-    Of what shows nothing, all that spoke for other classes than the given one speaks for none.
+    For samples that show nothing, the probability of other classes than the given one is removed.
     """
     if labels.blank is not None and labels.blank.any():
         kept = np.zeros_like(posterior.classes)
@@ -92,7 +94,7 @@ def hold_posterior(posterior: Posterior, labels: Labels) -> Posterior:
 
 
 def hold_verdicts(decision: VerdictArrays, labels: Labels) -> VerdictArrays:
-    """The same of verdicts."""
+    """Verdicts with human decisions in place of inferred ones."""
     if labels.decided is None:
         return decision
     n, width = len(labels.codes), len(labels.classes)
@@ -103,13 +105,13 @@ def hold_verdicts(decision: VerdictArrays, labels: Labels) -> VerdictArrays:
 
 
 def is_proposed(decision: VerdictArrays, labels: Labels) -> npt.NDArray[np.bool_]:
-    """Which samples are to be relabeled, but for those that people decided."""
+    """Samples to be relabeled, except for those that people decided."""
     proposed = decision.verdict == Verdict.RELABEL
     return np.asarray(proposed if labels.decided is None else proposed & (labels.decided < 0))
 
 
 def proposal_strength(decision: VerdictArrays, posterior: Posterior, labels: Labels) -> float:
-    """How sure these proposals are on average, given that a known class is right."""
+    """The mean probability of these proposals, given that a known class is right."""
     moved = np.flatnonzero(is_proposed(decision, labels))
     if len(moved) == 0:
         return 1.0
@@ -118,7 +120,7 @@ def proposal_strength(decision: VerdictArrays, posterior: Posterior, labels: Lab
 
 
 def withhold_relabels(decision: VerdictArrays, given: Codes) -> VerdictArrays:
-    """Every `relabel` as `uncertain`, without a proposal: for features too weak to say what fits."""
+    """Turn every `relabel` into `uncertain` without a proposal, for features too weak to propose classes."""
     unsure = np.isin(decision.verdict, (Verdict.RELABEL, Verdict.UNCERTAIN))
     verdict = np.where(unsure, Verdict.UNCERTAIN, decision.verdict)
     keep = decision.quality * (1 - decision.ood)
@@ -131,7 +133,7 @@ def withhold_relabels(decision: VerdictArrays, given: Codes) -> VerdictArrays:
 
 
 def undecided(given: Codes) -> VerdictArrays:
-    """No verdicts: the features say nothing, so every label stays as it is and no score is made up."""
+    """No verdicts: the features are uninformative, so every label is kept and no score is reported."""
     nothing = np.full(len(given), np.nan)
     verdict = np.where(given >= 0, Verdict.UNCERTAIN, Verdict.UNLABELED).astype("U10")
     return VerdictArrays(verdict, given, nothing, nothing, nothing)
@@ -145,7 +147,7 @@ def verdict_table(
     neighbors: Codes,
     duplicate_group: pd.Series,
 ) -> pd.DataFrame:
-    """One row a sample, in input order. `neighbors` holds row numbers, −1 for none."""
+    """One row per sample, in input order. `neighbors` holds row numbers, −1 for none."""
     names = np.asarray(ids, dtype=object)
     return pd.DataFrame(
         {
@@ -166,7 +168,7 @@ def verdict_table(
 def with_unreadable(
     table: pd.DataFrame, ids: Sequence[str], rows: Codes, given: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """A table of the samples `rows`, widened to all `ids`; the others get `unreadable` and no scores."""
+    """Extend a table of the samples `rows` to all `ids`; the others become `unreadable`, without scores."""
     if len(rows) == len(ids):
         return table
     wide = table.set_index(np.asarray(rows)).reindex(range(len(ids)))
@@ -188,37 +190,37 @@ def with_unreadable(
 
 @dataclass(frozen=True)
 class Summary:
-    """What was found, in numbers."""
+    """Key figures of a cleaning run."""
 
     samples: int
     features: int | None
-    """Columns of the embeddings; None where a graph stood for them."""
+    """Number of feature columns; None if a graph was given instead."""
     classes: list[Any]
     verdicts: dict[str, int]
     """Samples by verdict."""
     scaling: str | None
-    """`standardized` features or `raw` ones; None where a graph stood for them."""
+    """`standardized` or `raw` features; None if a graph was given instead."""
     k: int
-    """Neighbors a sample in the graph that was used."""
+    """Neighbors per sample in the graph used."""
     k_tried: dict[int, float]
-    """Mean log-likelihood of the given labels under each k that was tried; the largest won."""
+    """Mean log-likelihood of the given labels for each k tried; the largest won."""
     signal: float
     """Agreement of neighbors with the given labels beyond chance, in standard errors."""
     noise_rate: float | None
-    """Estimated share of wrong labels among the samples of known classes; None where nothing was decided."""
+    """Estimated fraction of wrong labels among samples of known classes; None if nothing was decided."""
     ood_rate: float | None
-    """Estimated share of samples of no known class."""
+    """Estimated fraction of OOD samples."""
     expected_right: dict[str, float]
-    """By verdict, the share that is right by the model's own estimate."""
+    """By verdict, the fraction that is right according to the model's own estimate."""
     confused: list[dict[str, Any]]
     """Given -> proposed among `relabel` verdicts, most frequent first."""
     selected: int
     """Samples in the selected clean set."""
     detector: dict[str, Any] | None
-    """The name of what rejects new data, and its `Threshold`; None where there is none."""
+    """The name of the detector for new data, and its `Threshold`; None if there is none."""
     warnings: list[str] = field(default_factory=list)
     photo_issues: dict[str, int] = field(default_factory=dict)
-    """Of photos, how many are dark, blurred, …; those that none is are left out."""
+    """Photos that are dark, blurred, …, by issue; issues without photos are omitted."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -238,7 +240,7 @@ def summarize(
     detection: Detection | None,
     notes: list[str],
 ) -> Summary:
-    """Sum up a decision; without a posterior nothing is estimated."""
+    """Summarize the verdicts; without a posterior nothing is estimated."""
     noise_rate = ood_rate = None
     if posterior is not None:
         labeled = labels.codes >= 0
@@ -267,8 +269,8 @@ def summarize(
 
 
 def _expected_right(decision: VerdictArrays) -> dict[str, float]:
-    """By verdict, the fraction that is right by the model's own estimate, the mean confidence, where that is
-    known closely enough.
+    """By verdict, the fraction that is right according to the model (the mean confidence), if known closely
+    enough.
     """
     stated = {name: decision.verdict == name for name in Verdict if name.is_estimated}
     means = {name: float(decision.confidence[rows].mean()) for name, rows in stated.items() if rows.any()}
@@ -276,7 +278,7 @@ def _expected_right(decision: VerdictArrays) -> dict[str, float]:
 
 
 def can_be_reported(fraction: float, count: int) -> bool:
-    """Whether a fraction that is right of so many verdicts is known closely enough."""
+    """Whether the fraction of right verdicts among so many is known closely enough."""
     error = np.sqrt(fraction * (1 - fraction) / count)
     return bool(fraction >= LEAST_REPORTED and 2 * error <= REPORTED_WITHIN)
 
