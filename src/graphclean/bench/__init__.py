@@ -1,1 +1,1 @@
-"""The paper's benchmarks: cells, the runner, and the ledger of results."""
+"""The paper's benchmarks: cells, the runner, and recorded results."""

@@ -1,4 +1,4 @@
-"""The parts of the method that can be left out."""
+"""The parts of the method that can be ablated."""
 
 ABLATIONS = {
     "noise-correction": "graph.correct=false",
@@ -9,4 +9,4 @@ ABLATIONS = {
     "mixup": "method.mixup_alpha=0",
     "augmix": "training.strong_augmentation=off",
 }
-"""The paper's ablations, each as the one setting that it changes."""
+"""The paper's ablations, each defined by one setting."""

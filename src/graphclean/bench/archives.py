@@ -1,4 +1,4 @@
-"""Images in class folders, or in the archive of such folders, which is read in place and never unpacked."""
+"""Images in class folders, on disk or in an archive that is read in place without unpacking."""
 
 import os
 import tarfile
@@ -17,16 +17,16 @@ from ..data.progress import Progress
 from ..errors import InputError
 
 NO_CLASS = {"images", "256", "large"}
-"""Folders inside a split that name no class."""
+"""Folders inside a split that are no class."""
 ANNOTATIONS = "val_annotations.txt"
-"""TinyImageNet's own table of the classes of its validation images."""
+"""TinyImageNet's table of the classes of its validation images."""
 
 
 class Members(Protocol):
-    """The files of a folder or an archive by their names, with forward slashes."""
+    """The files of a folder or archive by name, with forward slashes."""
 
     stamps: dict[str, tuple[int, int]]
-    """Name -> size and time."""
+    """Name -> size and modification time."""
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -78,7 +78,7 @@ class _Tar:
 
 @contextmanager
 def open_members(path: Path) -> Iterator[Members]:
-    """The files of a folder, a .zip or a .tar; what goes wrong with it is an `InputError`."""
+    """Open a folder, a .zip or a .tar file; problems raise `InputError`."""
     try:
         if path.is_dir():
             yield _Folder(path)
@@ -95,17 +95,17 @@ def open_members(path: Path) -> Iterator[Members]:
 
 @dataclass(frozen=True)
 class Member:
-    """An image: its name, and that of its class ("" where nothing says it)."""
+    """An image: its name and the name of its class ("" if unknown)."""
 
     name: str
     label: str
 
 
 def sort_members(members: Members, folders: Mapping[str, Sequence[str]]) -> dict[str, list[Member]]:
-    """The images of each split, by name; `folders` says in which folders those of a split lie.
+    """The images of each split, by name; `folders` lists the folders of each split.
 
-    The class is the folder below, without TinyImageNet's `images`. A set with a single split may do
-    without the split's folder.
+    The class is the folder below, ignoring TinyImageNet's `images`. A set with a single split needs no folder
+    for it.
     """
     images = sorted(name for name in members.stamps if _is_image(name))
     split_of = {folder: split for split, known in folders.items() for folder in known}
@@ -134,7 +134,7 @@ def _member(name: str, parts: list[str], notes: Mapping[str, str]) -> Member:
 
 
 def _annotations(members: Members) -> dict[str, str]:
-    """File -> class, from lines of file, class and box that tabs part."""
+    """File -> class, from tab-separated lines of file, class and box."""
     for name in members.stamps:
         if PurePosixPath(name).name == ANNOTATIONS:
             lines = members.read(name).decode("utf-8", "replace").splitlines()
@@ -145,7 +145,7 @@ def _annotations(members: Members) -> dict[str, str]:
 def read_members(
     path: Path, split: str, folders: Mapping[str, Sequence[str]], progress: Progress | None = None
 ) -> LabeledImages:
-    """The images of one split; classes are numbered by their names' order."""
+    """The images of one split; classes are numbered in alphabetical order."""
     with open_members(path) as members:
         chosen = sort_members(members, folders).get(split, [])
         if not chosen:

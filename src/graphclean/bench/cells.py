@@ -1,4 +1,4 @@
-"""The cells by name, the paper's and others, and the name that a method gets from its settings."""
+"""The benchmark cells, the paper's and others, and the names of methods derived from their settings."""
 
 import re
 from collections.abc import Sequence
@@ -20,35 +20,35 @@ OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
     "cifar100": ("tinyimagenet", "places365"),
 }
-"""What the paper mixes into each base set."""
+"""The OOD sources that the paper mixes into each base set."""
 OOD_SIZES = {"10k": 10_000, "20k": 20_000}
 EVAL_OOD = 10_000
 OOD_RATE = 0.5
-"""Of symmetric noise, in every cell that has OOD."""
+"""Rate of symmetric noise in every cell with OOD."""
 SYM_RATES = (20, 50, 80, 90)
 ASYM_RATE = 40
 PAIR_RATE = 45
 INSTANCE_RATE = 40
 CIFAR80N = 80
-"""Classes of CIFAR-100 that are known in `cifar80n`; images of the others are its OOD."""
+"""Number of known classes of CIFAR-100 in `cifar80n`; images of the others are its OOD."""
 CIFAR80N_NOISE: dict[str, tuple[NoiseKind, float]] = {
     "sym20": ("sym", 0.2), "sym80": ("sym", 0.8), "asym40": ("pair", 0.4),
 }  # fmt: skip
 
 OURS_ALONE = ("training.prototype_ensemble=false", "training.flip_tta=false")
-"""How presets of NGC judge, which no other method has unless it is asked for."""
+"""How NGC's presets predict, which other methods do only on request."""
 NOT_OF_CELLS = {
     "verdicts": "embeddings; the cells are of images",
     "trusted samples": "samples with trusted labels, which no cell has",
 }
-"""What a method may need that can't be had here."""
+"""Needs of methods that the cells can't satisfy."""
 SPEED_ONLY = ("training.compile",)
-"""Settings that change how fast a run is, and nothing that is compared: no part of a method's name."""
+"""Settings that affect speed but not results, and hence are no part of a method's name."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The data to make, as for a column or row of the paper's tables, and the preset that is run on it."""
+    """The data of one column or row of the paper's tables, and the preset used on it."""
 
     name: str
     base: str
@@ -57,21 +57,21 @@ class Cell:
     noise: NoiseKind = "sym"
     rate: float = OOD_RATE
     ood: str | None = None
-    """The named set that images of no class come from."""
+    """The named set of the OOD images."""
     n_ood: int = 0
-    """Of them among the training set."""
+    """OOD images in the training set."""
     n_eval_ood: int = 0
-    """Of them among the test set."""
+    """OOD images in the test set."""
     known: int | None = None
-    """The first so many classes are the known ones, where not all are."""
+    """Number of known classes (the first ones), if not all are known."""
 
     @property
     def n_classes(self) -> int:
-        """Known classes."""
+        """Number of known classes."""
         return self.known if self.known is not None else get_set(self.base).n_classes
 
     def protocol(self, seed: int, split: Split) -> Protocol:
-        """What is drawn for one seed of it."""
+        """The protocol for one seed."""
         return Protocol(
             noise=self.noise,
             rate=self.rate,
@@ -100,7 +100,7 @@ def _paper_cells() -> list[Cell]:
 
 
 def _further_cells() -> list[Cell]:
-    """Noise that the paper has not: between neighbors in number, by the image, of people, and open sets."""
+    """Noise beyond the paper: between consecutive classes, instance-dependent, human, and open sets."""
     kinds: tuple[tuple[NoiseKind, int], ...] = (("pair", PAIR_RATE), ("instance", INSTANCE_RATE))
     drawn = [
         Cell(f"{base}/{noise}{rate}", base, f"{base}-lcnl", noise=noise, rate=rate / 100)
@@ -132,7 +132,7 @@ CELLS: dict[str, Cell] = {cell.name: cell for cell in (*_paper_cells(), *_furthe
 
 
 def get_cell(name: str) -> Cell:
-    """A cell; an unknown name is an `InputError` with the nearest right one."""
+    """A cell by name; an unknown name raises `InputError` with the nearest valid one."""
     if name not in CELLS:
         raise InputError(f"no cell is called {name}; {suggest(name, CELLS)}")
     return CELLS[name]
@@ -140,7 +140,7 @@ def get_cell(name: str) -> Cell:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is run on a cell: a preset with changes, under the name that its results are filed by."""
+    """What is run on a cell: a preset with changes, and the name its results are filed under."""
 
     name: str
     preset: str
@@ -158,13 +158,12 @@ def make_method(
     preset: str | None = None,
     name: str | None = None,
 ) -> Recipe:
-    """The cell's preset, or another, with changes; `method` is short for the setting `method.name`.
+    """The cell's preset, or another one, with changes; `method` is short for the setting `method.name`.
 
-    It is called `[METHOD--]PRESET[--CHANGE…]`: METHOD is left out where it is `ngc`, and so is a setting that
-    changes nothing.
-    Nor do those `PER_DATA_SET` count that another preset leaves to the cell.
-    Another method than the preset's classifies by itself, and `cross-entropy` is plain besides: what NGC
-    brings along (AugMix too, in that case) is no part of them unless it is asked for.
+    The name is `[METHOD--]PRESET[--CHANGE…]`: METHOD is omitted for `ngc`, and so are settings without effect
+    and those `PER_DATA_SET` that another preset leaves to the cell. A method other than the preset's predicts
+    by its classifier alone, and `cross-entropy` is plain: NGC's extras (for cross-entropy AugMix too) are not
+    used unless requested.
     """
     if method is not None:
         settings = _name_method(method, settings)
@@ -212,7 +211,7 @@ def make_method(
 
 
 def _name_method(method: str, settings: Sequence[str]) -> list[str]:
-    """The settings with the method's name among them, which must not be another one already."""
+    """The settings including the method's name, which must not conflict."""
     for setting in settings:
         key, _, value = setting.partition("=")
         if key.strip() == METHOD and value.strip() != method:
@@ -221,14 +220,14 @@ def _name_method(method: str, settings: Sequence[str]) -> list[str]:
 
 
 def parse_seed(word: str) -> int:
-    """A seed as it is typed."""
+    """Parse a seed."""
     if not word.isdecimal() or int(word) >= SEEDS:
         raise InputError(f"{arg('seeds')} {word}: a seed is a whole number from 0 to {SEEDS - 1:,}")
     return int(word)
 
 
 def _changes(config: Config, start: Config) -> tuple[str, ...]:
-    """What `apply_settings` needs to make `config` of `start` with the same method, sorted."""
+    """The changes that `apply_settings` needs to turn `start` into `config` with the same method, sorted."""
     if start.method.name != config.method.name:
         start = replace(start, method=MethodChoice(config.method.name))
     start = complete_settings(start)
@@ -236,7 +235,7 @@ def _changes(config: Config, start: Config) -> tuple[str, ...]:
 
 
 def _show(value: Any) -> str:
-    """A setting as it is typed: 0 rather than 0.0, false rather than False."""
+    """A setting as typed on the command line: 0 rather than 0.0, false rather than False."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, bool):

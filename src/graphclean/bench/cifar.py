@@ -1,4 +1,4 @@
-"""The official CIFAR archives and their batches: pickles, read only when they are the published bytes."""
+"""The official CIFAR archives and batches: pickles, read only if they match the published checksums."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ _ALLOWED: Mapping[tuple[str, str], Any] = {
 
 @dataclass(frozen=True)
 class Batches:
-    """The files of one CIFAR set, with the MD5 of each."""
+    """The files of one CIFAR set with their MD5."""
 
     folder: str
     splits: Mapping[str, tuple[str, ...]]
@@ -38,7 +38,7 @@ class Batches:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds numbers, text, lists, dicts and numpy arrays, and nothing else."""
+    """An unpickler restricted to numbers, text, lists, dicts and numpy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -47,12 +47,12 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def unpickle_arrays(content: bytes) -> Any:
-    """A pickle of plain values and numpy arrays; anything else in it is an error."""
+    """Load a pickle of plain values and numpy arrays; anything else raises an error."""
     return _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
 
 
 def md5_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """The MD5 of a file's content."""
+    """The MD5 of a file."""
     found = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -63,7 +63,7 @@ def md5_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
 
 
 def read_batches(path: Path, batches: Batches, split: str) -> LabeledImages:
-    """A split from the official files, extracted or in their archive; each must be as published."""
+    """Read a split from the official files, extracted or archived; each must match its checksum."""
     content = read_published(path, batches, (*batches.splits[split], batches.meta))
     try:
         parts = [unpickle_arrays(content[name]) for name in batches.splits[split]]
@@ -76,7 +76,7 @@ def read_batches(path: Path, batches: Batches, split: str) -> LabeledImages:
 
 
 def read_published(path: Path, batches: Batches, names: Iterable[str]) -> dict[str, bytes]:
-    """The bytes of some of the files; refuses those that are missing or not as published."""
+    """The bytes of some files; missing or modified files are refused."""
     content = {}
     with open_members(path) as members:
         for name in names:

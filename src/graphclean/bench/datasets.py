@@ -1,4 +1,6 @@
-"""Data sets by name under a data root: as parquet of the hub, or as official files, extracted or not."""
+"""Data sets by name under a data root: as parquet files of the hub, or as official files, extracted or
+archived.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,27 +20,27 @@ from .registry import NamedSet, get_set
 ROOT_VARIABLE = "GRAPHCLEAN_DATA"
 CACHE_VARIABLE = "GRAPHCLEAN_CACHE"
 DECODED_FOLDER = ".decoded"
-"""Folder under the data root that keeps decoded images."""
+"""Folder under the data root for decoded images."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where a set lies, and in which form."""
+    """Where a set is stored, and in which form."""
 
     form: Literal["parquet", "official files"]
     path: Path
     """The folder, or the archive."""
     splits: Mapping[str, tuple[Path, ...]]
-    """Split -> its parquet tables; of official files only the splits that are there."""
+    """Split -> its parquet tables; for official files, only the splits that exist."""
 
     @property
     def is_archive(self) -> bool:
-        """Whether the official files are in their archive."""
+        """Whether the official files are archived."""
         return self.form != "parquet" and self.path.is_file()
 
 
 def data_root(given: Path | None = None) -> Path:
-    """The root that was named, or GRAPHCLEAN_DATA, or graphclean/data in the user's cache folder."""
+    """The given root, GRAPHCLEAN_DATA, or graphclean/data in the user's cache folder."""
     if given is not None:
         return given
     named = os.environ.get(ROOT_VARIABLE)
@@ -48,7 +50,7 @@ def data_root(given: Path | None = None) -> Path:
 
 
 def cache_folder(root: Path) -> Path | None:
-    """Where decoded images are kept: GRAPHCLEAN_CACHE, or under the root, or nowhere if it is read-only."""
+    """The cache of decoded images: GRAPHCLEAN_CACHE, or under the root, or none if that is read-only."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
@@ -56,7 +58,7 @@ def cache_folder(root: Path) -> Path | None:
 
 
 def locate_set(named: NamedSet, root: Path) -> Found | None:
-    """The first form of a set that lies under the root, if any."""
+    """The first form of a set found under the root, if any."""
     for folder in (root / place for place in named.places):
         tables = find_tables(folder) if folder.is_dir() else {}
         if tables:
@@ -71,7 +73,7 @@ def locate_set(named: NamedSet, root: Path) -> Found | None:
 
 
 def _official_splits(named: NamedSet, path: Path) -> list[str]:
-    """The splits of which official files are there; an archive counts as whole."""
+    """The splits for which official files exist; an archive counts as complete."""
     if not path.is_dir():
         return list(named.splits) if path.is_file() else []
     with open_members(path) as members:
@@ -82,7 +84,7 @@ def _official_splits(named: NamedSet, path: Path) -> list[str]:
 
 
 def find_set(named: NamedSet, root: Path) -> Found:
-    """Like `locate_set`, but a set that is not there is an `InputError`."""
+    """Like `locate_set`, but a missing set raises `InputError`."""
     found = locate_set(named, root)
     if found is None:
         raise InputError(
@@ -93,7 +95,7 @@ def find_set(named: NamedSet, root: Path) -> Found:
 
 
 def find_split(name: str, split: str, root: Path | None = None) -> Found:
-    """A set that has this split; otherwise an `InputError`."""
+    """A set that has this split; otherwise `InputError`."""
     found = find_set(get_set(name), data_root(root))
     if split not in found.splits:
         have = ", ".join(found.splits)
@@ -102,7 +104,7 @@ def find_split(name: str, split: str, root: Path | None = None) -> Found:
 
 
 def find_pool(name: str, root: Path | None = None) -> tuple[Found, str]:
-    """A set, and its split that OOD is drawn from; an `InputError` where there is none."""
+    """A set and the split that OOD images are drawn from; `InputError` if there is none."""
     named = get_set(name)
     found = find_set(named, data_root(root))
     split = next((split for split in named.pools if split in found.splits), None)
@@ -123,7 +125,7 @@ def load_split(
 ) -> LabeledImages:
     """The images of one split at 32 px with their labels; decoded once, then memory-mapped.
 
-    `cache` names the folder that keeps them; see `cache_folder` for what holds otherwise.
+    `cache` names the cache folder; the default is `cache_folder`.
     """
     named, found, root = get_set(name), find_split(name, split, root), data_root(root)
     key = fingerprint(found.path, f"{found.form} {split}", _stamps(named, found, split))
@@ -134,13 +136,13 @@ def load_split(
 def load_pool(
     name: str, root: Path | None = None, *, cache: Path | None = None, progress: Progress | None = None
 ) -> LabeledImages:
-    """The images of a set that OOD is drawn from; their labels play no part."""
+    """The images of a set that OOD is drawn from; their labels are ignored."""
     _, split = find_pool(name, root)
     return load_split(name, split, root, cache=cache, progress=progress)
 
 
 def _stamps(named: NamedSet, found: Found, split: str) -> Iterable[tuple[str, int, int]]:
-    """Name, size and time of each file that a split is read from."""
+    """Name, size and modification time of each file of a split."""
     if found.form != "parquet" and not found.is_archive:
         with open_members(found.path) as members:
             if named.batches is not None:
@@ -155,7 +157,7 @@ def _stamps(named: NamedSet, found: Found, split: str) -> Iterable[tuple[str, in
 
 
 def read_split(named: NamedSet, found: Found, split: str, progress: Progress | None = None) -> LabeledImages:
-    """Decode a split from the form it lies in, without a cache."""
+    """Decode a split without the cache."""
     if found.form == "parquet":
         data = read_tables(found.splits[split], progress)
     elif named.batches is not None:
@@ -175,7 +177,7 @@ def read_split(named: NamedSet, found: Found, split: str, progress: Progress | N
 
 
 def check_archive(named: NamedSet, path: Path, progress: Progress | None = None) -> None:
-    """Refuse an archive that is not the published one."""
+    """Refuse an archive that differs from the published one."""
     done = 0
 
     def report(size: int) -> None:
@@ -193,7 +195,7 @@ def check_archive(named: NamedSet, path: Path, progress: Progress | None = None)
 
 
 def count_images(named: NamedSet, found: Found) -> dict[str, int]:
-    """Images of each split, without decoding any; of official batches or an archive, as published."""
+    """Images of each split, without decoding; for official files, the published numbers."""
     if found.form == "parquet":
         for parts in found.splits.values():
             check_parts(parts)

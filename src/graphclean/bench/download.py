@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped, and count only when their checksum is right."""
+"""Resumable downloads with verified checksums."""
 
 import http.client
 import os
@@ -20,16 +20,17 @@ from .registry import Archive, NamedSet
 
 COPY_BYTES = 1 << 18
 TIMEOUT = 30.0
-"""Seconds without a byte before a connection is given up."""
+"""Seconds without data before a connection is abandoned."""
 SPARE = 1 << 24
-"""Bytes of disk to leave free beside the file."""
+"""Bytes of disk space to leave free."""
 
 
 def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> tuple[Path, bool]:
-    """Fetch a set's archive into `root/NAME`, unless the root holds it; its path, and whether it was fetched.
+    """Download a set's archive into `root/NAME` unless it exists; returns its path and whether it was
+    downloaded.
 
-    What was fetched before an interruption stays in a `.part` file, and the next call goes on from there.
-    The archive takes its name only when its size and MD5 are the published ones.
+    An interrupted download remains in a `.part` file, and the next call resumes it. The archive gets its name
+    only after its size and MD5 have been verified.
     """
     folder, archive = root / named.name, named.archive
     target = root / archive.file if (root / archive.file).is_file() else folder / archive.file
@@ -52,7 +53,7 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
 
 
 def _is_there(target: Path, archive: Archive) -> bool:
-    """Whether the file is there; something else in its place is an `InputError`."""
+    """Whether the file exists; anything else in its place raises `InputError`."""
     if target.exists() and (not target.is_file() or md5_of(target) != archive.md5):
         raise InputError(f"{target}: there, but not the published file; remove it and fetch again")
     return target.exists()
@@ -60,7 +61,7 @@ def _is_there(target: Path, archive: Archive) -> bool:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """A folder, of which nothing stays if nothing comes into it."""
+    """A folder that is removed again if it stays empty."""
     folder = folder.absolute()
     there = nearest_folder(folder)
     try:
@@ -92,7 +93,7 @@ def _fetch(named: NamedSet, target: Path, progress: Progress | None) -> None:
 
 
 def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
-    """Bring `part` to its full size, from where it stands if the server can."""
+    """Complete `part`, resuming if the server supports it."""
     url, size = named.archive.url, named.archive.size
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -148,7 +149,7 @@ def _copy(
 
 
 def _content_range(header: str | None, size: int) -> tuple[int, int]:
-    """First byte and full size, from `bytes 5-9/10`, or `bytes 5-9/*` if it is `size`; else (-1, -1)."""
+    """First byte and total size, from `bytes 5-9/10`, or `bytes 5-9/*` if it is `size`; else (-1, -1)."""
     found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", header or "")
     return (int(found[1]), size if found[2] == "*" else int(found[2])) if found else (-1, -1)
 
@@ -159,5 +160,5 @@ def _stopped(url: str, part: Path, size: int) -> InputError:
 
 
 def _reason(reason: object) -> str:
-    """What urllib gives as a reason, in words."""
+    """The reason of a urllib error as text."""
     return (reason.strerror if isinstance(reason, OSError) else None) or str(reason)

@@ -1,4 +1,4 @@
-"""What is written down of a run: every epoch as it goes by, and the scores at the end."""
+"""The record of a run: every epoch as it ends, and the final scores."""
 
 import json
 import os
@@ -20,15 +20,17 @@ from .noise import Draw, LabelArray
 from .schema import Cleaning, EpochRecord, Strategy
 
 SAMPLE_KINDS = ("clean", "wrong", "ood")
-"""A training sample's label is right, or wrong, or it has no true class."""
+"""A training sample has the right label, a wrong one, or is OOD."""
 FIXED_ZETAS = (0.5, 0.7)
-"""Those that the paper reports beside its best one."""
+"""Thresholds that the paper reports in addition to the best one."""
 CONTROL_LIMIT = 0.55
-"""AUROC between images as they are and images resampled, above which a detector may see the resampling."""
+"""AUROC between original and resampled images above which a detector may be detecting the resampling."""
 
 
 class EpochLog:
-    """Records by epoch, in a file that outlives an interruption: a line an entry, later ones on top."""
+    """Records by epoch in a file that survives interruptions: one line per entry, later entries override
+    earlier ones.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +49,9 @@ class EpochLog:
             draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
 
     def add(self, epoch: int, **values: Any) -> EpochRecord:
-        """Write values of an epoch down, over earlier ones of the same name; returns all there are of it."""
+        """Record values of an epoch, overriding earlier ones of the same name; returns all values of the
+        epoch.
+        """
         entry = plain({"epoch": epoch, **values})
         self._merge(entry)
         with self.path.open("a", encoding="utf-8") as file:
@@ -60,7 +64,7 @@ class EpochLog:
         self.records.setdefault(entry["epoch"], entry).update(entry)
 
     def first(self, count: int) -> list[EpochRecord]:
-        """The records of epochs 1 to `count`, all of which must have ended."""
+        """The records of epochs 1 to `count`, all of which must be complete."""
         missing = [e for e in range(1, count + 1) if "seconds" not in self.records.get(e, {})]
         if missing:
             raise InputError(
@@ -70,12 +74,12 @@ class EpochLog:
 
 
 def sample_kinds(draw: Draw) -> LabelArray:
-    """Which of `SAMPLE_KINDS` every training sample is."""
+    """The kind (`SAMPLE_KINDS`) of every training sample."""
     return np.where(draw.truth < 0, 2, np.where(draw.labels == draw.truth, 0, 1))
 
 
 def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
-    """Selected set and pseudo-labels against the truth, beside how many given labels were right."""
+    """Scores of the selected set and pseudo-labels, and the accuracy of the given labels."""
     known = draw.truth >= 0
     found = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth)
     return Cleaning(
@@ -89,7 +93,7 @@ def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
 
 
 def mean_degrees(cleaned: Cleaned, kinds: LabelArray) -> dict[str, float | None]:
-    """Mean degree of the confident nodes of each kind; None where there are none."""
+    """Mean degree of the confident nodes of each kind; None if there are none."""
     degrees, confident = cleaned.degrees.cpu().numpy(), cleaned.confident.cpu().numpy()
     chosen = {name: degrees[confident & (kinds == kind)] for kind, name in enumerate(SAMPLE_KINDS)}
     return {kind: float(found.mean()) if len(found) else None for kind, found in chosen.items()}
@@ -98,9 +102,10 @@ def mean_degrees(cleaned: Cleaned, kinds: LabelArray) -> dict[str, float | None]
 def compare_strategies(
     cleaned: Cleaned, truth: LabelArray, n_classes: int, edges: LccEdges
 ) -> dict[str, Strategy]:
-    """What confidence alone and geometry alone select of a step's own labels and graph, next to the step.
+    """The selection by confidence alone and by geometry alone, on a step's own labels and graph, and the
+    step's own.
 
-    `confidence` and `both` are what the step itself decided, an OOD gate included; geometry alone has none.
+    `confidence` and `both` are the step's own decisions, including an OOD gate; geometry alone has no gate.
     """
     assert cleaned.graph is not None
     everyone = torch.ones_like(cleaned.confident)
@@ -120,7 +125,7 @@ def compare_strategies(
 def describe_scores(
     predicted: LabelArray, score: npt.NDArray[np.float64], truth: LabelArray, threshold: float | None
 ) -> dict[str, float | None]:
-    """The scores of a result; without a threshold (a cell without OOD) accuracy alone."""
+    """The scores of a result; accuracy alone if there is no threshold (a cell without OOD)."""
     names = ("auroc", "fpr95", "f_auto", "f_best", "zeta_best", *(f"f_{fixed}" for fixed in FIXED_ZETAS))
     if threshold is None:
         return {"accuracy": float((predicted == truth).mean()), **dict.fromkeys(names)}

@@ -1,4 +1,4 @@
-"""The paper's figures from recorded runs, one for each cell, split and method; seeds as mean and range."""
+"""The paper's figures from recorded runs, one per cell, split and method; seeds as mean and range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Drawing: TypeAlias = "Callable[[list[Record]], Figure | None]"
 
 CELL = "cifar10/tinyimagenet/20k"
-"""The cell that a message proposes to run."""
+"""The cell that messages suggest to run."""
 STRATEGIES = ("confidence", "geometry", "both")
 LOSSES = {"ce": "CE", "inst": "instance", "subgraph": "subgraph"}
 EPOCH = "epoch (warm-up in gray)"
@@ -34,25 +34,25 @@ ZETAS = 401
 
 @dataclass(frozen=True)
 class FigurePlan:
-    """How a figure is drawn from the runs it compares, and what to run where there are none."""
+    """How a figure is drawn from the runs it compares, and what to run if there are none."""
 
     draw: Drawing
     command: str = f"graphclean bench run {CELL}"
     setting: str | None = None
-    """The setting whose values are compared; without one, the runs differ in their seeds alone."""
+    """The setting whose values are compared; if empty, the runs differ only in their seeds."""
     needs: str = ""
-    """What a run must have beyond its result."""
+    """Data that a run must have recorded beyond its result."""
 
 
 def figure_names() -> list[str]:
-    """The figures there are."""
+    """The names of all figures."""
     return list(FIGURES)
 
 
 def draw_figure(
     name: str, results: Path, out: Path, method: str | None = None, cell: str | None = None
 ) -> list[Path]:
-    """Draw a figure of all that is recorded, or of one method or cell; SVG and PNG files in `out`."""
+    """Draw a figure for everything recorded, or for one method or cell; SVG and PNG files in `out`."""
     if name not in FIGURES:
         raise InputError(f"no figure is called {name}; {suggest(name, FIGURES)}")
     plan, records = FIGURES[name], read_records(results)
@@ -82,7 +82,7 @@ def draw_figure(
 
 
 def _groups(records: list[Record], setting: str | None) -> dict[str, list[Record]]:
-    """Runs that belong into one figure, by the end of its name."""
+    """Runs that belong in one figure, by the suffix of its file name."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         stem = f"{slug(record.cell, record.split)}--{_without(record.method, setting)}"
@@ -127,7 +127,7 @@ class _Series:
 def _by_epoch(
     records: list[Record], *keys: str, factor: float = 1, skip_warmup: bool = False
 ) -> _Series | None:
-    """A number of every epoch, over the seeds; None where it was never recorded."""
+    """A metric of every epoch over the seeds; None if never recorded."""
     points: dict[float, list[float]] = {}
     for record in records:
         for i, entry in enumerate(record.epochs, 1):
@@ -138,7 +138,7 @@ def _by_epoch(
 
 
 def _mark_warmup(axes: Axes, records: list[Record]) -> None:
-    """A gray ground under the epochs that train on the given labels."""
+    """Gray background for the warm-up epochs."""
     last = sum(bool(entry.get("warmup")) for entry in records[0].epochs)
     if 0 < last < len(records[0].epochs):  # cross-entropy does nothing else
         axes.axvspan(0.5, last + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
@@ -226,7 +226,7 @@ def _correction(records: list[Record]) -> Figure | None:
 
 
 def _sensitivity(room: str, key: str, symbol: str, scale: str) -> Drawing:
-    """Accuracy and AUROC against the value of a setting."""
+    """Accuracy and AUROC as functions of a setting."""
 
     def draw(records: list[Record]) -> Figure | None:
         series = {}

@@ -1,4 +1,4 @@
-"""Labels that people gave CIFAR's training images: the published files of CIFAR-10N and CIFAR-100N."""
+"""Human labels of CIFAR's training images: the published files of CIFAR-10N and CIFAR-100N."""
 
 import codecs
 import pickle
@@ -25,18 +25,18 @@ HUMAN = {
     "cifar10n/worst": ("cifar10", "worse_label"),
     "cifar100n/noisy": ("cifar100", "noisy_label"),
 }
-"""Cell -> the set, and what its labels are called in the file."""
+"""Cell -> the set, and the key of its labels in the file."""
 CLEAN = "clean_label"
 ARRAYS: list[Any] = [
     *((_reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     *(np.ndarray, np.dtype, codecs.encode),
     *(type(np.dtype(kind)) for kind in (np.int32, np.int64)),
 ]
-"""All that is read back besides plain values and tensors: nothing in a file can run."""
+"""The only objects loaded besides plain values and tensors: no code in a file can run."""
 
 
 def find_human_labels(base: str, root: Path | None) -> Path:
-    """The published file of a set; an `InputError` that says where it belongs if it is not there."""
+    """The published file of a set; if missing, an `InputError` that says where it belongs."""
     path = data_root(root) / HUMAN_FOLDER / HUMAN_FILES[base]
     if not path.is_file():
         raise InputError(
@@ -46,7 +46,7 @@ def find_human_labels(base: str, root: Path | None) -> Path:
 
 
 def read_human_labels(base: str, key: str, truth: LabelArray, root: Path | None = None) -> LabelArray:
-    """What people called each training image; refused where the file is of images in another order."""
+    """The human label of each training image; refused if the file's images are in another order."""
     path = find_human_labels(base, root)
     try:
         with torch.serialization.safe_globals(ARRAYS):

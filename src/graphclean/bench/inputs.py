@@ -1,4 +1,4 @@
-"""The data of a run: its named sets, what was drawn of them, and the images in that order."""
+"""The data of a run: its named sets, the noisy split drawn from them, and the images in that order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,17 +34,18 @@ class Sources:
 
     train: LabeledImages
     test: LabeledImages | None
-    """None for the development split, which never sees it."""
+    """None for the development split, which never uses it."""
     pool: LabeledImages | None
     """None for a cell without OOD."""
     human: LabelArray | None = None
-    """What people called the training images, for a cell that trains on that."""
+    """Human labels of the training images, for cells that train on them."""
     trained_pool: int | None = None
-    """Where the pool is classes of the base set: how many of it are training images, which come first."""
+    """If the pool consists of classes of the base set: the number of its training images, which come first.
+    """
 
 
 def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> list[str]:
-    """Refuse at once, rather than after hours of other cells, what lacks its data; name what is not whole."""
+    """Refuse runs without data at once rather than after hours of other cells; report incomplete sets."""
     parts = ("train",) if split == "dev" else ("train", "test")
     partial = []
     for cell in dict.fromkeys(cells):
@@ -79,7 +80,7 @@ def load_sources(
 
 
 def _take_classes(train: LabeledImages, test: LabeledImages | None, known: int) -> Sources:
-    """The first `known` classes of a set, and as its pool the images of the others."""
+    """The first `known` classes of a set, and the images of the others as its pool."""
     parts = [part for part in (train, test) if part is not None]
     kept = [_where(part, part.labels < known) for part in parts]
     rest = [_where(part, part.labels >= known) for part in parts]
@@ -97,21 +98,21 @@ def _where(data: LabeledImages, mask: npt.NDArray[np.bool_]) -> LabeledImages:
 
 @dataclass(frozen=True)
 class Material:
-    """What one run trains on and is scored on; images are indexed only when they are asked for."""
+    """The training and evaluation data of one run; images are indexed only on demand."""
 
     sources: Sources
     draw: Draw
 
     def train_images(self) -> Tensor:
-        """In the order of the draw's labels: known ones, then OOD."""
+        """In the order of the labels: known images, then OOD."""
         return self._images(self.sources.train, self.draw.train_ind, self.draw.train_ood)
 
     def scored_images(self) -> Tensor:
-        """In the order of the draw's scored truth: known ones, then OOD."""
+        """In the order of the evaluation truth: known images, then OOD."""
         return self._images(self._scored_base, self.draw.eval_ind, self.draw.eval_ood)
 
     def known_scored(self, part: slice = slice(None)) -> ByteImages:
-        """The known ones among the scored, or some of them."""
+        """Known evaluation images, or some of them."""
         return np.asarray(self._scored_base.images[self.draw.eval_ind[part]])
 
     @property
@@ -126,7 +127,7 @@ class Material:
 
 
 def prepare_material(cell: Cell, seed: int, split: Split, sources: Sources, saved: Path) -> Material:
-    """The draw of one seed: made and saved, or, for a run that goes on, read back and checked."""
+    """The noisy split of one seed: made and saved, or, when a run resumes, read back and checked."""
     test = sources.test.labels if sources.test is not None else None
     pool = len(sources.pool.images) if sources.pool is not None else 0
     protocol = cell.protocol(seed, split)

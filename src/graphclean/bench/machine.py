@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""The machine that a measurement was made on."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from ..runs.folder import find_commit, package_version
 from .schema import Machine
 
 PROCESS = Path("/proc/self")
-"""Where Linux tells of this process."""
+"""Where Linux reports on this process."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "cleanlab")
 
 
@@ -31,13 +31,13 @@ def machine() -> Machine:
 
 
 def forget_host_peak() -> None:
-    """Begin to measure `host_peak_gib` from here; where the system can't, it counts from the first line."""
+    """Start measuring `host_peak_gib` here; if the system can't, it counts from the start of the process."""
     with suppress(OSError):
         (PROCESS / "clear_refs").write_text("5", encoding="ascii")
 
 
 def host_peak_gib() -> float | None:
-    """The most memory of this process that was resident at once; None on systems that don't tell."""
+    """Peak resident memory of this process; None on systems that don't report it."""
     try:
         lines = (PROCESS / "status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A map of the features: two dimensions of z in which neighbors stay neighbors."""
+"""A two-dimensional map of z that preserves neighborhoods."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,14 +7,15 @@ from ..runs.projection import MAPPED
 
 
 def choose_mapped(count: int) -> npt.NDArray[np.int64]:
-    """The samples that a map shows, the same ones of every run."""
+    """The samples shown on a map, the same for every run."""
     return np.sort(np.random.default_rng(0).permutation(count)[:MAPPED])
 
 
 def make_map(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
-    """The same places for the same features; None of too few samples, all of them alike, or not all numbers.
+    """Deterministic positions; None for too few samples, identical ones, or non-finite values.
 
-    Half of scikit-learn's steps, with coarser cells: as trustworthy on recorded runs, in 0.4 of the time.
+    Half of scikit-learn's iterations with coarser cells: equally trustworthy on recorded runs, in 40 % of the
+    time.
     """
     from sklearn.manifold import TSNE
 

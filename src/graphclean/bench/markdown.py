@@ -1,10 +1,10 @@
-"""Tables as Markdown."""
+"""Markdown tables."""
 
 from collections.abc import Iterable, Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of one line a row, whatever its cells hold."""
+    """A table with one line per row, whatever its cells contain."""
     return "\n".join([_row(header), "|" + "---|" * len(header), *map(_row, rows)])
 
 

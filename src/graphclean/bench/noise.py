@@ -1,4 +1,4 @@
-"""The paper's noise protocols: which labels are made wrong, and which images of no class are mixed in."""
+"""Noise protocols: which labels become wrong, and which OOD images are added."""
 
 import hashlib
 import json
@@ -18,43 +18,43 @@ NoiseKind: TypeAlias = Literal["sym", "asym", "pair", "instance", "human"]
 Split: TypeAlias = Literal["test", "dev"]
 
 OOD_LABEL = -1
-"""The truth of an image that belongs to no class."""
+"""The truth of an OOD image."""
 
 CIFAR10_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 ASYM = {"truck": "automobile", "bird": "airplane", "deer": "horse", "cat": "dog", "dog": "cat"}
-"""What asymmetric noise takes each class of CIFAR-10 for; the others keep their label."""
+"""Asymmetric noise on CIFAR-10: class -> label; the other classes keep theirs."""
 
 RESTS_ON = {"instance": "the training images", "human": "the labels that people gave"}
-"""What some kinds of noise need besides the true labels, a row a training sample."""
+"""Inputs of some kinds of noise besides the true labels, one row per training sample."""
 RATE_SPREAD = 0.1
-"""Standard deviation of the rate from image to image under `instance` noise, as published."""
+"""Standard deviation of the rate between images under `instance` noise, as published."""
 DEV_SHARE = 0.1
-"""Share of the training set that the development split holds out: 5,000 of 50,000."""
+"""Fraction of the training set held out for the development split: 5,000 of 50,000."""
 DRAW_FORMAT = 1
-"""Of a saved draw; rises when an older version could no longer read it."""
+"""Version of the file format; incremented if older versions can't read it."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One cell of the paper, one seed of it, and whether it is scored on the test or the development set."""
+    """One cell of the paper with one seed, scored on the test or development set."""
 
     noise: NoiseKind = "sym"
     rate: float = 0.5
-    """Share of the in-distribution samples that are drawn for a new label (which may be the true one); of
-    `instance` noise its mean, and without effect on `human` labels.
+    """Fraction of the in-distribution samples whose label is resampled (possibly to the true one); for
+    `instance` noise the mean rate; ignored for `human` labels.
     """
     n_ood: int = 20_000
-    """Images of no class among the training set; the development split takes its own from these."""
+    """OOD images in the training set; the development split takes its own from these."""
     n_eval_ood: int = 10_000
-    """Other images of the same source among the test set."""
+    """Other OOD images of the same source in the test set."""
     n_classes: int = 10
     seed: int = 0
     split: Split = "test"
 
     def __post_init__(self) -> None:
-        """Refuse what no draw can be made of."""
+        """Refuse inconsistent protocols."""
         for name, value, known in (("noise", self.noise, NoiseKind), ("split", self.split, Split)):
             if value not in get_args(known):
                 raise InputError(f"{name} is {value!r}; it can be {' or '.join(get_args(known))}")
@@ -71,14 +71,14 @@ class Protocol:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What a protocol drew: indices into the base set and the OOD pool, labels, and the truth.
+    """A noisy split: indices into the base set and the OOD pool, labels, and the truth.
 
-    Training samples are the in-distribution ones first, then the OOD ones; so are the scored ones.
+    Training samples are the in-distribution ones first, then the OOD ones; so are evaluation samples.
     """
 
     protocol: Protocol
     sizes: tuple[int, int, int]
-    """Of the base training set, the base test set (0 in a development draw) and the OOD pool."""
+    """Sizes of the base training set, the base test set (0 for the development split) and the OOD pool."""
     train_ind: LabelArray
     """Indices into the base training set."""
     train_ood: LabelArray
@@ -88,14 +88,14 @@ class Draw:
     truth: LabelArray
     """Their true classes, -1 for OOD."""
     eval_ind: LabelArray
-    """Indices into the base test set; into the base training set in a development draw."""
+    """Indices into the base test set, or into the base training set for the development split."""
     eval_ood: LabelArray
     """Indices into the pool."""
     eval_truth: LabelArray
-    """True classes of the scored samples, -1 for OOD."""
+    """True classes of the evaluation samples, -1 for OOD."""
 
     def digest(self) -> str:
-        """SHA-256 of all that was drawn: equal for equal draws, on every machine."""
+        """SHA-256 of the content, the same on every machine."""
         found = hashlib.sha256(_describe(self).encode())
         for name in DRAW_ARRAYS:
             found.update(np.ascontiguousarray(getattr(self, name), dtype="<i8").tobytes())
@@ -106,7 +106,7 @@ DRAW_ARRAYS = tuple(field.name for field in fields(Draw) if field.name not in ("
 
 
 def symmetric(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Generator) -> LabelArray:
-    """A random `rate` of the labels, resampled from all classes, the true one among them."""
+    """Resample a random fraction `rate` of the labels uniformly from all classes, including the true one."""
     noisy = labels.copy()
     chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
     noisy[chosen] = rng.integers(0, n_classes, len(chosen))
@@ -114,7 +114,7 @@ def symmetric(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Ge
 
 
 def asymmetric(labels: LabelArray, rate: float, rng: np.random.Generator) -> LabelArray:
-    """A random `rate` of CIFAR-10's labels put through `ASYM`, by which five classes keep theirs."""
+    """Map a fraction `rate` of CIFAR-10's labels through `ASYM`, which leaves five classes unchanged."""
     table = np.arange(len(CIFAR10_CLASSES))
     for true, taken in ASYM.items():
         table[CIFAR10_CLASSES.index(true)] = CIFAR10_CLASSES.index(taken)
@@ -125,7 +125,7 @@ def asymmetric(labels: LabelArray, rate: float, rng: np.random.Generator) -> Lab
 
 
 def pair(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Generator) -> LabelArray:
-    """A random `rate` of the labels moved on to the next class."""
+    """Move a random fraction `rate` of the labels to the next class."""
     noisy = labels.copy()
     chosen = rng.choice(len(labels), round(rate * len(labels)), replace=False)
     noisy[chosen] = (noisy[chosen] + 1) % n_classes
@@ -160,7 +160,7 @@ def instance_dependent(
 
 
 def check_pool(protocol: Protocol, pool_size: int) -> None:
-    """Refuse a source of OOD that is too small."""
+    """Refuse an OOD source that is too small."""
     need = protocol.n_ood + protocol.n_eval_ood
     if pool_size < need:
         raise InputError(f"the OOD source holds {pool_size:,} images, and {need:,} are needed")
@@ -175,12 +175,12 @@ def make_draw(
     basis: npt.NDArray[Any] | None = None,
     trained_pool: int | None = None,
 ) -> Draw:
-    """The draw of a protocol: always the same for the same protocol, labels and pool size.
+    """The noisy split of a protocol: deterministic given protocol, labels and pool size.
 
-    `test_labels` are those of the base test set, which a development draw never sees. Its OOD images are
-    taken from those that the test draw of the same protocol trains on, so it never sees the scored ones.
-    `basis` is what the noise `RESTS_ON`. Of a pool whose images are split already, the first `trained_pool`
-    are for training alone and the others for scoring.
+    `test_labels` are those of the base test set, which a development split never sees. Its OOD images are
+    taken from those that the test split of the same protocol trains on, so it never sees the scored ones.
+    `basis` is the additional input of the noise (`RESTS_ON`). If the pool's images are already split, the
+    first `trained_pool` are for training only and the others for scoring.
     """
     truth = _check_labels(train_labels, protocol.n_classes, "training")
     if protocol.noise in RESTS_ON and (basis is None or len(basis) != len(truth)):
@@ -244,7 +244,7 @@ def _spoil(
 
 
 def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> LabelArray:
-    """Whole numbers from 0 to K - 1, one a sample."""
+    """Whole numbers from 0 to K - 1, one per sample."""
     labels = np.asarray(given)
     if labels.ndim != 1 or labels.dtype.kind not in "ui" or len(labels) == 0:
         raise InputError(f"the {which} labels must be one whole number a sample")
@@ -255,14 +255,14 @@ def _check_labels(given: npt.ArrayLike, n_classes: int, which: str) -> LabelArra
 
 
 def save_draw(draw: Draw, path: Path) -> None:
-    """Write a draw as one .npz, whole or not at all."""
+    """Save as one .npz file, atomically."""
     arrays = {name: getattr(draw, name) for name in DRAW_ARRAYS}
     with replaced(path) as draft, draft.open("wb") as file:
         np.savez_compressed(file, about=np.array(_describe(draw)), digest=np.array(draw.digest()), **arrays)
 
 
 def load_draw(path: Path) -> Draw:
-    """What `save_draw` wrote; anything else, or a file that was changed since, is refused."""
+    """Load a file of `save_draw`; anything else, or a modified file, is refused."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             about: dict[str, Any] = parse_json(str(file["about"]))
@@ -286,7 +286,7 @@ def load_draw(path: Path) -> Draw:
 def check_draw(
     draw: Draw, train_labels: npt.ArrayLike, pool_size: int, test_labels: npt.ArrayLike | None = None
 ) -> None:
-    """Refuse a draw made for other data: other sizes, or other labels in the places it names."""
+    """Refuse a split made for other data: other sizes, or other labels at its indices."""
     train = np.asarray(train_labels)
     scored = train if draw.protocol.split == "dev" else np.asarray(test_labels)
     sizes = (train.size, 0 if draw.protocol.split == "dev" else scored.size, pool_size)

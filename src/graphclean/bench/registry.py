@@ -1,4 +1,4 @@
-"""The data sets that have a name here: what is in them, where they are had, and their checksums."""
+"""The named data sets: their contents, sources, and checksums."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from .noise import CIFAR10_CLASSES
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to fetch: where its makers keep it, and which public source states its checksum."""
+    """A downloadable file: its URL, and the public source of its checksum."""
 
     url: str
     md5: str
@@ -26,25 +26,25 @@ class Archive:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set: what is in it, where it may lie under a root, and how it is had."""
+    """A data set: its contents, where it may be stored under a root, and how to obtain it."""
 
     name: str
     n_classes: int
     splits: Mapping[str, int]
     """Split -> its number of images, as published."""
     pools: tuple[str, ...]
-    """Splits to draw OOD images from; the first that is there is used."""
+    """Splits to draw OOD images from; the first one present is used."""
     places: tuple[str, ...]
-    """Folders under the root in which it is looked for, in this order."""
+    """Folders under the root to search, in this order."""
     archive: Archive
     terms: str
     citation: str
     folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of official files that are images: split -> the folders that hold it."""
+    """For official files that are images: split -> its folders."""
     batches: Batches | None = None
-    """Of official files that are batches, as CIFAR's are."""
+    """For official files that are batches, as CIFAR's."""
     classes: tuple[str, ...] | None = None
-    """Class names in order, where something rests on that order."""
+    """Class names in order, if the order matters."""
 
 
 TORCHVISION = "github.com/pytorch/vision, torchvision/datasets"
@@ -153,7 +153,7 @@ SETS: dict[str, NamedSet] = {
 
 
 def get_set(name: str) -> NamedSet:
-    """A set of the registry; an unknown name is an `InputError` with the nearest right one."""
+    """A registered set; an unknown name raises `InputError` with the nearest valid one."""
     if name not in SETS:
         raise InputError(f"no data set is called {name}; {suggest(name, SETS)}")
     return SETS[name]

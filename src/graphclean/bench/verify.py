@@ -1,4 +1,4 @@
-"""Whether the data sets under a root are what they should be."""
+"""Verification of the data sets under a root."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from .datasets import check_archive, count_images, find_set, read_split
 from .registry import NamedSet
 
 SUMS = "SHA256SUMS"
-"""File under the root, as sha256sum writes it, that covers tables without published checksums."""
+"""File under the root, in sha256sum's format, that covers tables without published checksums."""
 
 
 def verify_set(named: NamedSet, root: Path, progress: Progress | None = None) -> str:
-    """What was checked, in words; `InputError` for a set that is missing, damaged or incomplete.
+    """A description of the checks; `InputError` for a set that is missing, damaged or incomplete.
 
-    What has a published MD5 must have that. All else must have the published number of images, and the
-    checksums of `SHA256SUMS` under the root, or, where that is silent, every image must decode.
+    Files with a published MD5 must match it. Others must contain the published number of images and match
+    `SHA256SUMS` under the root; without an entry there, every image must decode.
     """
     found = find_set(named, root)
     if found.is_archive:
@@ -45,7 +45,7 @@ def verify_set(named: NamedSet, root: Path, progress: Progress | None = None) ->
 
 
 def _check_sums(root: Path, files: Iterable[Path]) -> bool:
-    """Whether all files are listed in the root's sums; one that differs from its sum is an `InputError`."""
+    """Whether all files are listed in the root's checksums; a mismatch raises `InputError`."""
     try:
         lines = (root / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

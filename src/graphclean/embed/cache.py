@@ -1,7 +1,7 @@
-"""Embeddings of photos in one cache folder of the user, so that no photo is embedded twice.
+"""Embeddings of photos in one cache folder per user, so that no photo is embedded twice.
 
-One folder for each embedder on each source of photos, and in it a file for each piece that was embedded.
-Files are only ever written whole and removed: any number of processes may use the cache at once.
+There is one folder for each combination of embedder and photo source, with a file for each chunk. Files are
+only written atomically and removed: any number of processes may use the cache at once.
 """
 
 import hashlib
@@ -28,69 +28,71 @@ from .photos import PhotoBatch
 
 FOLDER = "embeddings"
 LIMIT_VARIABLE, LIMIT = "GRAPHCLEAN_CACHE_GB", 4.0
-"""The size that the cache may have, which leaves room for 800,000 photos of 1,280 features."""
+"""Maximum size of the cache, enough for 800,000 photos with 1,280 features."""
 PIECE = 1024
-"""Photos of a file; and how many of those that a predictor is given are in memory at a time."""
+"""Photos per file, and photos held in memory at a time in prediction."""
 FIRST_PIECE = 32
-"""The first is this small, and each that follows as large as all before it: little is lost at any time."""
+"""The first chunk has this size, and each following one the size of all before it: little is lost at any
+time.
+"""
 FORMAT = 4
-"""Rises when photos would get other embeddings or measures than before."""
+"""Incremented when photos would get different embeddings or measures."""
 
 Features: TypeAlias = npt.NDArray[np.float32]
 KeptPhoto: TypeAlias = tuple[Features, Any]
 """Features of a photo, and its record of `MEASURES`."""
 Stamps: TypeAlias = list[list[Any]]
-"""For each photo, what changes when it does; nothing where that can't be told, and it is not kept."""
+"""A signature of each photo that changes with it; photos with an empty one are not cached."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What embeddings depend on besides the photos themselves."""
+    """Everything that embeddings depend on besides the photos themselves."""
 
     embedder: str
     version: str
-    """Of its weights, or of the package that brings them."""
+    """Version of the weights, or of the package that provides them."""
     data: str
-    """Where the photos are: stamps tell photos of one source apart, not those of two."""
+    """Location of the photos: signatures distinguish photos of one source, not those of two."""
 
     def describe(self) -> dict[str, Any]:
-        """As files of the cache have it."""
+        """The key as stored in files of the cache."""
         return {"format": FORMAT, **vars(self)}
 
     @property
     def folder(self) -> Path:
-        """Where its pieces are."""
+        """The folder of its chunks."""
         told = json.dumps(self.describe(), sort_keys=True).encode("utf-8", "surrogateescape")
         return cache_folder() / hashlib.sha256(told).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """All that is kept under one key."""
+    """All files under one key."""
 
     key: Key
     photos: int
     size: int
-    """Bytes."""
+    """Size in bytes."""
     used: datetime
 
 
 class EmbeddingCache:
-    """What a job takes from the cache and leaves in it."""
+    """The cache as used by one job."""
 
     def __init__(self) -> None:
         self.limit = size_limit()
         self.problem: str | None = None
-        """Why nothing more is kept, if so; a job goes on without."""
+        """Why caching was given up, if so; the job continues without it."""
         self._kept: dict[Path, int] = {}
 
     @property
     def kept(self) -> int:
-        """How many of the job's photos have their embeddings in the cache now."""
+        """The number of the job's photos whose embeddings are now cached."""
         return sum(count for path, count in self._kept.items() if path.exists())
 
     def load(self, key: Key, stamps: Stamps) -> dict[int, KeptPhoto]:
-        """By row, what was kept of unchanged photos."""
+        """Cached features of unchanged photos, by row."""
         missing = {tuple(stamp) for stamp in stamps if stamp}
         known: dict[tuple[Any, ...], KeptPhoto] = {}
         width = None
@@ -111,7 +113,7 @@ class EmbeddingCache:
     def keep(
         self, batches: Iterable[PhotoBatch], key: Key, stamps: Stamps
     ) -> Generator[PhotoBatch, None, None]:
-        """Pass features on as they are made, and keep them piece by piece, also where the work is stopped."""
+        """Pass features through while caching them chunk by chunk, also if the job is interrupted."""
         rows: list[int] = []
         parts: list[PhotoBatch] = []
         size = FIRST_PIECE
@@ -150,12 +152,12 @@ class EmbeddingCache:
 
 
 def cache_folder() -> Path:
-    """Where embeddings are kept."""
+    """The cache folder of embeddings."""
     return user_cache() / FOLDER
 
 
 def size_limit() -> float:
-    """How many bytes the cache may have."""
+    """The maximum size in bytes."""
     told = os.environ.get(LIMIT_VARIABLE) or LIMIT
     try:
         limit = float(told)
@@ -167,7 +169,7 @@ def size_limit() -> float:
 
 
 def list_entries() -> list[Entry]:
-    """What is kept, last used first."""
+    """All entries, most recently used first."""
     entries = []
     for folder in _list(cache_folder(), "*"):
         told = [(_describe(path), _status(path)) for path in _pieces(folder)]
@@ -181,7 +183,7 @@ def list_entries() -> list[Entry]:
 
 
 def clear() -> int:
-    """Remove all that is kept; returns how many bytes that were."""
+    """Remove all entries; returns their size in bytes."""
     freed = 0
     for folder in _list(cache_folder(), "*"):
         for path in _pieces(folder):
@@ -197,7 +199,7 @@ def clear() -> int:
 
 
 def _make_room(limit: float) -> None:
-    """Remove what was used longest ago until the cache is no larger than its limit."""
+    """Remove the least recently used files until the cache is within its limit."""
     paths = _list(cache_folder(), "*/*.safetensors")
     found = [(status.st_mtime_ns, status.st_size, path) for path in paths if (status := _status(path))]
     total = sum(size for _, size, _ in found)
@@ -214,7 +216,7 @@ def _pieces(folder: Path) -> list[Path]:
 
 
 def _list(folder: Path, pattern: str) -> list[Path]:
-    """Those in a folder, hidden ones aside; none where it can't be read."""
+    """Visible entries of a folder; none if unreadable."""
     try:
         return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".")]
     except OSError:
@@ -222,7 +224,7 @@ def _list(folder: Path, pattern: str) -> list[Path]:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """None where another process has just removed a file."""
+    """None if another process has just removed the file."""
     try:
         return path.stat()
     except OSError:
@@ -230,7 +232,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """What stands beside the features in a file; of one that is damaged, nothing."""
+    """The metadata of a file; empty if damaged."""
     try:
         about = read_tensors(path, values=False)[1]
     except InputError:
@@ -243,14 +245,14 @@ def _key(about: dict[str, Any]) -> Key:
 
 
 def _as_tensors(parts: list[PhotoBatch]) -> dict[str, torch.Tensor]:
-    """Features, and every column of the measures by its name."""
+    """Features, and every column of the measures, by name."""
     measures: Measures = np.concatenate([part.measures for part in parts])
     columns = {name: torch.as_tensor(measures[name].copy()) for name in MEASURES.names or ()}
     return {**columns, "features": torch.as_tensor(np.concatenate([part.inputs for part in parts]))}
 
 
 def _read(path: Path, key: Key, wanted: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], KeptPhoto]:
-    """What is kept of those that are wanted; a damaged file goes, one of something else is left alone."""
+    """The requested rows of a file; a damaged file is removed, one of something else left alone."""
     try:
         about = read_tensors(path, values=False)[1]
         if {name: about.get(name) for name in key.describe()} != key.describe():

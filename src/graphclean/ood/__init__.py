@@ -1,4 +1,4 @@
-"""Eq. 8 and 9 of the paper: class prototypes, how far a sample is from all of them, and where to reject."""
+"""Eq. 8 and 9 of the paper: class prototypes, similarity to them, detectors and thresholds."""
 
 from .bimodality import are_separated, bimodal_ood_probability
 from .prototypes import (

@@ -1,4 +1,4 @@
-"""Whether s(x) is bimodal, and P(OOD) by it alone where labels have been memorized."""
+"""Whether s(x) is bimodal, and P(OOD) from s(x) alone if labels have been memorized."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,25 +8,24 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SMALLEST = 0.05
-"""Share of the samples that the lower mode must hold: fewer may be odd samples of a known class."""
+"""Fraction of the samples that the lower mode must hold: fewer may be unusual samples of a known class."""
 FEWEST = 20
-"""Samples that its peak must hold: fewer may be chance."""
+"""Samples that its peak must hold: fewer may be due to chance."""
 UNLEARNED = 0.9
-"""Share of a class in the lower mode from which on training has not learned it."""
+"""Fraction of a class in the lower mode above which training has not learned the class."""
 
 
 def bimodal_ood_probability(similarity: Floats, classes: Ints) -> Floats | None:
-    """Each sample's probability of being OOD, in the lower of two modes of s(x); None where s(x) is not
-    bimodal.
+    """P(OOD) of each sample as membership in the lower of two modes of s(x); None if s(x) is not bimodal.
 
-    The modes are those of two means. Without OOD samples s has one mode, and a tail that the means cut
-    somewhere, but not in a valley: around the border of two modes there must be less than half as many
-    samples as at the lower mode's peak. The chance is that of two normals with one deviation, which falls
-    evenly with s.
+    The modes are those of 2-means. Without OOD samples s has one mode with a tail that 2-means cuts
+    somewhere, but not at a valley: around the boundary of two modes there must be less than half as many
+    samples as at the lower mode's peak. The probability is that of two normal distributions with a common
+    variance, which is monotonic in s.
 
-    `classes` is what each sample is taken for. Of a class that was learned, some lie close to its prototype,
-    even where many OOD samples are taken for it too. Where nearly none do, as of cats and dogs when nine of
-    ten labels are wrong, the lower mode is what has not been learned yet, and not what is OOD.
+    `classes` is the assigned class of each sample. Of a class that was learned, some samples are close to its
+    prototype, even if many OOD samples are assigned to it too. If almost none are, as for cats and dogs with
+    90 % wrong labels, the lower mode contains what has not been learned yet rather than OOD.
     """
     s = np.sort(np.asarray(similarity, dtype=np.float64))
     if s[0] == s[-1]:
@@ -59,9 +58,7 @@ def _miss_a_class(far: npt.NDArray[np.bool_], classes: Ints) -> bool:
 
 
 def are_separated(far: Floats, near: Floats) -> bool:
-    """Whether the means of two groups are at least one of their deviations apart, the first below the
-    second.
-    """
+    """Whether the first of two groups has a mean at least one standard deviation below the other."""
     return bool(near.mean() - far.mean() >= np.sqrt(_variance_within(far, near)))
 
 

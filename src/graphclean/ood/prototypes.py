@@ -1,4 +1,4 @@
-"""Eq. 8 and 9 of the paper: class prototypes, and how close a sample comes to one."""
+"""Eq. 8 and 9 of the paper: class prototypes, and similarity to the nearest one."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +7,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 SHARPNESS = 10.0
-"""Of cosines as logits: of 2, 5, 10 and 20, the most likely by the truth of held-out images of CIFAR-10."""
+"""Scale of cosines as logits: among 2, 5, 10 and 20, the most likely by the truth of held-out CIFAR-10
+images.
+"""
 
 
 def class_prototypes(z: Tensor, labels: Tensor, selected: Tensor, n_classes: int) -> Tensor:
-    """Eq. 8: c_k = Normalize(mean of z over the selected of class k); a zero row for a class without any."""
+    """Eq. 8: c_k = Normalize(mean of z over selected samples of class k); a zero row for an empty class."""
     unit = normalize(z, dim=1)
     total = torch.zeros(n_classes, z.shape[1], dtype=unit.dtype, device=z.device)
     total.index_add_(0, labels[selected], unit[selected])
@@ -19,16 +21,16 @@ def class_prototypes(z: Tensor, labels: Tensor, selected: Tensor, n_classes: int
 
 
 def prototype_similarity(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Cosine with every prototype, −1 for a class that has none; Eq. 9's s(x) is the maximum of a row.
+    """Cosine with every prototype, −1 for empty classes; s(x) of Eq. 9 is the maximum of a row.
 
-    Where no class has one, nothing can be far from them: all are 1, and nothing is rejected.
+    If no class has a prototype, all similarities are 1, and nothing is rejected.
     """
     cosine, there = normalize(z, dim=1) @ prototypes.T, prototypes.any(1)
     return torch.where(there, cosine, torch.where(there.any(), -1.0, 1.0))
 
 
 def ensemble_with_prototypes(logits: Tensor, cosines: Tensor) -> Tensor:
-    """log P(class) of classifier and prototypes together: the geometric mean of what each says."""
+    """log P(class) of classifier and prototypes combined: their geometric mean."""
     return ((logits.log_softmax(1) + (SHARPNESS * cosines).log_softmax(1)) / 2).log_softmax(1)
 
 

@@ -1,4 +1,4 @@
-"""Where to reject, from the training set alone."""
+"""Rejection thresholds from the training set alone."""
 
 import math
 from dataclasses import dataclass
@@ -13,34 +13,35 @@ from .bimodality import are_separated
 Floats = npt.NDArray[np.float64]
 
 MIN_OOD_RATE = 0.01
-"""Share of OOD samples under which there is nothing to learn from."""
+"""Fraction of OOD samples below which there is nothing to learn from."""
 FEWEST_OOD = 10
-"""OOD samples under which nothing is learned from them, and nothing said of their like."""
+"""Number of OOD samples below which nothing is learned from them, and nothing claimed about OOD."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where a detector rejects: what scores above is OOD."""
+    """A detector's threshold: inputs with higher scores are rejected as OOD."""
 
     threshold: float
     rejected_known: float
-    """Share of known training samples above it."""
+    """Fraction of known training samples above it."""
     rejected_ood: float | None
-    """Share of the OOD training samples above it; None where there are none to tell by."""
+    """Fraction of OOD training samples above it; None if there are none to estimate it from."""
     ood_share: float
-    """Share of the training set that is OOD."""
+    """Fraction of OOD in the training set."""
     calibrated_on: int
-    """Good inputs by which it was found, none of them trained on or each judged as if not."""
+    """Number of good inputs used to find it, none of them trained on or each judged as if it were not."""
     how: Literal["auto", "fixed"] = "auto"
     """Found on the training set, or given by the user."""
     promised: float | None = None
-    """Share of new inputs of the classes that is rejected; None where no share can be promised."""
+    """The guaranteed fraction of rejected new inputs of the classes; None if there is no guarantee."""
 
 
 def holds_ood(distance: Floats, ood: Floats) -> bool:
-    """Whether training held OOD samples to learn from, by their probabilities of being so.
+    """Whether training contained OOD samples to learn from, by their P(OOD).
 
-    Where those that are rather OOD are not even a deviation farther out than the rest, they are mislabeled.
+    If probable OOD samples are not even one standard deviation farther out than the rest, they are
+    mislabeled.
     """
     far = ood > 0.5
     enough = far.sum() >= max(FEWEST_OOD, MIN_OOD_RATE * len(far)) and not far.all()
@@ -50,16 +51,16 @@ def holds_ood(distance: Floats, ood: Floats) -> bool:
 def find_threshold(
     score: Floats, ood: Floats, settings: OodSettings, *, learned: bool, good: Floats | None = None
 ) -> Threshold:
-    """The threshold that the settings ask for, with what it does to the training set.
+    """The threshold according to the settings, with its effect on the training set.
 
-    `ood` is each training sample's probability of being OOD, and `learned` whether there is anything to it
-    (`holds_ood`): otherwise, and where it is NaN, samples count as known.
+    `ood` is each training sample's P(OOD), and `learned` whether it is meaningful (`holds_ood`): otherwise,
+    and where it is NaN, samples count as known.
 
-    With scores of `good` inputs that were not trained on, or are judged as if not, it is conformal: of n of
-    them the ⌈(n + 1)(1 − r)⌉th smallest score, so that r = `ood.reject` of new ones are rejected. Without, it
-    promises nothing, as a network draws inwards what it is trained on. It then lies half-way between the mean
-    scores of OOD and of known samples: where one kind outweighs the other is too high for new data. Without
-    OOD it lies above all but the farthest hundredth.
+    Given scores of `good` inputs that were not trained on, or are judged as if they were not, it is
+    conformal: the ⌈(n + 1)(1 − r)⌉th smallest of n scores, so that a fraction r = `ood.reject` of new inputs
+    is rejected. Without them there is no guarantee, because a network pulls its training samples inwards. The
+    threshold then lies half-way between the mean scores of OOD and of known samples: the point where one kind
+    becomes more frequent is too high for new data. Without OOD it lies above all but the farthest 1 %.
     """
     s, p = np.asarray(score, dtype=np.float64), np.asarray(ood, dtype=np.float64)
     p = np.where(np.isfinite(p), p, 0.0)

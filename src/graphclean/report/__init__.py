@@ -1,4 +1,4 @@
-"""A run as one HTML file that opens offline."""
+"""A run as one HTML file that works offline."""
 
 from .build import Report, write_report
 

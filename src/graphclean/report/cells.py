@@ -1,4 +1,4 @@
-"""The cells that a page shows with each sample, as much of them as it has room for."""
+"""Source columns shown with each sample, as far as the page has room."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +10,14 @@ from ..runs.schema import SourceRecord
 from .escape import count_bytes, to_json
 
 CELL_LENGTHS = (2000, 600, 200, 80)
-"""Characters of a cell: the most with which the cells of all samples fit."""
+"""Maximum lengths of a cell to try: the largest that fits for all samples is used."""
 MOST_CELL_BYTES = 8_000_000
 
 
 def choose_cells(
     run: Path, source: SourceRecord, ids: list[str], show: Sequence[str] = (), data: Path | None = None
 ) -> Cells:
-    """Those of the columns to `show`, which the run keeps from then on; by default those that it keeps."""
+    """Values of the columns to `show`, which the run stores from then on; by default the stored ones."""
     if not show:
         return read_cells(run, len(ids))
     place = recorded_data(run, source)
@@ -31,7 +31,7 @@ def choose_cells(
 
 
 def fit_cells(cells: Cells) -> Cells:
-    """Cut so that a page can hold them."""
+    """Truncate so that the page can hold them."""
     for length in CELL_LENGTHS:
         cut = {name: [_cut(text, length) for text in texts] for name, texts in cells.items()}
         if count_bytes(to_json(cut)) <= MOST_CELL_BYTES:

@@ -1,4 +1,4 @@
-"""Data in a page, made harmless."""
+"""Escaping of data in a page."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def to_json(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or open another."""
+    """JSON for a script element: nothing in it can end the element or open another."""
     try:
         text = _dump(value)
     except (TypeError, ValueError):  # arrays, infinities: what is plain already needs no copy
@@ -24,5 +24,5 @@ def _dump(value: Any) -> str:
 
 
 def count_bytes(text: str) -> int:
-    """Of text in the page; a lone surrogate becomes an escape."""
+    """Bytes of text in the page; lone surrogates become escapes."""
     return len(text.encode("utf-8", "backslashreplace"))

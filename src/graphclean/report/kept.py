@@ -1,4 +1,4 @@
-"""What a page shows and takes long to make, from one start to the next: the map, and its pictures."""
+"""A cache of the expensive parts of a page, the map and the pictures, between starts."""
 
 import hashlib
 from contextlib import suppress
@@ -14,18 +14,18 @@ from ..runs.folder import KEPT
 from .samples import Floats
 
 DIGEST = 16
-"""Bytes of a key: what was kept is used only where all that it was made from is the same."""
+"""Bytes of a cache key, which covers everything that the cached part depends on."""
 
 
 class _About(TypedDict):
-    """What stands beside the tensors."""
+    """Metadata stored with the tensors."""
 
     map: str
     how: str
 
 
 class KeptParts:
-    """The map and the pictures of a run; what can't be read, or was made from other things, is not there."""
+    """The map and pictures of a run; unreadable or outdated parts are ignored."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / KEPT
@@ -47,17 +47,17 @@ class KeptParts:
             self._map = about["map"], about["how"], tensors["places"].double().numpy()
 
     def find_map(self, key: str, length: int) -> tuple[Floats, str] | None:
-        """The places of so many samples, and how they were found."""
+        """The positions of the given number of samples, and how they were computed."""
         if self._map is None or self._map[0] != key or self._map[2].shape != (length, 2):
             return None
         return self._map[2], self._map[1]
 
     def keep_map(self, key: str, places: Floats, how: str) -> None:
-        """For the next time."""
+        """Cache for the next start."""
         self._map, self._new = (key, how, places), True
 
     def find_picture(self, row: int, side: int, stamp: str | None) -> bytes | None:
-        """The picture of a row, unless its `stamp`, which says what it was made from, is another one."""
+        """The picture of a row, unless its `stamp`, which identifies its source, has changed."""
         key = _key(row, side, stamp)
         content = self._pictures.get(key)
         if content is not None and stamp is not None:
@@ -66,13 +66,13 @@ class KeptParts:
         return None
 
     def keep_picture(self, row: int, side: int, stamp: str | None, content: bytes) -> None:
-        """For the next time, unless nothing can say whether it is the same by then."""
+        """Cache for the next start, unless changes could not be detected."""
         if stamp is not None:
             self._used[_key(row, side, stamp)] = content
             self._new = True
 
     def save(self) -> None:
-        """Write what was used, if some of it is new; where a run can't be written to, nothing is kept."""
+        """Write what was used, if some of it is new; nothing is cached if the run is not writable."""
         if not self._new:
             return
         contents = list(self._used.values())

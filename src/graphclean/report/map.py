@@ -1,4 +1,4 @@
-"""A map of the samples in two dimensions."""
+"""A two-dimensional map of the samples."""
 
 import hashlib
 import importlib.util
@@ -16,15 +16,15 @@ from .kept import KeptParts
 from .samples import Floats, Ints, Samples
 
 LEAST_MAPPED = 10
-"""Samples under which a map shows nothing."""
+"""With fewer samples, a map is not informative."""
 ITERATIONS = 500
-"""Of t-SNE: enough for a few thousand points, in seconds."""
+"""Iterations of t-SNE: enough for a few thousand points, in seconds."""
 MAP_SCALE = 10_000
-"""Places on the map are whole numbers from 0 to this."""
+"""Map coordinates are integers from 0 to this."""
 
 
 def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]]:
-    """The detector's score of the samples that could be read, and the rows and z of those on the map."""
+    """The detector's scores of the readable samples, and the rows and z of those on the map."""
     if not has_file(run / POINTS):
         return None, np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.float32)
     tensors, _ = read_tensors(run / POINTS)
@@ -39,9 +39,9 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
 def draw_map(
     rows: Ints, z: npt.NDArray[np.float32], samples: Samples, kept: KeptParts | None = None
 ) -> dict[str, Any] | None:
-    """Places of samples that are near each other where their z are; None where there are too few.
+    """Positions that put samples with similar z close together; None if there are too few.
 
-    A map that was `kept` is taken where it was drawn from the same z.
+    A cached map (`kept`) is reused if it was made from the same z.
     """
     readable = np.flatnonzero(~samples.where(Verdict.UNREADABLE))
     if len(rows) < LEAST_MAPPED or rows.max() >= len(readable) or not np.isfinite(z).all():

@@ -1,4 +1,4 @@
-"""The page itself: template, style and script in one file, with the data between them made harmless."""
+"""The page: template, style and scripts in one file, with escaped data."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ SCRIPTS = (
     *("dom", "data", "marks", "detail", "gallery", "duplicates", "table"),
     *("map", "charts", "classes", "border", "theme", "main"),
 )
-"""In this order; each may use what stands before it."""
+"""In this order; each may use the ones before it."""
 REVIEW_SCRIPTS = ("review",)
 
 
@@ -70,7 +70,7 @@ def _read(name: str) -> str:
 
 
 def _policy(style: str, script: str, *, review: bool) -> str:
-    """Our own style and script and nothing else; no connection, but in review to the server itself."""
+    """Only our own style and scripts; no connections, except to the review server itself."""
     rules = [
         "default-src 'none'",
         f"script-src {_hash(script)}",
@@ -90,7 +90,7 @@ def _hash(text: str) -> str:
 
 
 def _palette() -> str:
-    """The colors of verdicts and classes as variables of the style, for light and dark; paper is light."""
+    """The colors of verdicts and classes as CSS variables for light and dark themes; paper is light."""
     light = {f"--{name}": look.color for name, look in VERDICT_STYLES.items()} | {"--accent": BLUE}
     light |= {f"--class-{place}": color for place, color in enumerate(CLASSES)}
     dark = {name: ON_DARK.get(color, color) for name, color in light.items()}

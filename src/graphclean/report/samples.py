@@ -1,4 +1,4 @@
-"""The samples of a run as the page holds them: columns of whole numbers, as many rows as it can carry."""
+"""The samples of a run as integer columns, as many rows as the page can hold."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,11 @@ from .escape import count_bytes, to_json
 FLAGGED = (Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 MOST_ROWS = 100_000
 MOST_TABLE_BYTES = 13_000_000
-"""Of the table in the page; rows with very long names are fewer."""
+"""Bytes of the table in the page; with very long names there are fewer rows."""
 ROW_BYTES = 80
-"""Of a row beside its name, about."""
+"""Approximate bytes per row, excluding its name."""
 SCORE_SCALE = 1000
-"""Scores are kept as thousandths."""
+"""Scores are stored as thousandths."""
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Samples:
-    """The verdicts of all samples, with labels as numbers of classes."""
+    """The verdicts of all samples, with labels as class numbers."""
 
     ids: list[str]
     classes: list[str]
@@ -34,33 +34,33 @@ class Samples:
     """−1 where there is none."""
     proposed: Ints
     verdict: Ints
-    """Places in `Verdict`."""
+    """Indices into `Verdict`."""
     confidence: Floats
-    """NaN where there are no scores."""
+    """NaN if there are no scores."""
     quality: Floats
     ood: Floats
     selected: npt.NDArray[np.bool_]
     near: list[list[int]]
-    """Rows of the neighbors that were named."""
+    """Rows of the listed neighbors."""
     detector_score: Floats | None
-    """Larger is more OOD; NaN where a sample has none."""
+    """Larger is more OOD; NaN if missing."""
     issues: list[list[int]]
-    """What is wrong with each as a photo: places in `ISSUES`."""
+    """Photo quality issues: indices into `ISSUES`."""
     group: Ints
-    """The number that duplicates share; 0 where there are none."""
+    """The duplicate group; 0 if there is none."""
     cells: dict[str, list[str]] = field(default_factory=dict)
-    """What is shown of each besides, by column."""
+    """Additional columns shown with each sample."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def where(self, *verdicts: str) -> npt.NDArray[np.bool_]:
-        """Which samples have one of these verdicts."""
+        """A mask of the samples with one of these verdicts."""
         return np.isin(self.verdict, [list(Verdict).index(Verdict(name)) for name in verdicts])
 
 
 def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Floats | None) -> Samples:
-    """From a run's verdicts; `detector_score` is of those that could be read."""
+    """Read from a run's verdicts; `detector_score` covers the readable samples."""
     ids = [str(name) for name in verdicts["id"]]
     names = [str(name) for name in classes]
     for column in ("given_label", "proposed_label"):
@@ -112,20 +112,20 @@ def _find_rows(ids: list[str], named: list[list[str]]) -> list[list[int]]:
 
 
 def rank(samples: Samples, verdict: str) -> Ints:
-    """The rows with a verdict, surest first; of `uncertain`, where the label is least likely right."""
+    """The rows with a verdict by decreasing confidence; for `uncertain`, by increasing label quality."""
     rows = np.flatnonzero(samples.where(verdict))
     sign = 1 if verdict == Verdict.UNCERTAIN else -1
     return np.asarray(rows[np.argsort(sign * samples.confidence[rows], kind="stable")])
 
 
 def rows_with_issues(samples: Samples) -> Ints:
-    """The photos that something is wrong with, those with the most issues and the gravest ones first."""
+    """The photos with quality issues; the most numerous and severe issues come first."""
     rows = [row for row, found in enumerate(samples.issues) if found]
     return np.array(sorted(rows, key=lambda row: (-len(samples.issues[row]), samples.issues[row])), np.int64)
 
 
 def duplicate_groups(samples: Samples) -> list[list[int]]:
-    """The rows of each duplicate group, those with conflicting labels first."""
+    """The rows of each duplicate group; groups with conflicting labels come first."""
     held = np.flatnonzero(samples.group > 0)
     held = held[np.argsort(samples.group[held], kind="stable")]
     starts = np.flatnonzero(np.diff(samples.group[held])) + 1
@@ -134,14 +134,14 @@ def duplicate_groups(samples: Samples) -> list[list[int]]:
 
 
 def is_conflicting(samples: Samples, rows: list[int]) -> bool:
-    """Whether samples that show the same thing carry different labels."""
+    """Whether duplicates carry different labels."""
     given = samples.given[rows]
     return len(np.unique(given[given >= 0])) > 1
 
 
 def choose_rows(samples: Samples, wanted: Ints) -> Ints:
-    """The rows of the page in rising order: all, or first those that are `wanted`, then flagged ones by how
-    sure they are, then others at random.
+    """The rows of the page in increasing order: all, or first those `wanted`, then flagged ones by
+    confidence, then a random sample of the others.
     """
     size = count_bytes(to_json([samples.ids, samples.cells])) / len(samples) + ROW_BYTES
     most = max(1, min(MOST_ROWS, int(MOST_TABLE_BYTES / size)))
@@ -154,7 +154,7 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
 
 
 def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
-    """The rows of the page, column by column; neighbors are places among them, −1 where left out."""
+    """The rows of the page by column; neighbors are positions among them, −1 if left out."""
     place = np.full(len(samples), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     places = place.tolist()
@@ -184,7 +184,7 @@ def _thousandths(values: Floats) -> list[int | None]:
 
 
 def count_pairs(samples: Samples) -> list[list[int]]:
-    """(given, proposed, samples) of what is kept or relabeled."""
+    """(given, proposed, samples) of kept or relabeled samples."""
     rows = samples.where(Verdict.KEEP, Verdict.RELABEL) & (samples.given >= 0)
     pairs, counts = np.unique(
         np.column_stack([samples.given[rows], samples.proposed[rows]]), axis=0, return_counts=True
@@ -193,7 +193,7 @@ def count_pairs(samples: Samples) -> list[list[int]]:
 
 
 def count_classes(samples: Samples) -> list[list[int]]:
-    """Of each class by its given label: samples by verdict, in the order of `Verdict`."""
+    """Samples by verdict for each given class, in the order of `Verdict`."""
     table = np.zeros((len(samples.classes), len(Verdict)), dtype=np.int64)
     labeled = samples.given >= 0
     np.add.at(table, (samples.given[labeled], samples.verdict[labeled]), 1)

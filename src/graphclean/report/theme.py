@@ -1,6 +1,6 @@
-"""One look for every figure: a palette for color-blind readers, sizes for a paper column, files that repeat.
+"""The style of all figures: a color-blind-safe palette, sizes for papers, reproducible files.
 
-matplotlib is imported when something is drawn, never before.
+matplotlib is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN, PAGE = 3.4, 7.0
-"""Widths in inches: of one column of a paper, and of its page."""
+"""Widths in inches of a paper's column and page."""
 DPI = 200
 TITLE_DENSITY = 18
-"""Characters of a title that fit into an inch."""
+"""Characters of a title per inch."""
 
 # Okabe and Ito's palette: told apart with any common color blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -55,7 +55,7 @@ LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
 
 @dataclass(frozen=True)
 class Style:
-    """Color, line and marker of a series: each tells it apart by itself, so that gray print does too."""
+    """Color, line style and marker of a series, each distinctive by itself, so that gray prints work."""
 
     color: str
     line: str
@@ -74,7 +74,7 @@ KIND_STYLES = {
     "wrong": Style(ORANGE, "--", "x"),
     "ood": Style(VERMILION, "-.", "^"),
 }
-"""Samples whose given label is right, those of a known class under a wrong one, those of no known class."""
+"""Samples with a right label, with a wrong one, and OOD samples."""
 VERDICT_STYLES = {
     Verdict.KEEP: KIND_STYLES["clean"],
     Verdict.RELABEL: KIND_STYLES["wrong"],
@@ -83,17 +83,17 @@ VERDICT_STYLES = {
     Verdict.UNLABELED: Style(GREEN, "-", "s"),
     Verdict.UNREADABLE: Style(GRAY, "-", "+"),
 }
-"""Verdicts look like the kind of sample that they find."""
+"""Verdicts have the style of the samples they find."""
 CLASSES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BROWN, BLACK)
-"""For classes, in order; where there are more, the marker changes with every round."""
+"""For classes in order; with more classes, the marker changes in every cycle."""
 ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GRAY: "#D0D0D0"}
-"""In place of colors that are hard to see on a dark ground."""
+"""Replacements of colors that are hard to see on a dark background."""
 KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "of no class"}
 
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw and save under our settings, whatever the user's own are."""
+    """Draw and save with these settings, whatever the user's own are."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -103,7 +103,7 @@ def look() -> Iterator[None]:
 
 
 def new_figure(panels: int, *, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, under one title, whose lines are broken where they are too long."""
+    """A figure with panels side by side under one title, which is wrapped if too long."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -120,7 +120,7 @@ def draw_series(
     label: str,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> None:
-    """A line with a marker now and then, and a band around it where one is given."""
+    """A line with sparse markers, and a band if given."""
     every = max(1, len(x) // 8)
     axes.plot(
         x, y, color=style.color, linestyle=style.line, marker=style.marker, markevery=every, label=label
@@ -130,7 +130,7 @@ def draw_series(
 
 
 def legend_above(axes: Axes, columns: int = 2) -> None:
-    """The legend on top of the panel, where it hides nothing."""
+    """The legend above the panel, where it covers nothing."""
     axes.legend(
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
@@ -142,11 +142,11 @@ def legend_above(axes: Axes, columns: int = 2) -> None:
 
 
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-"""What must not be written into a file that is to repeat, by its kind."""
+"""Metadata to omit for reproducible files, by format."""
 
 
 def save_figure(figure: Figure, stem: Path, kinds: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """The figure as SVG and PNG: the same bytes whenever the same is drawn."""
+    """Save as SVG and PNG, reproducible to the byte."""
     paths = []
     for kind in kinds:
         content = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What other thresholds would do to the training set."""
+"""The effect of other thresholds on the training set."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ BINS = 60
 
 
 def sweep_thresholds(samples: Samples, detector: DetectorRecord) -> dict[str, Any] | None:
-    """For each of many thresholds: samples above it, the share of the known ones, and how many of those that
-    are probably OOD, both as `find_threshold` counts them.
+    """For many thresholds: the samples above it, and the fractions of known and of probable OOD samples, as
+    in `find_threshold`.
     """
     threshold = float(detector["threshold"])
     if samples.detector_score is None:
@@ -47,5 +47,5 @@ def sweep_thresholds(samples: Samples, detector: DetectorRecord) -> dict[str, An
 
 
 def _first(weight: npt.NDArray[np.bool_], order: Ints, count: Ints) -> Floats:
-    """How many of the first so many in order are."""
+    """How many of the first n in order are."""
     return np.concatenate([[0.0], np.cumsum(weight[order])])[count]

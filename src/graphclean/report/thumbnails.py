@@ -1,4 +1,4 @@
-"""The pictures behind a run's samples, read from where its data lies."""
+"""Pictures of a run's samples, read from the run's data."""
 
 import io
 from collections.abc import Callable, Collection, Container, Iterator
@@ -32,9 +32,9 @@ from ..runs.schema import SourceRecord
 
 """Threads that decode; each holds one photo."""
 LOSSLESS = 32
-"""Pixels a side up to which a picture is kept to the bit: so few take little space."""
+"""Side in pixels up to which pictures are stored losslessly: they take little space."""
 QUALITY = 80
-"""Of JPEG, for all others."""
+"""JPEG quality of all others."""
 
 ImageSource: TypeAlias = Encoded | Images
 """A file, its bytes, or an array (C, H, W)."""
@@ -47,16 +47,16 @@ class Pictures:
     find: Callable[[Collection[int]], Iterator[tuple[int, ImageSource]]]
     """The pictures of some rows, in the order of the data."""
     direct: bool
-    """Whether one can be had without reading all that stand before it."""
+    """Whether a picture can be read without reading all those before it."""
     stamp: Callable[[int], str | None]
-    """What changes when the picture of a row does; None where that can't be told."""
+    """A signature that changes with the picture of a row; None if unknown."""
 
     def encode(self, row: int, side: int) -> bytes | None:
-        """PNG or JPEG of at most `side` pixels a side; None where the row has no picture."""
+        """PNG or JPEG of at most `side` pixels a side; None if the row has no picture."""
         return dict(self.encode_many([row], side)).get(row)
 
     def encode_many(self, rows: Collection[int], side: int) -> Iterator[tuple[int, bytes]]:
-        """The same of many rows, in the order of the data, without those that have none."""
+        """The same for many rows, in the order of the data, omitting those without a picture."""
         found = self.find(rows)
         with ThreadPoolExecutor(decoders()) as pool:
             while block := list(islice(found, 8 * decoders())):
@@ -84,9 +84,10 @@ def _encode(pixels: ImageSource, side: int) -> bytes | None:
 
 
 def find_pictures(run: Path, source: SourceRecord, ids: list[str], data: Path | None = None) -> Pictures:
-    """The pictures of a run, by the `source` of its config; `data` is where they are now, if they have moved.
+    """The pictures of a run according to the `source` of its config; `data` overrides its place if it has
+    moved.
 
-    Refused where there are none, they have gone, or are not those that the run was made from.
+    Refused if there are none, if they are gone, or if they are not those that the run was made from.
     """
     if source.get("kind") not in ("photos", "images"):
         raise InputError(f"{run}: made from embeddings, which have no pictures")
