@@ -180,18 +180,18 @@ def test_a_detector_that_can_have_no_use_is_refused_before_training(
     cli: Cli, extras: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path / "data")
-    (extras / "extras" / "layers.py").write_text(
+    (extras / "extras" / "tokens.py").write_text(
         "from graphclean.ood.detector import Detector\n"
-        "class Layers(Detector):\n    name, needs, title = 'layers', 'layers', 'by several layers'\n"
+        "class Tokens(Detector):\n    name, needs, title = 'tokens', 'tokens', 'by tokens of text'\n"
     )
-    register(extras, "more", {"graphclean.detectors": {"layers": "extras.layers:Layers"}})
+    register(extras, "more", {"graphclean.detectors": {"tokens": "extras.tokens:Tokens"}})
     invalidate_caches()
     slip = cli("train", "images.npz", "--set", "ood.detector=knn_distanse")
     assert slip.err == "graphclean: ood.detector=knn_distanse: no such detector; did you mean knn_distance?\n"
-    needs = cli("train", "images.npz", "--set", "ood.detector=layers")
+    needs = cli("train", "images.npz", "--set", "ood.detector=tokens")
     assert needs.err == (
-        "graphclean: ood.detector=layers: it needs layers, and a model has logits and features alone; "
-        "take one of prototypes, msp\n"
+        "graphclean: ood.detector=tokens: it needs tokens, and a model has logits, z, features, layers, "
+        "inputs alone; take another, such as energy\n"
     )
     panel = cli("train", "embeddings.npz", "--set", "ood.detector=knn_distance")
     assert panel.err.endswith("have their own detector; take auto, or cleaning.classifier=knn\n")

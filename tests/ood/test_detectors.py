@@ -8,23 +8,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from graphclean.errors import InputError
-from graphclean.ood.detector import Detector
-from graphclean.ood.detectors import (
-    NO_DETECTOR,
-    OWN_DETECTORS,
-    MaxSoftmax,
-    Prototypes,
-    detector_names,
-    load_detector,
-)
+from graphclean.ood.detector import Detector, Outputs
+from graphclean.ood.detectors import OWN_DETECTORS, detector_names, load_detector
+from graphclean.ood.detectors.logits import MaxSoftmax
+from graphclean.ood.detectors.prototypes import NO_DETECTOR, Prototypes
 
 
-def fitted(name: str, n: int = 40, n_classes: int = 3, width: int = 5) -> tuple[Detector, ...]:
+def fitted(name: str, n: int = 40, n_classes: int = 3, width: int = 5) -> tuple[Detector, Outputs]:
     """A detector of random outputs, some without a label, and those outputs."""
     generator = torch.Generator().manual_seed(0)
-    features, logits = (torch.randn(n, size, generator=generator) for size in (width, n_classes))
-    detector = load_detector(name)(n_classes, width).fit(features, logits, torch.arange(n) % 4 - 1)
-    return detector, features, logits
+    z, logits = (torch.randn(n, size, generator=generator) for size in (width, n_classes))
+    outputs = Outputs(logits, z)
+    return load_detector(name)(n_classes, width).fit(outputs, torch.arange(n) % 4 - 1), outputs
 
 
 def test_distance_from_prototypes_by_hand() -> None:
@@ -63,39 +58,37 @@ def test_largest_softmax_by_hand() -> None:
 
 @pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_a_detector_reads_what_it_needs_and_says_what_it_is(name: str) -> None:
-    detector, features, logits = fitted(name)
+    detector, outputs = fitted(name)
     assert detector.name == name
     assert detector.title
     assert detector.paper
-    assert detector.needs in ("logits", "features")
-    score = detector(features, logits)
-    assert score.shape == (len(features),)
-    other = {"features": (features, logits.flip(0)), "logits": (features.flip(0), logits)}[detector.needs]
-    assert torch.equal(detector(*other), score)
-    read, unread = detector.predict_features, detector.predict_logits
-    if detector.needs == "logits":
-        read, unread = unread, read
-    assert torch.equal(read(logits if detector.needs == "logits" else features), score)
-    with pytest.raises(NotImplementedError):
-        unread(features)
+    assert detector.cost
+    score = detector(outputs)
+    assert score.shape == (len(outputs.z),)
+    others = {field: getattr(outputs, field).flip(0) for field in ("logits", "z") if field != detector.needs}
+    assert torch.equal(detector(outputs._replace(**others)), score)
+    assert not torch.equal(
+        detector(outputs._replace(**{detector.needs: getattr(outputs, detector.needs).flip(0)})), score
+    )
 
 
 @pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_what_was_learned_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
-    detector, features, logits = fitted(name)
+    detector, outputs = fitted(name)
     save_file(detector.state_dict(), tmp_path / "detector.safetensors")
     again = load_detector(name)(3, 5)
     again.load_state_dict(load_file(tmp_path / "detector.safetensors"))
-    assert torch.equal(again(features, logits), detector(features, logits))
+    assert torch.equal(again(outputs), detector(outputs))
     assert again.notes() == detector.notes()
     assert not list(detector.parameters()), "it learns nothing by gradients"
 
 
 @pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
 def test_a_detector_exports(name: str) -> None:
-    detector, features, logits = fitted(name)
-    program = torch.export.export(detector.eval(), (features[:7], logits[:7]))
-    torch.testing.assert_close(program.module()(features[:7], logits[:7]), detector(features, logits)[:7])
+    detector, outputs = fitted(name)
+    few = Outputs(outputs.logits[:7], outputs.z[:7])
+    program = torch.export.export(detector.eval(), (few,))
+    torch.testing.assert_close(program.module()(few), detector(outputs)[:7])
 
 
 def test_an_unknown_detector_is_refused_with_the_nearest_name() -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from graphclean.config import TrainingSettings
 from graphclean.errors import InputError
 from graphclean.training import Trainer
 from graphclean.training.batches import ResidentInputs
@@ -86,12 +85,3 @@ def test_flip_tta_needs_images_that_training_mirrors() -> None:
     ):
         with pytest.raises(InputError, match="mirrored in training too"):
             Trainer(ResidentInputs(inputs), labels, 8, settings, ngc())
-
-
-def test_progress_counts_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphclean.training.inference.INFERENCE_BATCH", 40)
-    pixels, labels, _ = digits(100)
-    trainer = Trainer(ResidentInputs(pixels), labels, 8, TrainingSettings(network="small-conv"), ngc())
-    told: list[tuple[str, int, int]] = []
-    embed_new(trainer.method.predictor(), pixels, lambda *step: told.append(step))
-    assert told == [("predicting", done, 100) for done in (40, 80, 100)]

@@ -17,7 +17,8 @@ from ..embed import Embedder, EmbeddingCache
 from ..errors import InputError, arg
 from ..methods import build_method, complete_settings
 from ..training import EpochReport
-from ..training.fit import Prepared, TrainingResult, choose_detector, epoch_metrics, finish, prepare
+from ..training.detection import choose_detector
+from ..training.fit import Prepared, TrainingResult, epoch_metrics, finish, prepare
 from ..training.method import Selection
 from ..training.networks import require_network, takes_features
 from .callbacks import Metrics, Watcher

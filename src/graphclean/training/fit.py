@@ -1,8 +1,8 @@
 """A training job on arrays in memory: network, detector's threshold, and verdicts on the trained graph."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from ..data.progress import Progress
 from ..errors import InputError
 from ..ood import find_threshold, holds_ood, max_prototype_similarity
 from ..ood.detector import Detector
-from ..ood.detectors import check_needs, load_detector
 from ..ood.model import Predictions
 from .batches import place_inputs
+from .detection import check_usable, choose_detector, fit_detector, gather_outputs
 from .inference import describe_network
 from .method import Method, Prior
-from .model import OUTPUTS_AT_ONCE, NetworkModel
+from .model import NetworkModel
 from .outcome import EpochReport, OnEpoch, Trained
 from .trainer import Trainer
 
@@ -45,6 +45,8 @@ class Prepared:
     Features without a class signal have no labels to give, and training goes by the graph; z, learned from
     the given labels, would find them right, so that the verdicts stay what they are: undecided.
     """
+    more: tuple[type[Detector], ...] = ()
+    """Detectors that are fitted next to it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class TrainingResult:
     ood_score: npt.NDArray[np.float64]
     """Of the training set by the model's detector, on which its threshold was found."""
     seconds: float
+    more: Mapping[str, NetworkModel] = field(default_factory=dict)
+    """The same network with each of the other detectors that were asked for, by name."""
 
     def predict(self, inputs: npt.NDArray[Any]) -> Predictions:
         """The trained network on new inputs of the same kind."""
@@ -89,6 +93,7 @@ def prepare(
     method: Method,
     *,
     detector: type[Detector] | None = None,
+    more: Sequence[type[Detector]] = (),
     ids: Sequence[str] | None = None,
     device: torch.device | None = None,
     checkpoint: Path | None = None,
@@ -96,9 +101,9 @@ def prepare(
 ) -> Prepared:
     """Check inputs and settings against each other, and standardize features; nothing is trained yet.
 
-    `detector` goes before `ood.detector`.
+    `detector` goes before `ood.detector`; `more` are fitted next to it.
     """
-    chosen = check_needs(detector) if detector is not None else choose_detector(config, method)
+    chosen = detector if detector is not None else choose_detector(config, method)
     place = device if device is not None else torch.device("cpu")
     if inputs.ndim == 4 and inputs.dtype == np.uint8:
         standardizer, tensor = None, torch.as_tensor(inputs)
@@ -136,7 +141,9 @@ def prepare(
         decided=torch.as_tensor(labels.decided) if labels.decided is not None else None,
         checkpoint=checkpoint,
     )
-    return Prepared(trainer, labels, config, standardizer, ids, chosen, verdicts)
+    for made in (chosen, *more):
+        check_usable(made, method, trainer.inputs)
+    return Prepared(trainer, labels, config, standardizer, ids, chosen, verdicts, tuple(more))
 
 
 def _make_prior(cleaning: CleaningResult, device: torch.device) -> Prior | None:
@@ -190,54 +197,50 @@ def finish(
         cleaning = replace(
             _judge(trained.z, labels, config, prepared.ids, progress, similarity), class_means=None
         )
-    detector, score = _fit_detector(prepared, trained)
+    made = (prepared.detector, *prepared.more)
+    source = gather_outputs(trained, prepared.trainer.inputs, made, len(labels.classes))
     ood = np.nan_to_num(cleaning.verdicts["ood_score"].to_numpy(dtype=np.float64, na_value=np.nan))
-    learned = holds_ood(score, ood)
-    found = find_threshold(score, ood, config.ood, learned=learned)
     features = cleaning.detection if cleaning.class_means is not None else None
-    if features is not None:
-        score, found = features.score, features.found
-    model = NetworkModel(
-        network=trained.network,
-        description=describe_network(config.training, trained.network),
-        input_shape=prepared.trainer.inputs.shape,
-        classes=labels.classes,
-        standardizer=prepared.standardizer,
-        prototypes=trained.prototypes.cpu(),
-        detector=detector.cpu(),
-        found=found,
-        prototype_ensemble=config.training.prototype_ensemble,
-        class_means=cleaning.class_means.model if cleaning.class_means is not None else None,
-        feature_detector=features.detector if features is not None else None,
-    )
-    if good is not None and features is None:
+
+    def judge_by(made: type[Detector]) -> tuple[NetworkModel, npt.NDArray[np.float64]]:
+        detector, score = fit_detector(made, prepared.trainer.method, source)
+        learned = holds_ood(score, ood)
+        model = NetworkModel(
+            network=trained.network,
+            description=describe_network(config.training, trained.network),
+            input_shape=prepared.trainer.inputs.shape,
+            classes=labels.classes,
+            standardizer=prepared.standardizer,
+            prototypes=trained.prototypes.cpu(),
+            detector=detector if detector.needs == "inputs" else detector.cpu(),
+            found=find_threshold(score, ood, config.ood, learned=learned),
+            prototype_ensemble=config.training.prototype_ensemble,
+        )
+        if features is not None or good is None:
+            return model, score
         new = model.score(good).ood_score
-        model = replace(model, found=find_threshold(score, ood, config.ood, learned=learned, good=new))
+        return replace(model, found=find_threshold(score, ood, config.ood, learned=learned, good=new)), score
+
+    model, score = judge_by(prepared.detector)
+    if features is not None:
+        assert cleaning.class_means is not None
+        model, score = (
+            replace(
+                model,
+                found=features.found,
+                class_means=cleaning.class_means.model,
+                feature_detector=features.detector,
+            ),
+            features.score,
+        )
+    more = {one.name: judge_by(one)[0] for one in prepared.more}
     chosen = trained.selection.selected.cpu().numpy()
     shape = prepared.trainer.inputs.shape
     summary = replace(
         cleaning.summary, selected=int(chosen.sum()), features=shape[0] if len(shape) == 1 else None
     )
     cleaning = replace(cleaning, verdicts=cleaning.verdicts.assign(selected=chosen), summary=summary)
-    return TrainingResult(trained, model, cleaning, score, time.perf_counter() - started)
-
-
-def choose_detector(config: Config, method: Method) -> type[Detector]:
-    """The one that is asked for, or that suits the method."""
-    name = config.ood.detector
-    return load_detector(method.detector if name == "auto" else name)
-
-
-@torch.no_grad()
-def _fit_detector(prepared: Prepared, trained: Trained) -> tuple[Detector, npt.NDArray[np.float64]]:
-    """The detector on the samples selected as clean, and the scores of all, in pieces as for new data."""
-    chosen = trained.selection
-    detector = prepared.detector(len(prepared.labels.classes), trained.z.shape[1]).to(trained.z.device)
-    detector.fit(trained.z, trained.logits, torch.where(chosen.selected, chosen.labels, -1))
-    parts = zip(
-        torch.split(trained.z, OUTPUTS_AT_ONCE), torch.split(trained.logits, OUTPUTS_AT_ONCE), strict=True
-    )
-    return detector, torch.cat([detector(*part) for part in parts]).double().cpu().numpy()
+    return TrainingResult(trained, model, cleaning, score, time.perf_counter() - started, more)
 
 
 def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:

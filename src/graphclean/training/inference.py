@@ -1,13 +1,15 @@
 """A trained network on new inputs, batch by batch: what prediction needs of training, and no more."""
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..config import TrainingSettings
-from ..data.progress import Progress
-from .networks import Ensemble, Output, build_network, network_options
+from ..ood.detector import Needs, Outputs
+from .networks import Ensemble, Network, Output, build_network, network_options
 from .views import scale
 
 INFERENCE_BATCH = 1024
@@ -23,7 +25,7 @@ def describe_network(settings: TrainingSettings, network: nn.Module) -> dict[str
 
 def rebuild_network(
     description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
-) -> nn.Module:
+) -> Network | Ensemble:
     """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
     members = [
         build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
@@ -31,28 +33,66 @@ def rebuild_network(
     ]
     for member in members:
         member.flip_tta = description.get("flip_tta", False)
-    network = Ensemble(members) if "members" in description else members[0]
+    network: Network | Ensemble = Ensemble(members) if "members" in description else members[0]
     network.load_state_dict(weights)
     return network.eval()
 
 
+def split_batches(inputs: Tensor) -> tuple[Tensor, ...]:
+    """Inputs in batches that fit into memory with what a network makes of them."""
+    return torch.split(inputs, INFERENCE_BATCH)
+
+
+def read_outputs(network: nn.Module, inputs: Tensor, needs: Needs = "z") -> Outputs:
+    """What a detector reads of a network, of inputs as that takes them, by one pass."""
+    if needs == "layers":
+        assert isinstance(network, Network | Ensemble)
+        out, layers = network.forward_all(inputs)
+        return Outputs(out.logits, out.z, out.features, layers)
+    found: Output = network(inputs)
+    return Outputs(found.logits, found.z, found.features if needs == "features" else None)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and then left as it was."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
+
+
 @torch.no_grad()
-def embed_new(network: nn.Module, inputs: Tensor, progress: Progress | None = None) -> Output:
-    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is.
+def run_network(
+    network: nn.Module, batches: Iterable[Tensor], needs: Needs = "z"
+) -> Iterator[tuple[Tensor, Outputs]]:
+    """Batch by batch inputs as the network takes them, on its device, and what it gives, in float32.
 
     In evaluation mode, and nothing is drawn at random: the network is left as it was.
     """
     device = next(network.parameters()).device
-    training = network.training
-    network.eval()
-    z, logits = [], []
-    for start in range(0, len(inputs), INFERENCE_BATCH):
-        batch = inputs[start : start + INFERENCE_BATCH].to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            out = network(scale(batch))
-        z.append(out.z.float().cpu())
-        logits.append(out.logits.float().cpu())
-        if progress is not None:
-            progress("predicting", min(start + INFERENCE_BATCH, len(inputs)), len(inputs))
-    network.train(training)
-    return Output(logits=torch.cat(logits), z=torch.cat(z))
+    with evaluating(network):
+        for batch in batches:
+            inputs = scale(batch.to(device))
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                found = read_outputs(network, inputs, needs)
+            yield inputs, map_outputs(Tensor.float, found)
+
+
+def map_outputs(change: Callable[[Tensor], Tensor], outputs: Outputs) -> Outputs:
+    """The same with every tensor changed."""
+    features = outputs.features
+    return Outputs(
+        change(outputs.logits),
+        change(outputs.z),
+        change(features) if features is not None else None,
+        tuple(map(change, outputs.layers)),
+    )
+
+
+def embed_new(network: nn.Module, inputs: Tensor) -> Output:
+    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is."""
+    found = [map_outputs(Tensor.cpu, out) for _, out in run_network(network, split_batches(inputs))]
+    return Output(torch.cat([out.logits for out in found]), torch.cat([out.z for out in found]))

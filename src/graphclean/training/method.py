@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..config import GraphSettings, TrainingSettings
+from ..ood.detector import Detector
 from .networks import Network, Output
 
 MethodKind = Literal["baseline", "loss", "selection", "relabel", "semi-supervised", "contrastive", "ood"]
@@ -210,6 +211,9 @@ class Method(nn.Module):
     def predictor(self) -> nn.Module:
         """The network that predicts: one of `networks`, or an `Ensemble` of them."""
         return self.networks["main"]
+
+    def equip(self, detector: Detector) -> None:
+        """Give a detector, before it is fitted, what only the method has, such as a head of its own."""
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
         """Numbers of the epoch that only this method has."""

@@ -20,16 +20,12 @@ from ..cleaning.knn_model import MODEL, PROTOTYPES, NearestPosterior, Standardiz
 from ..data.progress import Progress
 from ..errors import InputError
 from ..ood import Threshold, ensemble_with_prototypes, prototype_similarity
-from ..ood.detector import Detector
+from ..ood.detector import Detector, Outputs
 from ..ood.detectors import load_detector
 from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
-from .inference import embed_new, rebuild_network
-from .networks import Output
+from .inference import map_outputs, read_outputs, rebuild_network, run_network, split_batches
 from .state import seeded
 from .views import scale
-
-OUTPUTS_AT_ONCE = 4096
-"""Outputs that are judged at once."""
 
 
 class DetectorRecord(TypedDict):
@@ -90,10 +86,11 @@ class NetworkJudge(Judge):
     def forward(self, inputs: Tensor) -> Judged:
         """Judge a batch."""
         prepared = inputs if self.standardize is None else self.standardize(inputs)
-        return self.judge(prepared, self.network(scale(prepared)))
+        scaled = scale(prepared)
+        return self.judge(prepared, scaled, read_outputs(self.network, scaled, self.detector.needs))
 
-    def judge(self, prepared: Tensor, out: Output) -> Judged:
-        """The same for outputs of the network, and the inputs that led to them."""
+    def judge(self, prepared: Tensor, scaled: Tensor, out: Outputs) -> Judged:
+        """The same for outputs of the network, and the inputs that led to them: also as that takes them."""
         if self.class_means is not None and self.near is not None and self.feature_detector is not None:
             unit = normalize(prepared, dim=1)
             near = self.near(unit)
@@ -103,7 +100,10 @@ class NetworkJudge(Judge):
         logits = out.logits
         if self.prototype_ensemble:
             logits = ensemble_with_prototypes(logits, prototype_similarity(out.z, self.prototypes))
-        score = self.detector(out.z, out.logits)
+        if self.detector.needs == "inputs":
+            score = self.detector.predict_inputs(self.network, scaled).to(logits.device)
+        else:
+            score = self.detector(out)
         return Judged(logits.softmax(1), score, score > self.threshold)
 
     def steady(self, inputs: Tensor) -> Tensor:
@@ -173,19 +173,16 @@ class NetworkModel:
     @torch.no_grad()
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
         """The network on inputs as they were before training: raw features, or uint8 images."""
-        prepared = self._prepare(inputs)
-        return self.judge(prepared, embed_new(self.network, prepared, progress))
-
-    @torch.no_grad()
-    def judge(self, prepared: Tensor, out: Output) -> Predictions:
-        """The same for outputs of the network that are there already."""
-        judge = self.module()
-        parts = zip(
-            *(torch.split(part, OUTPUTS_AT_ONCE) for part in (prepared, out.logits, out.z)), strict=True
-        )
-        return Predictions.gather(
-            [judge.judge(inputs.cpu(), Output(logits.double().cpu(), z.cpu())) for inputs, logits, z in parts]
-        )
+        prepared, judge, parts, done = self._prepare(inputs), self.module(), [], 0
+        batches = split_batches(prepared)
+        needs = self.detector.needs
+        for batch, (scaled, out) in zip(batches, run_network(self.network, batches, needs), strict=True):
+            near = map_outputs(Tensor.cpu, out)
+            parts.append(judge.judge(batch.cpu(), scaled, near._replace(logits=near.logits.double())))
+            done += len(batch)
+            if progress is not None:
+                progress("predicting", done, len(prepared))
+        return Predictions.gather(parts)
 
     def predict(
         self, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Progress | None = None
@@ -244,7 +241,8 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
         with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
             network = rebuild_network(facts["network"], weights, len(classes), shape)
         of_classes = prototypes["prototypes"]
-        detector = load_detector(facts["detector"])(len(classes), of_classes.shape[1])
+        made = load_detector(facts["detector"])
+        detector = made(len(classes), of_classes.shape[1] if made.needs == "z" else network.feature_dim)
         detector.load_state_dict(named(tensors, "detector."))
         return NetworkModel(
             network=network.to(device),
@@ -253,7 +251,7 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
             classes=classes,
             standardizer=standardizer,
             prototypes=of_classes,
-            detector=detector,
+            detector=detector.to(device) if made.needs == "inputs" else detector,
             found=Threshold(**border),
             prototype_ensemble=facts.get("prototype_ensemble", False),
             class_means=KnnClassMeans.restore(of_class_means, facts["class_means"])

@@ -62,10 +62,24 @@ class Network(nn.Module):
         """Logits and embeddings from inputs."""
         if self.training or not self.flip_tta:
             return self.forward_head(self.forward_features(x))
-        seen = self.forward_features(cat([x, x.flip(-1)]))
+        return self._forward_mean(self.forward_features(cat([x, x.flip(-1)])))
+
+    def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
+        """What `forward` gives in evaluation mode, and features of several depths, by one pass."""
+        if not self.flip_tta:
+            layers = self.forward_layers(x)
+            return self.forward_head(layers[-1]), layers
+        layers = self.forward_layers(cat([x, x.flip(-1)]))
+        return self._forward_mean(layers[-1]), tuple(map(_mean_of_both, layers))
+
+    def linear_head(self) -> tuple[Tensor, Tensor]:
+        """The weight and bias that make logits of features."""
+        return self.classifier.weight, self.classifier.bias
+
+    def _forward_mean(self, seen: Tensor) -> Output:
+        """The mean over images and their mirror images, given the features of all, then of all mirrored."""
         out = self.forward_head(seen)
-        both = (out.logits, out.z, seen)
-        logits, z, features = (of_both.float().reshape(2, -1, of_both.shape[1]).mean(0) for of_both in both)
+        logits, z, features = map(_mean_of_both, (out.logits, out.z, seen))
         return Output(logits, normalize(z, dim=1), features)
 
 
@@ -79,9 +93,31 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
+    @property
+    def feature_dim(self) -> int:
+        """The length of the features of all members."""
+        return sum(member.feature_dim for member in self._networks())
+
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
-        outputs: list[Output] = [member(x) for member in self.members]
+        return self._join([member(x) for member in self.members])
+
+    def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
+        """The same with features of several depths, those of all members side by side."""
+        found = [member.forward_all(x) for member in self._networks()]
+        depths = zip(*(layers for _, layers in found), strict=True)
+        return self._join([out for out, _ in found]), tuple(cat(layers, 1) for layers in depths)
+
+    def linear_head(self) -> tuple[Tensor, Tensor]:
+        """The weight and bias that make the mean of logits of the features side by side."""
+        weights, biases = zip(*(member.linear_head() for member in self._networks()), strict=True)
+        return cat(weights, 1) / len(weights), stack(biases).mean(0)
+
+    def _networks(self) -> Iterable[Network]:
+        return (member for member in self.members if isinstance(member, Network))
+
+    @staticmethod
+    def _join(outputs: list[Output]) -> Output:
         logits = stack([out.logits for out in outputs]).mean(0)
         features = cat([out.features for out in outputs if out.features is not None], 1)
         return Output(logits, cat([out.z for out in outputs], 1) / len(outputs) ** 0.5, features)
@@ -315,6 +351,11 @@ def network_options(settings: TrainingSettings) -> dict[str, Any]:
     if settings.network.startswith(TIMM_PREFIX):
         return {"pretrained": settings.pretrained}
     return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}
+
+
+def _mean_of_both(views: Tensor) -> Tensor:
+    """Of two views of each input, the first of all of them before the second of any."""
+    return views.float().reshape(2, -1, views.shape[1]).mean(0)
 
 
 def _channels(input_shape: tuple[int, ...]) -> int:

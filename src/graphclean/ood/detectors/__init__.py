@@ -1,0 +1,40 @@
+"""Detectors by name, each loaded when it is asked for: ours, and those that other packages register."""
+
+from typing import get_args
+
+from ...config.plugins import Plugins
+from ...errors import InputError
+from ..detector import Detector, Needs
+
+OWN_DETECTORS = {
+    "prototypes": "graphclean.ood.detectors.prototypes:Prototypes",
+    "msp": "graphclean.ood.detectors.logits:MaxSoftmax",
+}
+DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
+ANYWHERE = "energy"
+"""A detector that every network will do for."""
+
+
+def detector_names() -> list[str]:
+    """All that there are: ours, then those of other packages."""
+    return DETECTORS.names()
+
+
+def load_detector(name: str) -> type[Detector]:
+    """The class of a detector; it is made with the number of classes and the width of z or features."""
+    loaded: type[Detector] = DETECTORS.load(name, Detector)
+    return check_needs(loaded)
+
+
+def check_needs(made: type[Detector], method: str | None = None) -> type[Detector]:
+    """Refuse a detector that needs what no model has, or only one that another method trains."""
+    if made.needs not in get_args(Needs):
+        raise unusable(made, f"it needs {made.needs}, and a model has {', '.join(get_args(Needs))} alone")
+    if made.methods and method is not None and method not in made.methods:
+        raise unusable(made, f"it needs a network trained by {' or '.join(made.methods)}, not by {method}")
+    return made
+
+
+def unusable(made: type[Detector], why: str) -> InputError:
+    """A detector can't be used here; one that can is named."""
+    return InputError(f"ood.detector={made.name}: {why}; take another, such as {ANYWHERE}")
