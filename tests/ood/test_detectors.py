@@ -6,20 +6,42 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from graphclean.errors import InputError
 from graphclean.ood.detector import Detector, Outputs
 from graphclean.ood.detectors import OWN_DETECTORS, detector_names, load_detector
 from graphclean.ood.detectors.logits import MaxSoftmax
 from graphclean.ood.detectors.prototypes import NO_DETECTOR, Prototypes
+from graphclean.training.inference import map_outputs
+
+OF_OUTPUTS = sorted(set(OWN_DETECTORS) - {"odin"})
+"""All but those that are given the network itself."""
 
 
-def fitted(name: str, n: int = 40, n_classes: int = 3, width: int = 5) -> tuple[Detector, Outputs]:
-    """A detector of random outputs, some without a label, and those outputs."""
-    generator = torch.Generator().manual_seed(0)
-    z, logits = (torch.randn(n, size, generator=generator) for size in (width, n_classes))
-    outputs = Outputs(logits, z)
-    return load_detector(name)(n_classes, width).fit(outputs, torch.arange(n) % 4 - 1), outputs
+def make_outputs(n: int = 40, n_classes: int = 3, width: int = 6, seed: int = 0) -> Outputs:
+    """Random features after a ReLU, and others; logits are those of `head`."""
+    generator = torch.Generator().manual_seed(seed)
+    features, other, z = (torch.randn(n, size, generator=generator) for size in (width, 4, width))
+    features = features.relu()
+    weight, bias = head(n_classes, width)
+    return Outputs(features @ weight.T + bias, z, features, (other, features))
+
+
+def head(n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    """A classifier."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n_classes, width, generator=generator), torch.randn(n_classes, generator=generator)
+
+
+def fitted(name: str, outputs: Outputs, labels: Tensor | None = None) -> Detector:
+    """A detector of outputs, some of them without a label."""
+    assert outputs.features is not None
+    size = outputs.logits.shape[1], outputs.features.shape[1]
+    made = load_detector(name)(*size)
+    made.take_head(*head(*size))
+    return made.fit(outputs, torch.arange(len(outputs.z)) % (size[0] + 1) - 1 if labels is None else labels)
 
 
 def test_distance_from_prototypes_by_hand() -> None:
@@ -56,39 +78,90 @@ def test_largest_softmax_by_hand() -> None:
     torch.testing.assert_close(shifted, torch.tensor([2 / 3, 0.2]), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
-def test_a_detector_reads_what_it_needs_and_says_what_it_is(name: str) -> None:
-    detector, outputs = fitted(name)
-    assert detector.name == name
-    assert detector.title
-    assert detector.paper
-    assert detector.cost
+@pytest.mark.parametrize("name", OWN_DETECTORS)
+def test_a_detector_says_what_it_is(name: str) -> None:
+    made = load_detector(name)
+    assert made.name == name
+    assert made.paper
+    assert made.cost
+    assert made.choices or made.needs in ("z", "logits")
+
+
+@pytest.mark.parametrize("name", OF_OUTPUTS)
+def test_a_detector_reads_what_it_needs_row_by_row(name: str) -> None:
+    outputs = make_outputs()
+    detector = fitted(name, outputs)
     score = detector(outputs)
     assert score.shape == (len(outputs.z),)
-    others = {field: getattr(outputs, field).flip(0) for field in ("logits", "z") if field != detector.needs}
-    assert torch.equal(detector(outputs._replace(**others)), score)
-    assert not torch.equal(
-        detector(outputs._replace(**{detector.needs: getattr(outputs, detector.needs).flip(0)})), score
+    assert len(score.unique()) > 30
+    mirrored = outputs._replace(
+        **{
+            key: tuple(layer.flip(0) for layer in value) if key == "layers" else value.flip(0)
+            for key, value in outputs._asdict().items()
+            if key == detector.needs
+        }
     )
+    torch.testing.assert_close(detector(mirrored), score.flip(0))
 
 
-@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
+@pytest.mark.parametrize("name", OF_OUTPUTS)
 def test_what_was_learned_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
-    detector, outputs = fitted(name)
+    outputs = make_outputs()
+    detector = fitted(name, outputs)
     save_file(detector.state_dict(), tmp_path / "detector.safetensors")
-    again = load_detector(name)(3, 5)
+    again = load_detector(name)(3, 6)
     again.load_state_dict(load_file(tmp_path / "detector.safetensors"))
     assert torch.equal(again(outputs), detector(outputs))
     assert again.notes() == detector.notes()
     assert not list(detector.parameters()), "it learns nothing by gradients"
 
 
-@pytest.mark.parametrize("name", sorted(OWN_DETECTORS))
+@pytest.mark.parametrize("name", OF_OUTPUTS)
 def test_a_detector_exports(name: str) -> None:
-    detector, outputs = fitted(name)
-    few = Outputs(outputs.logits[:7], outputs.z[:7])
-    program = torch.export.export(detector.eval(), (few,))
-    torch.testing.assert_close(program.module()(few), detector(outputs)[:7])
+    outputs = make_outputs()
+    detector = fitted(name, outputs)
+    few = map_outputs(lambda tensor: tensor[:7], outputs)
+    sizes = tree_map(lambda _: {0: torch.export.Dim("batch")}, few)
+    program = torch.export.export(detector.eval(), (few,), dynamic_shapes=(sizes,))
+    some = map_outputs(lambda tensor: tensor[:9], outputs)
+    torch.testing.assert_close(program.module()(some), detector(outputs)[:9])
+
+
+CORNERS = {
+    "nothing selected": (3, torch.full((12,), -1)),
+    "one sample": (3, torch.tensor([-1, 2] + [-1] * 10)),
+    "one sample a class": (3, torch.tensor([0, 1, 2] + [-1] * 9)),
+    "a class without samples": (3, torch.arange(12) % 2),
+    "one class alone": (3, torch.zeros(12, dtype=torch.long)),
+    "two classes": (2, torch.arange(12) % 2),
+}
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+@pytest.mark.parametrize("name", OF_OUTPUTS)
+def test_corners_give_numbers_and_a_note(name: str, corner: str, tmp_path: Path) -> None:
+    n_classes, labels = CORNERS[corner]
+    new = make_outputs(50, n_classes, seed=2)
+    for outputs in (make_outputs(12, n_classes), map_outputs(torch.zeros_like, make_outputs(12, n_classes))):
+        detector = fitted(name, outputs, labels)
+        assert detector(new).isfinite().all()
+        assert detector(outputs).isfinite().all()
+        assert all(buffer.isfinite().all() for key, buffer in detector.named_buffers() if key != "limit")
+        save_file(detector.state_dict(), tmp_path / "detector.safetensors")
+        again = load_detector(name)(n_classes, 6)
+        again.load_state_dict(load_file(tmp_path / "detector.safetensors"))
+        assert torch.equal(again(new), detector(new))
+    learns = detector.needs not in ("logits",) and name not in ("ash", "scale", "fdbd")
+    if corner == "nothing selected" and (learns or name == "kl-matching"):
+        assert len(detector.notes()) == 1
+
+
+def test_features_that_do_not_vary_in_all_directions_are_noted() -> None:
+    outputs = make_outputs(5)
+    for name in ("mahalanobis", "rmd", "mahalanobis-layers"):
+        (note,) = fitted(name, outputs, torch.arange(5) % 3).notes()
+        assert "does not look at the others" in note
+        assert fitted(name, make_outputs()).notes() == []
 
 
 def test_an_unknown_detector_is_refused_with_the_nearest_name() -> None:

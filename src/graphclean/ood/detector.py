@@ -25,7 +25,17 @@ class Outputs(NamedTuple):
     """Features of several depths, the trunk's last; empty where they were not asked for."""
 
 
-class Detector(nn.Module):
+class LearnedBuffers(nn.Module):
+    """A buffer that is empty takes the shape of what is loaded."""
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name, buffer in self.named_buffers(recurse=False):
+            if buffer.numel() == 0 and prefix + name in state:
+                setattr(self, name, torch.empty_like(state[prefix + name], device=buffer.device))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class Detector(LearnedBuffers):
     """Scores how far an input is from everything known; what it learns is in its buffers.
 
     It reads what it `needs`:
@@ -121,9 +131,3 @@ class Detector(nn.Module):
         found = outputs.z if self.needs == "z" else outputs.features
         assert found is not None
         return found
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name, buffer in self.named_buffers(recurse=False):
-            if buffer.numel() == 0 and prefix + name in state:
-                setattr(self, name, torch.empty_like(state[prefix + name], device=buffer.device))
-        super()._load_from_state_dict(state, prefix, *rest)

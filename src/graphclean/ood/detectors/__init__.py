@@ -9,6 +9,23 @@ from ..detector import Detector, Needs
 OWN_DETECTORS = {
     "prototypes": "graphclean.ood.detectors.prototypes:Prototypes",
     "msp": "graphclean.ood.detectors.logits:MaxSoftmax",
+    "odin": "graphclean.ood.detectors.inputs:ODIN",
+    "mahalanobis": "graphclean.ood.detectors.features:Mahalanobis",
+    "mahalanobis-layers": "graphclean.ood.detectors.layers:MahalanobisLayers",
+    "energy": "graphclean.ood.detectors.logits:Energy",
+    "max-logit": "graphclean.ood.detectors.logits:MaxLogit",
+    "entropy": "graphclean.ood.detectors.logits:Entropy",
+    "gen": "graphclean.ood.detectors.logits:GEN",
+    "kl-matching": "graphclean.ood.detectors.logits:KLMatching",
+    "knn": "graphclean.ood.detectors.features:NearestNeighbors",
+    "rmd": "graphclean.ood.detectors.features:RelativeMahalanobis",
+    "vim": "graphclean.ood.detectors.head:ViM",
+    "fdbd": "graphclean.ood.detectors.head:FDBD",
+    "she": "graphclean.ood.detectors.head:SHE",
+    "nnguide": "graphclean.ood.detectors.head:NNGuide",
+    "react": "graphclean.ood.detectors.activations:ReAct",
+    "ash": "graphclean.ood.detectors.activations:ASH",
+    "scale": "graphclean.ood.detectors.activations:SCALE",
 }
 DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
 ANYWHERE = "energy"
