@@ -262,7 +262,8 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         state: dict[str, Any] = super().__getstate__()
         model = state.get("model_")
         if model is not None and next(model.network.parameters()).is_cuda:
-            state = {**state, "model_": replace(model, network=copy.deepcopy(model.network).cpu())}
+            parts = {name: copy.deepcopy(getattr(model, name)).cpu() for name in ("network", "detector")}
+            state = {**state, "model_": replace(model, **parts)}
         return state
 
     def _configure(self, preset: str) -> Config:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import normalize
 
 from graphclean.cleaning import KnnModel, infer_verdicts
@@ -18,10 +19,12 @@ from graphclean.config import apply_settings, load_preset
 from graphclean.errors import InputError
 from graphclean.methods import build_method
 from graphclean.ood import Threshold
-from graphclean.ood.detectors import load_detector
+from graphclean.ood.detector import Outputs
+from graphclean.ood.detectors import OWN_DETECTORS, load_detector
 from graphclean.runs import onnx as export
 from graphclean.runs.onnx import Served, check, random_pictures, to_onnx
 from graphclean.training.fit import fit
+from graphclean.training.inference import read_outputs
 from graphclean.training.model import NetworkModel
 from graphclean.training.networks import Ensemble, build_network
 from tests.cleaning.test_pipeline import blobs
@@ -51,9 +54,15 @@ def trained(
         standardizer = Standardizer.fit(z)
     prototypes = normalize(torch.randn(len(CLASSES), 64 * members), dim=1)
     prototypes[2] = 0
-    made = load_detector(detector)(len(CLASSES), 64 * members)
+    kind = load_detector(detector)
+    made = kind(len(CLASSES), 64 * members if kind.needs == "z" else network.feature_dim)
     if detector == "prototypes":
         made.load_state_dict({"prototypes": prototypes})
+    else:
+        with torch.no_grad():
+            out = read_outputs(network.eval(), torch.randn(90, *shape), kind.needs)
+            made.take_head(*network.linear_head())
+            made.fit(out, torch.arange(90) % len(CLASSES))
     found = Threshold(1 - 0.1, 0, None, 0, 100)
     return NetworkModel(network.eval(), {}, shape, CLASSES, standardizer, prototypes, made, found)
 
@@ -75,7 +84,7 @@ def assert_same(content: bytes, model: NetworkModel | KnnModel, inputs: np.ndarr
         np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
         np.testing.assert_allclose(probabilities.max(1), part.probability, atol=1e-4)
         assert [model.classes[best] for best in probabilities.argmax(1)] == part.predicted_label.tolist()
-        np.testing.assert_allclose(score, part.ood_score, atol=1e-4)
+        np.testing.assert_allclose(score, part.ood_score, atol=1e-4, rtol=1e-4)
         assert rejected.dtype == bool
         assert rejected.tolist() == (part.verdict == "ood").tolist()
     assert 0 < rejected.sum() < len(inputs)
@@ -87,6 +96,7 @@ def assert_same(content: bytes, model: NetworkModel | KnnModel, inputs: np.ndarr
     [
         ("small-conv", (1, 8, 8), True, False, "prototypes"),
         ("small-conv", (1, 8, 8), False, False, "msp"),
+        ("small-conv", (1, 8, 8), False, True, "mahalanobis-layers"),
         ("small-conv", (3, 33, 21), False, True, "prototypes"),  # its pooling has windows of different sizes
         ("preact-resnet18", (3, 16, 16), False, False, "prototypes"),
         ("embedding-head", (12,), False, False, "prototypes"),
@@ -112,7 +122,7 @@ def test_networks_say_the_same(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("detector", ["prototypes", "msp"])
+@pytest.mark.parametrize("detector", ["prototypes", "knn"])
 def test_two_networks_say_the_same(detector: str) -> None:
     model = trained("small-conv", (1, 8, 8), detector, members=2)
     inputs = np.random.default_rng(1).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
@@ -120,6 +130,51 @@ def test_two_networks_say_the_same(detector: str) -> None:
     model = replace(model, found=Threshold(float(middle), 0, None, 0, 100))
     content = to_onnx(Served(model, None), {})
     assert_same(content, model, inputs)
+
+
+class AllDetectors(nn.Module):
+    """The scores of every detector that needs no gradients, as columns."""
+
+    def __init__(self, features: torch.Tensor) -> None:
+        super().__init__()
+        self.head = nn.Linear(16, 4)
+        made = [load_detector(name) for name in OWN_DETECTORS if name != "odin"]
+        self.detectors = nn.ModuleList(one(4, 16) for one in made)
+        for detector in self.detectors:
+            detector.take_head(3 * self.head.weight, self.head.bias)
+            detector.fit(self.read(features), torch.arange(len(features)) % 5 - 1)
+
+    def read(self, features: torch.Tensor) -> Outputs:
+        return Outputs(self.head(features), features, features, (features[:, :7], features))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs = self.read(features)
+        return torch.stack([detector(outputs) for detector in self.detectors], 1)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_every_detector_that_needs_no_gradients_says_the_same() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(200, 16).relu()
+    judge = AllDetectors(features[:150]).eval()
+    with export._quiet_exporter():
+        program = torch.onnx.export(
+            judge,
+            (features[:3],),
+            input_names=["features"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            opset_version=export.OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    content = program.model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"features": features[150:].numpy()})
+    assert found.shape == (50, len(OWN_DETECTORS) - 1)
+    tolerance = export.EXPORT_TOLERANCE
+    np.testing.assert_allclose(found, judge(features[150:]).numpy(), atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.slow

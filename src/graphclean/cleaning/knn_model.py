@@ -181,6 +181,11 @@ class KnnModel:
         """Caveats that a user should know."""
         return []
 
+    @property
+    def obstacle(self) -> str | None:
+        """None: it can be exported."""
+        return None
+
     def describe_score(self) -> str:
         """A description of the score."""
         return self.detector.describe_score()

@@ -90,6 +90,10 @@ class Model(Protocol):
     def notes(self) -> list[str]:
         """What a user should know of it."""
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why it can't be exported; None where it can."""
+
     def describe_score(self) -> str:
         """What the OOD score is, in words."""
 

@@ -71,6 +71,8 @@ def export(
             "by a subclass of Embedder, or clean the features themselves and export that run"
         )
     model = load_model(run)
+    if model.obstacle is not None:
+        raise InputError(f"{run}: {model.obstacle}")
     _check_target(target, overwrite=overwrite)
     served = Served(model, described.get("embedder"))
     example = served.examples(1)

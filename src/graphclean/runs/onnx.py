@@ -27,7 +27,7 @@ OnnxOutputs = list[npt.NDArray[Any]]
 OUTPUTS = ("probabilities", "ood_score", "rejected")
 OPSET = 18
 EXPORT_TOLERANCE = 1e-4
-"""The most by which a number may differ from PyTorch's."""
+"""The most by which a number may differ from PyTorch's, or of itself if it is above 1."""
 BATCHES = (1, 2, 30)
 """Sizes of the batches that are compared."""
 LIMIT = 2**31 - 2**24
@@ -141,8 +141,8 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
         (found[0].max(1), table["probability"].to_numpy()),
         (found[1], table["ood_score"].to_numpy()),
     ]
-    largest = max(float(np.abs(ours - theirs)[steady].max()) for ours, theirs in pairs)
-    unclear = np.abs(found[1] - served.judge.threshold) <= EXPORT_TOLERANCE
+    largest = max(float(_difference(ours, theirs)[steady].max()) for ours, theirs in pairs)
+    unclear = _difference(found[1], np.asarray(served.judge.threshold)) <= EXPORT_TOLERANCE
     verdicts = found[2] == (table["verdict"] == Verdict.OOD).to_numpy()
     if not largest <= EXPORT_TOLERANCE or not (verdicts | unclear | ~steady).all():
         raise InputError(
@@ -150,6 +150,11 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
             "allowed), so it was not written; please report it"
         )
     return Agreement(int(steady.sum()), largest)
+
+
+def _difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of numbers; of large ones, such as squared distances, by their size."""
+    return np.asarray(np.abs(ours - theirs) / np.maximum(1, np.abs(theirs)))
 
 
 def input_name(inputs: Tensor) -> str:

@@ -21,7 +21,7 @@ from ..data.progress import Progress
 from ..errors import InputError
 from ..ood import Threshold, ensemble_with_prototypes, prototype_similarity
 from ..ood.detector import Detector, Outputs
-from ..ood.detectors import load_detector
+from ..ood.detectors import ANYWHERE, load_detector
 from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
 from .inference import map_outputs, read_outputs, rebuild_network, run_network, split_batches
 from .state import seeded
@@ -154,6 +154,16 @@ class NetworkModel:
     def notes(self) -> list[str]:
         """What a user should know of it."""
         return self.detector.notes() if self.feature_detector is None else []
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it can't be exported; None where it can."""
+        if self.feature_detector is not None or self.detector.needs != "inputs":
+            return None
+        return (
+            f"the detector {self.detector.name} runs the network several times or asks for its gradients, "
+            f"which ONNX can't hold; train with another detector, such as {ANYWHERE}"
+        )
 
     @property
     def detector_name(self) -> str:
