@@ -116,6 +116,27 @@ def test_what_the_method_and_the_detector_note_is_recorded(
     assert result["notes"][:2] == ["to be read with care", "a noise rate of 40 % was estimated"]
 
 
+@pytest.mark.slow
+def test_several_detectors_are_scored_on_one_network(whole: Path, sources: Sources, tmp_path: Path) -> None:
+    """Next to the method's own, which stays what it is; later ones need another run."""
+    path = result_path(tmp_path, MIXED.name, "test", job().method.name, 0)
+    made = replace(job(), detectors=("prototypes", "knn", "odin"))
+    result = run_job(made, sources, tmp_path / "work", path, CPU)
+    alone = read_result(whole)
+    assert result["scores"] == alone["scores"]
+    assert "detectors" not in alone
+    found = read_result(path)["detectors"]
+    assert list(found) == ["prototypes", "knn", "odin"]
+    for name in ("auroc", "fpr95", "f_auto", "f_best"):
+        assert found["prototypes"][name] == result["scores"][name]
+    assert result["threshold"] is not None
+    assert found["prototypes"]["threshold"] == result["threshold"]["threshold"]
+    assert len({values["threshold"] for values in found.values()}) == 3
+    assert find_done(made, tmp_path) == find_done(job(), tmp_path) == path
+    with pytest.raises(InputError, match=r"made without scores of vim, and its network is gone"):
+        find_done(replace(made, detectors=("knn", "vim")), tmp_path)
+
+
 def test_the_seed_makes_the_draw_again(whole: Path, sources: Sources) -> None:
     """So that it is not kept: its digest tells that it is the same."""
     assert sources.test is not None

@@ -111,6 +111,17 @@ def test_another_method_is_filed_by_its_name(cli: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_detectors_are_named_one_after_the_other(cli: Run, tmp_path: Path) -> None:
+    code, out, err = cli("run", MIXED.name, *SETTINGS, "--detector", "msp", "knn", "energy")
+    assert code == 0, err
+    (path,) = tmp_path.glob("results/*/*/0.json")
+    found = read_result(path)["detectors"]
+    assert set(found) == {"msp", "knn", "energy"}
+    for name, values in found.items():
+        assert f"\n  {name}: AUROC {100 * (values['auroc'] or 0):.2f} %, F {values['f_auto']:.3f}" in out
+
+
+@pytest.mark.slow
 def test_settings_that_are_recorded_under_another_name_are_told(cli: Run, tmp_path: Path) -> None:
     assert cli("run", WRONG.name, *SETTINGS, "--name", "mine")[0] == 0
     code, _, err = cli("run", WRONG.name, *SETTINGS, "--seeds", "1", "2")
@@ -227,6 +238,9 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(cli: Run, tmp_path: Path) 
         ((WRONG.name, "--method", "mixupp"), "method.name=mixupp: no such method; did you mean mixup?"),
         ((WRONG.name, "--method", "elr", "--set", "method.name=mixup"), "--method elr, and the setting"),
         ((WRONG.name, "--ablate", "graph"), "--ablate graph: no such part"),
+        ((MIXED.name, "--detector", "knm"), "ood.detector=knm: no such detector; did you mean knn?"),
+        ((WRONG.name, "--detector", "knn"), f"--detector knn: {WRONG.name} has no OOD samples to tell"),
+        ((MIXED.name, "knn"), "no cell is called knn"),
         ((WRONG.name, "--set", "graph.etta=1"), "did you mean graph.eta?"),
         ((WRONG.name, "--device", "tpu"), "tpu"),
         (("cifar100/sym50",), "cifar100 is not under"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import Config, MethodChoice, apply_settings, change_settings, differing_settings, load_preset
-from ..config.overrides import METHOD
+from ..config.overrides import METHOD, with_choice
 from ..config.settings import PER_DATA_SET, PLAIN, SEEDS
 from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
@@ -165,8 +165,7 @@ def make_method(
     by its classifier alone, and `cross-entropy` is plain: NGC's extras (for cross-entropy AugMix too) are not
     used unless requested.
     """
-    if method is not None:
-        settings = _name_method(method, settings)
+    settings = with_choice(METHOD, "method", method, settings)
     for part in ablate:
         if part not in ABLATIONS:
             raise InputError(f"{arg('ablate')} {part}: no such part; {suggest(part, ABLATIONS)}")
@@ -208,15 +207,6 @@ def make_method(
     if config.method.name != own:
         changes = tuple(sorted([*changes, f"{METHOD}={config.method.name}"]))
     return Recipe(made, chosen, changes, config)
-
-
-def _name_method(method: str, settings: Sequence[str]) -> list[str]:
-    """The settings including the method's name, which must not conflict."""
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key.strip() == METHOD and value.strip() != method:
-            raise InputError(f"{arg('method')} {method}, and the setting {setting} another; drop one")
-    return [f"{METHOD}={method}", *settings]
 
 
 def parse_seed(word: str) -> int:

@@ -23,6 +23,8 @@ SAMPLE_KINDS = ("clean", "wrong", "ood")
 """A training sample has the right label, a wrong one, or is OOD."""
 FIXED_ZETAS = (0.5, 0.7)
 """Thresholds that the paper reports in addition to the best one."""
+DETECTOR_SCORES = ("auroc", "fpr95", "f_auto", "f_best")
+"""What is recorded of each further detector."""
 CONTROL_LIMIT = 0.55
 """AUROC between original and resampled images above which a detector may be detecting the resampling."""
 

@@ -24,6 +24,7 @@ from ..graph import Cleaned
 from ..methods import build_method, complete_settings
 from ..metrics import auroc, score_verdicts
 from ..ood import Threshold
+from ..ood.detectors import load_detector
 from ..ood.model import Predictions
 from ..runs.folder import in_use
 from ..runs.interrupts import StopSignals, one_line_errors
@@ -34,6 +35,7 @@ from ..training.method import Selection
 from ..training.model import NetworkModel
 from .cells import SPEED_ONLY, Cell, Recipe
 from .epoch_log import (
+    DETECTOR_SCORES,
     EpochLog,
     compare_strategies,
     describe_cleaning,
@@ -66,6 +68,8 @@ class Job:
     method: Recipe
     seed: int
     split: Split
+    detectors: tuple[str, ...] = ()
+    """More detectors to score on its network, by name."""
 
     @property
     def config(self) -> Config:
@@ -106,6 +110,14 @@ def find_done(job: Job, results: Path) -> Path | None:
     and was at its default then. The result of another run in this place is refused as well.
     """
     found = find_seeds(results, job.cell.name, job.split, job.method.name)
+    if job.seed in found and job.detectors:
+        there = read_record(found[job.seed], results).data.get("detectors", {})
+        missing = [name for name in job.detectors if name not in there]
+        if missing:
+            raise InputError(
+                f"{found[job.seed]}: made without scores of {', '.join(missing)}, and its network is gone; "
+                f"choose another {arg('name')}, or remove it to run again"
+            )
     for path in found.values():
         for name, then, now in _differences(job, read_record(path, results).data["config"]):
             raise InputError(
@@ -229,6 +241,7 @@ def prepare_job(job: Job, material: Material, work: Path, device: torch.device) 
         Labels(material.draw.labels, list(range(job.cell.n_classes))),
         job.config,
         build_method(job.config),
+        more=[load_detector(name) for name in job.detectors],
         device=device,
         checkpoint=work / CHECKPOINT,
     )
@@ -282,6 +295,12 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
         threshold.threshold if threshold is not None else None,
     )
     scores["control_auroc"] = _run_control(material, model, found.ood_score) if threshold else None
+    more, notes = {}, list(result.model.notes)
+    for name, other in result.more.items():
+        new = other.score(material.scored_images().numpy())
+        notes += [note for note in other.notes if note not in notes]
+        values = describe_scores(new.classes, new.ood_score, draw.eval_truth, other.threshold)
+        more[name] = {key: values[key] for key in DETECTOR_SCORES} | {"threshold": other.threshold}
     record = {
         **job.about,
         "config": job.sections,
@@ -290,9 +309,10 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
         "machine": machine(),
         "threshold": _describe_threshold(threshold) if threshold is not None else None,
         "scores": scores,
+        **({"detectors": more} if more else {}),
         "cleaning": describe_cleaning(chosen.labels, chosen.selected, draw),
         "verdicts": asdict(score_verdicts(result.cleaning.verdicts, draw.truth, draw.truth < 0)),
-        "notes": [*result.model.notes, *result.trained.notes, *result.cleaning.summary.warnings],
+        "notes": [*notes, *result.trained.notes, *result.cleaning.summary.warnings],
     }
     return record, found
 

@@ -71,7 +71,7 @@ class Result(TypedDict, total=False):
     threshold: Required[JsonObject | None]
     scores: Required[dict[str, float | None]]
     detectors: dict[str, dict[str, float | None]]
-    """More detectors on the same network, by name: values of `auroc`, `fpr95`, `f_auto` and `f_best`."""
+    """More detectors on the same network, by name: `auroc`, `fpr95`, `f_auto`, `f_best`, `threshold`."""
     cleaning: Required[Cleaning]
     verdicts: JsonObject
     notes: list[str]

@@ -12,7 +12,7 @@ from ..bench.ablations import ABLATIONS
 from ..config.presets import DeviceName
 from ..errors import InputError, InUseError, RunStopped, suggest
 from .loading import loading
-from .options import Commands, DataRoot, Quiet, as_option, flag
+from .options import Commands, DataRoot, MethodOption, Quiet, as_option, flag
 from .progress import StageProgress
 
 if TYPE_CHECKING:
@@ -55,8 +55,14 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting, e.g. graph.eta=0.7."),
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Another method than the preset's (`graphclean methods`).")
+    method: MethodOption = None,
+    detectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--detector",
+            metavar="NAME…",
+            help="Score these OOD detectors, too, on the same network (`graphclean detectors`).",
+        ),
     ] = None,
     ablate: Annotated[
         list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(ABLATIONS)}.")
@@ -84,6 +90,7 @@ def run(
         from ..data.decode import may_write
         from ..runs.device import choose_device
 
+    cells, scored = _split_detectors(cells, detectors or [])
     names, numbers = _split_seeds(cells, seeds or [])
     chosen = [get_cell(cell) for cell in names]
     methods = {
@@ -95,7 +102,10 @@ def run(
     where = choose_device(device.value)
     if not may_write(results) or not may_write(work):
         raise InputError(f"{results if may_write(work) else work}: can't be written; choose another folder")
-    jobs = [Job(cell, methods[cell.name], seed, split.value) for cell in chosen for seed in numbers]
+    without = [cell.name for cell in chosen if cell.ood is None]
+    if scored and without:
+        raise InputError(f"--detector {scored[0]}: {without[0]} has no OOD samples to tell; leave it out")
+    jobs = [Job(cell, methods[cell.name], seed, split.value, scored) for cell in chosen for seed in numbers]
     to_run = [job.cell for job in jobs if find_done(job, results) is None]
     for partial in check_sources(to_run, split.value, root):
         _say(f"warning: {partial}", quiet)
@@ -250,6 +260,20 @@ def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
         raise InputError(f"no {kind} is called {name}; {suggest(name, known)}")
 
 
+def _split_detectors(cells: Sequence[str], named: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """`--detector A B C` reaches us as A and two more cells, and no cell has the name of a detector."""
+    if not named:
+        return list(cells), ()
+    from ..ood.detectors import detector_names, load_detector
+
+    words = [word for text in named for word in re.split(r"[\s,]+", text.strip(" ,"))]
+    known = detector_names()
+    words += [cell for cell in cells if cell in known]
+    for word in words:
+        load_detector(word)
+    return [cell for cell in cells if cell not in known], tuple(dict.fromkeys(words))
+
+
 def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str], list[int]]:
     """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
     from ..bench.cells import parse_seed
@@ -295,6 +319,8 @@ def _show_result(result: "Result", path: Path) -> None:
     if scores["auroc"] is not None:
         line += f", AUROC {_percent(scores['auroc'])}, F {_decimals(scores['f_auto'])}"
     typer.echo(f"{line}, {result['seconds']:,.0f} s: {path}")
+    for name, values in result.get("detectors", {}).items():
+        typer.echo(f"  {name}: AUROC {_percent(values['auroc'])}, F {_decimals(values['f_auto'])}")
     control = scores["control_auroc"]
     if control is not None and control > CONTROL_LIMIT:
         typer.echo(

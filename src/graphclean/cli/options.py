@@ -50,6 +50,10 @@ Settings = Annotated[
         help="Change a setting, e.g. cleaning.certainty=0.7 (repeatable).",
     ),
 ]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Another method than the preset's, of `graphclean methods`."),
+]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
 ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
 LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]

@@ -9,11 +9,11 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..errors import InputError, suggest
+from ..errors import InputError, arg, suggest
 from .presets import read_preset
 from .settings import PER_DATA_SET, Config, MethodChoice
 
-METHOD = "method.name"
+METHOD, DETECTOR = "method.name", "ood.detector"
 T = TypeVar("T")
 
 
@@ -56,6 +56,17 @@ def apply_settings(config: Config, assignments: Sequence[str], sections: Sequenc
     for name, value in _method_first(pairs):
         config = _assign(config, name, value, name, sections)
     return config
+
+
+def with_choice(name: str, option: str, value: str | None, settings: Sequence[str]) -> list[str]:
+    """Settings with one that has an `option` of its own, where that is given; both may not differ."""
+    if value is None:
+        return list(settings)
+    for setting in settings:
+        key, _, other = setting.partition("=")
+        if key.strip() == name and other.strip() != value:
+            raise InputError(f"{arg(option)} {value}, and the setting {setting} another; drop one")
+    return [f"{name}={value}", *settings]
 
 
 def change_settings(config: Config, changes: Mapping[str, Any]) -> Config:
