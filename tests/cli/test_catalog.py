@@ -55,7 +55,24 @@ def test_detectors_are_listed_with_what_they_need(cli: Cli) -> None:
     assert [row["name"] for row in found] == detector_names()
     for row in found:
         made = load_detector(row["name"])
-        assert row == {"name": made.name, "title": made.title, "paper": made.paper, "needs": made.needs}
+        facts = {"title": made.title, "paper": made.paper, "cost": made.cost, "choices": made.choices}
+        assert row.items() >= facts.items()
+        assert row["needs"][0] == made.needs
+        assert ("the classifier's weights" in row["needs"]) == made.needs_head
+        assert row["export"] == ("no" if row["name"] == "odin" else "ONNX")
         assert made.title.split()[0] in done.out
-        assert row["needs"] in done.out
-    assert "ood.detector=NAME" in done.out
+        assert made.needs in done.out
+    assert "train --detector NAME" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_one_detector_is_shown_with_how_its_parameters_are_chosen(cli: Cli) -> None:
+    shown = cli("detectors", "react").out.splitlines()
+    assert shown[0] == load_detector("react").title
+    assert "needs: features, the classifier's weights, a ReLU at the end of the trunk" in shown
+    assert any(line.startswith("choices: the quantile, 0.9") for line in shown)
+    assert json.loads(cli("detectors", "react", "--json").out)["name"] == "react"
+    slip = cli("detectors", "reakt")
+    assert (slip.code, slip.err) == (
+        2, "graphclean: ood.detector=reakt: no such detector; did you mean react?\n"
+    )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from ..cli.progress import StageProgress
 from ..config import apply_settings
+from ..config.overrides import DETECTOR, METHOD, with_choice
 from ..embed import Embedder, EmbeddingFunction, as_embedder
 from ..errors import DataWarning, InputError, arg
 from ..runs import clean as cleaning
@@ -109,6 +110,8 @@ def train(
     ids: Sequence[Any] | None = None,
     out: str | Path | None = None,
     preset: str | None = None,
+    method: str | None = None,
+    detector: str | None = None,
     settings: Mapping[str, Any] | None = None,
     embedder: str | Embedder | EmbeddingFunction | None = None,
     validation: str | Path | None = None,
@@ -122,7 +125,8 @@ def train(
 ) -> Run:
     """Learn a classifier and a detector from labels that can't be trusted, as `graphclean train` does.
 
-    Parameters are those of `clean`, with `preset` (see `graphclean presets`), `validation` (a path to
+    Parameters are those of `clean`, with `preset`, `method` and `detector` (see `graphclean presets`,
+    `graphclean methods` and `graphclean detectors`), `validation` (a path to
     samples whose labels are known to be right) and `resume`, which continues an unfinished run. `data` in
     memory may be images, too: (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names them in a file.
 
@@ -134,7 +138,8 @@ def train(
     """
     source = _find_source(data, labels, ids, show)
     target = Path(out) if out is not None else default_run(source, "train", resume=resume)
-    assignments = _as_assignments(settings)
+    assignments = with_choice(METHOD, "method", method, _as_assignments(settings))
+    assignments = with_choice(DETECTOR, "detector", detector, assignments)
     with limited_threads(threads), StageProgress(quiet=quiet) as progress:
         watcher = Watcher(progress.say, progress.epoch, progress)
         if isinstance(source, Source):

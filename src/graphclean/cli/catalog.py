@@ -14,6 +14,7 @@ from .loading import loading
 from .options import Json
 
 if TYPE_CHECKING:
+    from ..ood.detector import Detector
     from ..training.method import Method
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The one to show (default: list all).")]
@@ -40,24 +41,41 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    hint = "Settings of one: graphclean methods NAME; use it: --set method.name=NAME"
+    hint = "Settings of one: graphclean methods NAME; use it: graphclean train --method NAME"
     display.show_facts(found, {"name": "method", "cost": "cost", "needs": "needs"}, "what it is", hint)
 
 
-def detectors(as_json: Json = False) -> None:
-    """List the detectors that can tell OOD inputs, for `ood.detector`."""
+def detectors(name: Name = None, as_json: Json = False) -> None:
+    """List the detectors of `train`, which tell OOD inputs, or show one with its parameters."""
     with loading():
         from ..ood.detectors import detector_names, load_detector
 
-    found = [
-        {key: getattr(made, key) for key in ("name", "title", "paper", "needs")}
-        for made in map(load_detector, detector_names())
-    ]
+    if name is not None:
+        described = _detector_facts(load_detector(name))
+        typer.echo(json.dumps(described, indent=2) if as_json else _fact_lines(described))
+        return
+    found = [_detector_facts(load_detector(known)) for known in detector_names()]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    about, hint = "its score: larger is more OOD", "Use one: --set ood.detector=NAME"
-    display.show_facts(found, {"name": "detector", "needs": "needs"}, about, hint)
+    about = "its score: larger is more OOD"
+    hint = (
+        "cost: multiplications for d features and N samples kept, or more passes of the network\n"
+        "All of one: graphclean detectors NAME; use it: graphclean train --detector NAME"
+    )
+    rows = [{**row, "needs": row["needs"][0]} for row in found]
+    display.show_facts(rows, {"name": "detector", "needs": "needs", "cost": "cost"}, about, hint)
+
+
+def _detector_facts(detector: type[Detector]) -> dict[str, Any]:
+    needs = [
+        detector.needs,
+        *(["the classifier's weights"] if detector.needs_head else []),
+        *(["a ReLU at the end of the trunk"] if detector.needs_relu else []),
+        *([f"a network trained by {' or '.join(detector.methods)}"] if detector.methods else []),
+    ]
+    facts = {key: getattr(detector, key) for key in ("name", "title", "paper", "cost", "choices")}
+    return {**facts, "needs": needs, "export": "no" if detector.needs == "inputs" else "ONNX"}
 
 
 def _method_facts(method: type[Method]) -> dict[str, Any]:
@@ -77,16 +95,16 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
 
 
 def _method_text(described: dict[str, Any]) -> str:
-    facts = {
-        "paper": described["paper"],
-        "kind": described["kind"],
-        "networks": described["networks"],
-        "cost": f"{described['cost']:g} training passes a sample and epoch",
-        "needs": ", ".join(described["needs"]),
-        "detector": described["detector"],
-        "follows": described["follows"],
-    }
-    lines = [described["title"], *(f"{what}: {fact}" for what, fact in facts.items() if fact)]
+    lines = [_fact_lines({**described, "cost": f"{described['cost']:g} training passes a sample and epoch"})]
     for name, setting in described["settings"].items():
         lines += ["", f"method.{name} = {setting['default']}", f"    {setting['reason']}"]
+    return "\n".join(lines)
+
+
+def _fact_lines(facts: dict[str, Any]) -> str:
+    """The title, and a line for each fact that there is; settings and names are shown elsewhere."""
+    lines = [facts["title"]]
+    for what, fact in facts.items():
+        if fact and what not in ("name", "title", "settings"):
+            lines.append(f"{what}: {', '.join(fact) if isinstance(fact, list) else fact}")
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from .options import (
     LabelColumn,
     LabelsFile,
     LabelsKey,
+    MethodOption,
     Overwrite,
     PathColumn,
     Quiet,
@@ -118,6 +119,11 @@ def train(
             f"from {ENOUGH:,} images on cifar10-lond-fast), a small one without a GPU (small-images)."
         ),
     ] = None,
+    method: MethodOption = None,
+    detector: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Another detector than the method's, of `graphclean detectors`."),
+    ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
     resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
@@ -146,19 +152,22 @@ def train(
     training.pretrained=false.
     """
     with loading():
+        from ..config.overrides import DETECTOR, METHOD, with_choice
         from ..data.tables import Names
         from ..runs import train as job
         from ..runs.callbacks import Watcher
         from ..runs.device import limited_threads
         from ..runs.rerun import default_run
 
+    chosen = with_choice(METHOD, "method", method, settings or [])
+    chosen = with_choice(DETECTOR, "detector", detector, chosen)
     target = out if out is not None else default_run(data, "train", resume=resume)
     with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
         done = job.train(
             data,
             target,
             preset=preset,
-            settings=settings or [],
+            settings=chosen,
             labels=labels,
             names=Names(images_key, features_key, labels_key, label_column, id_column, path_column),
             embedder=None if embedder == "auto" else embedder,

@@ -55,7 +55,9 @@ class Detector(LearnedBuffers):
     title: ClassVar[str]
     paper: ClassVar[str] = ""
     cost: ClassVar[str] = ""
-    """For each new input, beyond a pass of the network."""
+    """Of each new input beyond a pass of the network: multiplications, with d features and N samples that are
+    kept, or further passes.
+    """
     choices: ClassVar[str] = ""
     """Its parameters, and how they are chosen without OOD data."""
     needs_head: ClassVar[bool] = False

@@ -16,7 +16,7 @@ class ReAct(HeadDetector):
     needs_relu = True
     title = "energy once features are cut off at their 90 % quantile"
     paper = "Sun et al., ReAct: Out-of-distribution Detection With Rectified Activations, NeurIPS 2021"
-    cost = "none to speak of"
+    cost = "none"
     choices = "the quantile, 0.9 as in the paper, of the activations of selected samples"
     quantile = 0.9
     limit: Tensor
@@ -52,7 +52,7 @@ class ASH(HeadDetector):
     needs_relu = True
     title = "energy of the largest 35 % of features, scaled"
     paper = "Djurisic et al., Extremely Simple Activation Shaping for OOD Detection, ICLR 2023"
-    cost = "none to speak of"
+    cost = "none"
     choices = "65 % of the features are left out"
     left_out = 0.65
 
@@ -74,7 +74,7 @@ class SCALE(HeadDetector):
     needs_relu = True
     title = "energy of features scaled by how much the largest 15 % hold"
     paper = "Xu et al., Scaling for Training Time and Post-hoc Out-of-distribution Detection, ICLR 2024"
-    cost = "none to speak of"
+    cost = "none"
     choices = "the largest 15 %, as in OpenOOD"
     left_out = 0.85
 

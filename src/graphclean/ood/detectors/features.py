@@ -71,7 +71,7 @@ class Mahalanobis(Detector):
     needs = "features"
     title = "squared Mahalanobis distance from the nearest class mean"
     paper = "Lee et al., A Simple Unified Framework for Detecting OOD Samples, NeurIPS 2018"
-    cost = "d² multiplications for d features"
+    cost = "d²"
     choices = "none; one layer, no noise on the input"
     cross_fit = True
 
@@ -100,7 +100,7 @@ class RelativeMahalanobis(Mahalanobis):
     name = "rmd"
     title = "Mahalanobis distance from the nearest class mean, less that from the mean of all"
     paper = "Ren et al., A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection, 2021"
-    cost = "2 d² multiplications for d features"
+    cost = "2 d²"
     choices = "none"
 
     def __init__(self, n_classes: int, width: int) -> None:
@@ -125,8 +125,8 @@ class NearestNeighbors(Detector):
     needs = "features"
     title = "distance of normalized features to the k-th nearest training sample"
     paper = "Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022"
-    cost = f"a product with up to {BANK:,} features"
-    choices = "k 50, at most half an average class"
+    cost = "N d"
+    choices = f"k 50, at most half an average class; of N > {BANK:,} samples so many, evenly spaced"
     cross_fit = True
     k = 50
     bank: Tensor

@@ -50,7 +50,7 @@ class ViM(HeadDetector):
     name = "vim"
     title = "scaled norm of features outside their principal space, plus energy"
     paper = "Wang et al., ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022"
-    cost = "d² / 2 multiplications for d features"
+    cost = "d² / 2"
     choices = "the principal space has half of the dimensions; from 1,500 on, 512"
     cross_fit = True
     origin: Tensor
@@ -99,7 +99,7 @@ class FDBD(HeadDetector):
     name = "fdbd"
     title = "− mean distance to the decision boundaries, by that from the mean feature"
     paper = "Liu and Qin, Fast Decision Boundary based OOD Detector, ICML 2024"
-    cost = "none to speak of"
+    cost = "none"
     choices = "none"
     mean: Tensor
     closeness: Tensor
@@ -138,7 +138,7 @@ class SHE(HeadDetector):
     needs_relu = True
     title = "− inner product with the mean feature of the predicted class"
     paper = "Zhang et al., Out-of-Distribution Detection based on In-Distribution Data Patterns, ICLR 2023"
-    cost = "none to speak of"
+    cost = "none"
     choices = "none; means are over selected samples that are predicted as selected"
     patterns: Tensor
 
@@ -176,8 +176,8 @@ class NNGuide(HeadDetector):
     name = "nnguide"
     title = "energy times the mean cosine with the k nearest training samples, weighted by theirs"
     paper = "Park et al., Nearest Neighbor Guidance for Out-of-Distribution Detection, ICCV 2023"
-    cost = f"a product with up to {BANK:,} features"
-    choices = "k 10"
+    cost = "N d"
+    choices = f"k 10; of N > {BANK:,} samples so many, evenly spaced"
     cross_fit = True
     k = 10
     bank: Tensor

@@ -21,7 +21,7 @@ class ODIN(Detector):
     needs = "inputs"
     title = "− largest softmax probability at temperature 1000, after a step of the input towards it"
     paper = "Liang et al., Enhancing The Reliability of Out-of-distribution Image Detection, ICLR 2018"
-    cost = "one more pass of the network, and a gradient"
+    cost = "2 passes"
     choices = (
         "temperature 1000; of steps of 0, 0.0014 and 0.0028 of the range of pixels that which makes selected "
         "samples most probable, as in Generalized ODIN"

@@ -20,7 +20,7 @@ class MahalanobisLayers(Detector):
     needs = "layers"
     title = "sum of standardized Mahalanobis distances of several layers"
     paper = "Lee et al., A Simple Unified Framework for Detecting OOD Samples, NeurIPS 2018"
-    cost = "d² multiplications for the d features of each layer"
+    cost = "Σ d²"
     choices = "all layers weigh alike, once each has mean 0 and deviation 1 over the selected samples"
     cross_fit = True
     middle: Tensor

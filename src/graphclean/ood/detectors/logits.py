@@ -8,8 +8,6 @@ from torch import Tensor
 from ..detector import Detector
 from .prototypes import NO_DETECTOR
 
-NOTHING = "none to speak of"
-
 
 class MaxSoftmax(Detector):
     """1 − the probability of the most probable class."""
@@ -18,7 +16,7 @@ class MaxSoftmax(Detector):
     needs = "logits"
     title = "1 − largest softmax probability"
     paper = "Hendrycks and Gimpel, A Baseline for Detecting Misclassified and OOD Examples, ICLR 2017"
-    cost = NOTHING
+    cost = "none"
 
     def predict_logits(self, logits: Tensor) -> Tensor:
         """1 − max p."""
@@ -32,7 +30,7 @@ class MaxLogit(Detector):
     needs = "logits"
     title = "− largest logit"
     paper = "Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022"
-    cost = NOTHING
+    cost = "none"
 
     def predict_logits(self, logits: Tensor) -> Tensor:
         """− max l."""
@@ -46,7 +44,7 @@ class Energy(Detector):
     needs = "logits"
     title = "− log of the sum of the exponentials of the logits"
     paper = "Liu et al., Energy-based Out-of-distribution Detection, NeurIPS 2020"
-    cost = NOTHING
+    cost = "none"
     choices = "temperature 1"
 
     def predict_logits(self, logits: Tensor) -> Tensor:
@@ -61,7 +59,7 @@ class Entropy(Detector):
     needs = "logits"
     title = "entropy of the softmax probabilities"
     paper = "Hendrycks and Gimpel, A Baseline for Detecting Misclassified and OOD Examples, ICLR 2017"
-    cost = NOTHING
+    cost = "none"
 
     def predict_logits(self, logits: Tensor) -> Tensor:
         """− Σ p log p."""
@@ -76,7 +74,7 @@ class GEN(Detector):
     needs = "logits"
     title = "generalized entropy Σ pᵞ(1 − p)ᵞ of the largest probabilities"
     paper = "Liu et al., GEN: Pushing the Limits of Softmax-Based OOD Detection, CVPR 2023"
-    cost = NOTHING
+    cost = "none"
     choices = "γ 0.1, of the 100 largest probabilities, as in the paper"
     gamma = 0.1
     largest = 100
@@ -95,7 +93,7 @@ class KLMatching(Detector):
     needs = "logits"
     title = "smallest KL divergence from the mean probabilities of a predicted class"
     paper = "Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022"
-    cost = NOTHING
+    cost = "none"
     choices = "none; the means are those of samples selected as clean"
     cross_fit = True
     log_means: Tensor

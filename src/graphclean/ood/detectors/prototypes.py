@@ -18,7 +18,7 @@ class Prototypes(Detector):
     needs = "z"
     title = "1 − largest cosine with a class prototype"
     paper = "Wu et al., NGC: A Unified Framework for Learning with Open-World Noisy Data, ICCV 2021"
-    cost = "none to speak of"
+    cost = "none"
     prototypes: Tensor
 
     def __init__(self, n_classes: int, width: int) -> None:
