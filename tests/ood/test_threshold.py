@@ -54,6 +54,19 @@ def test_conformal_by_hand() -> None:
     assert found.rejected_ood == 0
 
 
+def test_without_good_inputs_conformal_goes_by_the_selected_samples_and_promises_nothing() -> None:
+    score, p = np.append(np.arange(39.0), [70.0, 80.0]), np.append(np.zeros(39), [1.0, 1.0])
+    conformal = OodSettings(reject=0.1, threshold="conformal")
+    found = find_threshold(score, p, conformal, learned=True, selected=score[:39])
+    assert (found.threshold, found.calibrated_on, found.promised, found.how) == (35, 0, None, "auto")
+    assert (found.rejected_known, found.rejected_ood) == (pytest.approx(3 / 39), 1)
+    with_good = find_threshold(score, p, conformal, learned=True, selected=score[:5], good=score[:39])
+    assert (with_good.threshold, with_good.promised) == (35, 0.1)
+    auto = find_threshold(score, p, OodSettings(reject=0.1), learned=True, selected=score[:39])
+    nothing = find_threshold(score, p, conformal, learned=True, selected=score[:0])
+    assert nothing.threshold == auto.threshold == (75 + 19) / 2
+
+
 @pytest.mark.parametrize("n", [19, 20, 57, 400])
 def test_what_is_promised_holds(n: int) -> None:
     """Over many draws 5 % of new scores are above the threshold at most, and 5 % − 1/(n + 1) at least."""
@@ -114,7 +127,7 @@ def test_odd_scores_are_survived() -> None:
 
 def test_settings_that_are_no_threshold_are_refused() -> None:
     for bad in ("", "high", "nan", "inf", "-inf"):
-        with pytest.raises(ValueError, match="threshold must be auto or a number"):
+        with pytest.raises(ValueError, match="threshold must be auto, conformal or a number"):
             OodSettings(threshold=bad)
     for share in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="reject must be between 0 and 1"):

@@ -58,8 +58,14 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "images": (["features.npz", "--preset", "demo"], "preset demo: this network takes images"),
         "network": (["good.npz", "--set", "training.network=smallconv"], "did you mean small-conv?"),
         "setting": (["good.npz", "--set", "training.epoch=3"], "did you mean training.epochs?"),
-        "threshold": (["good.npz", "--set", "ood.threshold=high"], "threshold must be auto or a number"),
-        "threshold-inf": (["good.npz", "--set", "ood.threshold=inf"], "threshold must be auto or a number"),
+        "threshold": (
+            ["good.npz", "--set", "ood.threshold=high"],
+            "threshold must be auto, conformal or a number",
+        ),
+        "threshold-inf": (
+            ["good.npz", "--set", "ood.threshold=inf"],
+            "threshold must be auto, conformal or a number",
+        ),
         "device": (["good.npz", "--device", "gpu"], "'gpu' is not one of"),
         "validation": (["good.npz", "--validation", "features.npz"], "good.npz was made from images"),
         "trusted-absent": (["absent.npz", "--validation", "gone.npz"], "gone.npz: no such file or folder"),

@@ -243,19 +243,24 @@ class OodSettings:
     reject: float = 0.05
     """Fraction of good inputs that the detector may reject; 5 % is common, less accepts more OOD."""
     threshold: str = "auto"
-    """Inputs with a higher score are rejected (for prototypes 1 − ζ of Eq. 9); `auto`: set by `reject`."""
+    """Inputs with a higher score are rejected (for prototypes 1 − ζ of Eq. 9).
+
+    `auto`: set by `reject`, given good inputs that were not trained on; else between known and OOD training
+    samples. `conformal`: set by `reject` also without, on the samples that were selected as clean; as a
+    network has learned these, it rejects more of new ones.
+    """
 
     def __post_init__(self) -> None:
         if not 0 < self.reject < 1:
             raise ValueError("reject must be between 0 and 1")
-        if self.threshold == "auto":
+        if self.threshold in ("auto", "conformal"):
             return
         try:
             value = float(self.threshold)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise ValueError("threshold must be auto or a number")
+            raise ValueError("threshold must be auto, conformal or a number")
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,13 @@ def holds_ood(distance: Floats, ood: Floats) -> bool:
 
 
 def find_threshold(
-    score: Floats, ood: Floats, settings: OodSettings, *, learned: bool, good: Floats | None = None
+    score: Floats,
+    ood: Floats,
+    settings: OodSettings,
+    *,
+    learned: bool,
+    good: Floats | None = None,
+    selected: Floats | None = None,
 ) -> Threshold:
     """The threshold according to the settings, with its effect on the training set.
 
@@ -60,19 +66,22 @@ def find_threshold(
     conformal: the ⌈(n + 1)(1 − r)⌉th smallest of n scores, so that a fraction r = `ood.reject` of new inputs
     is rejected. Without them there is no guarantee, because a network pulls its training samples inwards. The
     threshold then lies half-way between the mean scores of OOD and of known samples: the point where one kind
-    becomes more frequent is too high for new data. Without OOD it lies above all but the farthest 1 %.
+    becomes more frequent is too high for new data. Without OOD it lies above all but the farthest 1 %. If
+    `conformal` is asked for, it is the same order statistic of the scores of `selected` training samples.
     """
     s, p = np.asarray(score, dtype=np.float64), np.asarray(ood, dtype=np.float64)
     p = np.where(np.isfinite(p), p, 0.0)
     far = (p > 0.5) if learned else np.zeros(len(p), dtype=bool)
     known, promised = s[~far], None
     count = len(good) if good is not None else 0
-    if settings.threshold != "auto":
+    fixed = settings.threshold not in ("auto", "conformal")
+    if fixed:
         threshold = float(settings.threshold)
     elif good is not None:
-        rank = math.ceil((count + 1) * (1 - settings.reject))
-        promised = settings.reject if rank <= count else None
-        threshold = float(np.sort(good)[min(rank, count) - 1])
+        threshold, kept = _conformal(good, settings.reject)
+        promised = settings.reject if kept else None
+    elif settings.threshold == "conformal" and selected is not None and len(selected):
+        threshold, _ = _conformal(selected, settings.reject)
     elif learned:
         threshold = float(s[far].mean() + known.mean()) / 2
     else:
@@ -83,6 +92,12 @@ def find_threshold(
         rejected_ood=float((s[far] > threshold).mean()) if learned else None,
         ood_share=float(p.mean()),
         calibrated_on=count,
-        how="auto" if settings.threshold == "auto" else "fixed",
+        how="fixed" if fixed else "auto",
         promised=promised,
     )
+
+
+def _conformal(good: Floats, reject: float) -> tuple[float, bool]:
+    """The threshold, and whether there are enough scores for it to keep to what is to be rejected."""
+    rank = math.ceil((len(good) + 1) * (1 - reject))
+    return float(np.sort(good)[min(rank, len(good)) - 1]), rank <= len(good)

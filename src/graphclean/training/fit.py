@@ -204,7 +204,8 @@ def finish(
 
     def judge_by(made: type[Detector]) -> tuple[NetworkModel, npt.NDArray[np.float64]]:
         detector, score = fit_detector(made, prepared.trainer.method, source)
-        learned = holds_ood(score, ood)
+        learned, selected = holds_ood(score, ood), score[(source.labels >= 0).cpu().numpy()]
+        found = find_threshold(score, ood, config.ood, learned=learned, selected=selected)
         model = NetworkModel(
             network=trained.network,
             description=describe_network(config.training, trained.network),
@@ -213,7 +214,7 @@ def finish(
             standardizer=prepared.standardizer,
             prototypes=trained.prototypes.cpu(),
             detector=detector if detector.needs == "inputs" else detector.cpu(),
-            found=find_threshold(score, ood, config.ood, learned=learned),
+            found=found,
             prototype_ensemble=config.training.prototype_ensemble,
         )
         if features is not None or good is None:
