@@ -1,7 +1,7 @@
 """What the pages say of settings, presets and commands, made from the package itself when the site is built.
 
 A page asks for it by a comment on a line of its own: `<!-- made: settings audit -->`,
-`<!-- made: methods -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
+`<!-- made: methods -->`, `<!-- made: detectors -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
 """
 
 import inspect
@@ -18,6 +18,7 @@ from graphclean.config import Config
 from graphclean.config.overrides import field_reasons
 from graphclean.config.presets import preset_purposes, read_preset
 from graphclean.methods import OWN_METHODS, load_method
+from graphclean.ood.detectors import OWN_DETECTORS, list_needs, load_detector
 
 REQUEST = re.compile(r"^<!-- made: (\w+)((?: [\w-]+)*) -->$", re.MULTILINE)
 
@@ -53,6 +54,21 @@ def methods_list() -> str:
     return "\n\n".join(parts)
 
 
+def detectors_list() -> str:
+    """Every detector of the package: what its score is, what it reads, and how its parameters are chosen."""
+    rows = [
+        (
+            f"`{made.name}`",
+            f"{made.title}. {made.paper}.",
+            ", ".join(list_needs(made)),
+            made.cost,
+            made.choices,
+        )
+        for made in map(load_detector, OWN_DETECTORS)
+    ]
+    return markdown_table(("detector", "score, and its paper", "reads", "cost", "parameters"), rows)
+
+
 def presets_list() -> str:
     """Every preset as it is written."""
     parts = []
@@ -76,6 +92,7 @@ def commands_list() -> str:
 MAKERS: dict[str, Callable[..., str]] = {
     "settings": settings_table,
     "methods": methods_list,
+    "detectors": detectors_list,
     "presets": presets_list,
     "commands": commands_list,
 }

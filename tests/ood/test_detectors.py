@@ -16,7 +16,7 @@ from graphclean.ood.detectors.logits import MaxSoftmax
 from graphclean.ood.detectors.prototypes import NO_DETECTOR, Prototypes
 from graphclean.training.inference import map_outputs
 
-OF_OUTPUTS = sorted(set(OWN_DETECTORS) - {"odin"})
+OF_OUTPUTS = [name for name in OWN_DETECTORS if load_detector(name).needs != "inputs"]
 """All but those that are given the network itself."""
 
 

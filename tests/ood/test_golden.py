@@ -28,8 +28,8 @@ def test_the_fixture_is_the_published_one() -> None:
     assert case.new.logits.argmax(1).tolist() == [2, 0, 0, 2]
 
 
-def test_every_detector_has_golden_numbers_or_a_test_of_its_own() -> None:
-    assert set(OWN_DETECTORS) - WITHOUT == set(SCORES)
+def test_detectors_of_the_literature_are_there() -> None:
+    assert set(SCORES) | WITHOUT <= set(OWN_DETECTORS)
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -340,6 +340,30 @@ def test_the_threshold_can_be_set_and_results_made_again_with_it(cli: Cli, tmp_p
     assert ((new.verdict == "ood") == (new.ood_score > 0.03)).all()
 
 
+@pytest.mark.slow
+def test_method_and_detector_have_options_of_their_own(cli: Cli, tmp_path: Path) -> None:
+    """Also one that is given the network itself: everything but the export works."""
+    save_digits(tmp_path)
+    of_all = [setting for setting in SETTINGS if not setting.startswith("method.")]
+    options = ["--preset", "demo", *(word for setting in of_all for word in ("--set", setting))]
+    chosen = ("--method", "cross-entropy", "--detector", "odin")
+    assert cli("train", "digits.npz", *options, *chosen, "--out", "run", "--quiet").code == 0
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
+    assert (settings["method"]["name"], settings["ood"]["detector"]) == ("cross-entropy", "odin")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["detector"]["name"] == "odin"
+    assert cli("predict", "run", "new.npz", "--quiet").code == 0
+    score = pd.read_csv(tmp_path / "run" / "predictions" / "new.csv").ood_score
+    assert ((score > -1 / 7) & (score < -1 / 8)).all()
+    assert cli("report", "run", "--quiet").code == 0
+    refused = cli("export", "run")
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "the detector odin runs the network several times" in refused.err
+    twice = cli("train", "digits.npz", "--detector", "knn", "--set", "ood.detector=vim", "--out", "other")
+    assert twice.err == ("graphclean: --detector knn, and the setting ood.detector=vim another; drop one\n")
+    assert not (tmp_path / "other").exists()
+
+
 def test_json_is_all_that_is_printed(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--json")

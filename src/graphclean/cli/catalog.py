@@ -68,14 +68,10 @@ def detectors(name: Name = None, as_json: Json = False) -> None:
 
 
 def _detector_facts(detector: type[Detector]) -> dict[str, Any]:
-    needs = [
-        detector.needs,
-        *(["the classifier's weights"] if detector.needs_head else []),
-        *(["a ReLU at the end of the trunk"] if detector.needs_relu else []),
-        *([f"a network trained by {' or '.join(detector.methods)}"] if detector.methods else []),
-    ]
+    from ..ood.detectors import list_needs
+
     facts = {key: getattr(detector, key) for key in ("name", "title", "paper", "cost", "choices")}
-    return {**facts, "needs": needs, "export": "no" if detector.needs == "inputs" else "ONNX"}
+    return {**facts, "needs": list_needs(detector), "export": "no" if detector.needs == "inputs" else "ONNX"}
 
 
 def _method_facts(method: type[Method]) -> dict[str, Any]:

@@ -52,6 +52,16 @@ def check_needs(made: type[Detector], method: str | None = None) -> type[Detecto
     return made
 
 
+def list_needs(made: type[Detector]) -> list[str]:
+    """What a detector reads, and what else there must be, in words."""
+    return [
+        made.needs,
+        *(["the classifier's weights"] if made.needs_head else []),
+        *(["a ReLU at the end of the trunk"] if made.needs_relu else []),
+        *([f"a network trained by {' or '.join(made.methods)}"] if made.methods else []),
+    ]
+
+
 def unusable(made: type[Detector], why: str) -> InputError:
     """A detector can't be used here; one that can is named."""
     return InputError(f"ood.detector={made.name}: {why}; take another, such as {ANYWHERE}")
