@@ -84,7 +84,8 @@ def test_train_is_the_command(cli: Cli, tmp_path: Path) -> None:
     assert results(run.path) == results(Path("other"))
     with np.load("digits.npz") as digits:
         images, labels = digits["images"], digits["labels"]
-    held = graphclean.train(images, labels, preset="demo", settings=QUICK, out="held", quiet=True)
+    usual = {"method": "ngc", "detector": "prototypes"}
+    held = graphclean.train(images, labels, preset="demo", **usual, settings=QUICK, out="held", quiet=True)
     assert results(held.path) == results(run.path)
     found = held.predict(images[:9], quiet=True)
     assert (
@@ -156,6 +157,10 @@ def test_slips_are_told(arrays: tuple[np.ndarray, np.ndarray], saved: Path) -> N
         graphclean.clean(saved, label_colum="x")  # type: ignore[call-arg]
     with pytest.raises(InputError, match="resume is for data that is given as a path"):
         graphclean.train(features, labels, resume=True)
+    with pytest.raises(InputError, match=r"ood\.detector=knm: no such detector; did you mean knn\?"):
+        graphclean.train(saved, detector="knm")
+    with pytest.raises(InputError, match=r"method elr, and the setting method\.name=ngc another"):
+        graphclean.train(saved, method="elr", settings={"method.name": "ngc"})
     with pytest.raises(InputError, match="no such run folder"):
         graphclean.Run.load("nowhere")
     run = graphclean.clean(pd.DataFrame(features).add_prefix("f"), labels, quiet=True)

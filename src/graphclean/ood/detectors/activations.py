@@ -56,10 +56,6 @@ class ASH(HeadDetector):
     choices = "65 % of the features are left out"
     left_out = 0.65
 
-    def fit_features(self, features: Tensor, labels: Tensor) -> Self:  # noqa: ARG002
-        """Nothing to learn."""
-        return self
-
     def predict_features(self, features: Tensor) -> Tensor:
         """Energy of x · exp(sum of all / sum of the largest), 0 where x is none of the largest."""
         largest = features.topk(kept(features.shape[1], self.left_out))
@@ -77,10 +73,6 @@ class SCALE(HeadDetector):
     cost = "none"
     choices = "the largest 15 %, as in OpenOOD"
     left_out = 0.85
-
-    def fit_features(self, features: Tensor, labels: Tensor) -> Self:  # noqa: ARG002
-        """Nothing to learn."""
-        return self
 
     def predict_features(self, features: Tensor) -> Tensor:
         """Energy of x · exp(sum of all / sum of the largest)."""

@@ -35,6 +35,10 @@ class HeadDetector(Detector):
         """Keep the classifier."""
         self.weight, self.bias = weight.detach().clone(), bias.detach().clone()
 
+    def fit_features(self, features: Tensor, labels: Tensor) -> Self:  # noqa: ARG002
+        """Some have nothing more to learn."""
+        return self
+
     def logits(self, features: Tensor) -> Tensor:
         """Of the classifier."""
         return features @ self.weight.T + self.bias
