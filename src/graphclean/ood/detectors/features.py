@@ -8,13 +8,15 @@ from torch.linalg import vector_norm
 from torch.nn.functional import normalize
 
 from ..detector import Detector, LearnedBuffers
-from .logits import class_means
 from .prototypes import NO_DETECTOR
 
 SMALLEST_VARIANCE = 1e-9
 """Of the largest variance along any direction: what is smaller, float32 can't tell from rounding."""
 BANK = 20_000
 """Training samples that are kept: of more the score hardly changes, and the model grows."""
+
+ROWS_AT_ONCE = 16_384
+"""Features at a time in double precision."""
 
 
 class Gaussian(LearnedBuffers):
@@ -37,14 +39,17 @@ class Gaussian(LearnedBuffers):
 
     def fit(self, features: Tensor, labels: Tensor, n_classes: int) -> Self:
         """On the samples with labels of at least 0."""
-        known, x = labels >= 0, features.double()[labels >= 0]
-        y, width = labels[known], features.shape[1]
-        center = x.mean(0) if len(x) else x.new_zeros(width)
-        away, means = _around_means(x - center, y, n_classes)
-        values, vectors = torch.linalg.eigh(away.T @ away / max(len(x), 1))
+        known, width = labels >= 0, features.shape[1]
+        x, y = features[known], labels[known]
+        count = torch.bincount(y, minlength=n_classes)
+        total = torch.zeros(n_classes, width, dtype=torch.double, device=x.device)
+        for rows, own in zip(torch.split(x, ROWS_AT_ONCE), torch.split(y, ROWS_AT_ONCE), strict=True):
+            total.index_add_(0, own, rows.double())
+        means, center = total / count.clamp(min=1)[:, None], total.sum(0) / max(len(x), 1)
+        values, vectors = torch.linalg.eigh(scatter(x, means, y) / max(len(x), 1))
         kept = values > SMALLEST_VARIANCE * values[-1].clamp(min=torch.finfo(values.dtype).tiny)
         root = vectors[:, kept] * values[kept].rsqrt() if bool(kept.any()) else torch.eye(width).to(values)
-        found = {"center": center, "root": root, "means": means @ root}
+        found = {"center": center, "root": root, "means": (means[count > 0] - center) @ root}
         for name, value in found.items():
             setattr(self, name, value.to(features.dtype).contiguous())
         return self
@@ -162,11 +167,13 @@ def spread(rows: Tensor) -> Tensor:
     return rows[torch.arange(BANK, device=rows.device) * len(rows) // BANK]
 
 
-def _around_means(x: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Rows less the mean of their class, and the means of the classes that have any."""
-    means = class_means(x, classes, n_classes)
-    place = (torch.bincount(classes, minlength=n_classes) > 0).cumsum(0) - 1
-    return x - means[place[classes]], means
+def scatter(x: Tensor, centers: Tensor, place: Tensor) -> Tensor:
+    """Σ (x − c)(x − c)ᵀ in double precision, with each row's center c at its place."""
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.double, device=x.device)
+    for rows, own in zip(torch.split(x, ROWS_AT_ONCE), torch.split(place, ROWS_AT_ONCE), strict=True):
+        away = rows.double() - centers[own]
+        total += away.T @ away
+    return total
 
 
 def describe_gaussians(parts: list[Gaussian]) -> list[str]:

@@ -8,7 +8,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import normalize
 
 from ..detector import Detector
-from .features import BANK, spread
+from .features import BANK, scatter, spread
 from .logits import class_means
 from .prototypes import NO_DETECTOR
 
@@ -71,18 +71,17 @@ class ViM(HeadDetector):
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
         """The principal space of the selected samples, seen from where all logits of the bias vanish."""
-        x = features[labels >= 0].double()
+        x = features[labels >= 0]
         origin = -torch.linalg.pinv(self.weight.double()) @ self.bias.double()
-        away = x - origin
-        vectors = torch.linalg.eigh(away.T @ away / max(len(x), 1)).eigenvectors
+        moment = scatter(x, origin[None], torch.zeros_like(labels[labels >= 0]))
+        vectors = torch.linalg.eigh(moment / max(len(x), 1)).eigenvectors
         residual = vectors[:, : features.shape[1] - self.dimensions]
-        outside = vector_norm(away @ residual, dim=1).mean() if len(x) else origin.new_zeros(())
-        inside = self.logits(features[labels >= 0]).amax(1).double().mean() if len(x) else outside
-        # A negative scale would take what lies outside for a sign of being known.
-        alpha = inside.clamp(min=0) / outside if float(outside) > 0 else outside
-        found = {"origin": origin, "residual": residual, "alpha": alpha}
-        for name, value in found.items():
-            setattr(self, name, value.to(features.dtype).contiguous())
+        self.origin, self.residual = (part.to(features.dtype).contiguous() for part in (origin, residual))
+        self.alpha = torch.zeros_like(self.alpha, dtype=features.dtype)
+        outside = vector_norm((x - self.origin) @ self.residual, dim=1).mean() if len(x) else self.alpha
+        if float(outside) > 0:
+            # A negative scale would take what lies outside for a sign of being known.
+            self.alpha = self.logits(x).amax(1).mean().clamp(min=0) / outside
         return self
 
     def predict_features(self, features: Tensor) -> Tensor:
