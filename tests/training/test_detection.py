@@ -52,6 +52,7 @@ def result() -> TrainingResult:
         return finish(run, run.trainer.train(), good=good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOR_ALL)
 def test_every_detector_judges_a_trained_network_and_keeps_its_promise(
     result: TrainingResult, name: str, tmp_path: Path
@@ -73,6 +74,7 @@ def test_every_detector_judges_a_trained_network_and_keeps_its_promise(
     assert (again.obstacle is None) == (name != "odin")
 
 
+@pytest.mark.slow
 def test_detectors_next_to_it_change_nothing(result: TrainingResult) -> None:
     alone = prepared()
     found = finish(alone, alone.trainer.train())

@@ -15,7 +15,7 @@ SMALLEST_VARIANCE = 1e-9
 BANK = 20_000
 """Training samples that are kept: of more the score hardly changes, and the model grows."""
 
-ROWS_AT_ONCE = 16_384
+FEATURES_AT_ONCE = 16_384
 """Features at a time in double precision."""
 
 
@@ -43,7 +43,7 @@ class Gaussian(LearnedBuffers):
         x, y = features[known], labels[known]
         count = torch.bincount(y, minlength=n_classes)
         total = torch.zeros(n_classes, width, dtype=torch.double, device=x.device)
-        for rows, own in zip(torch.split(x, ROWS_AT_ONCE), torch.split(y, ROWS_AT_ONCE), strict=True):
+        for rows, own in zip(torch.split(x, FEATURES_AT_ONCE), torch.split(y, FEATURES_AT_ONCE), strict=True):
             total.index_add_(0, own, rows.double())
         means, center = total / count.clamp(min=1)[:, None], total.sum(0) / max(len(x), 1)
         values, vectors = torch.linalg.eigh(scatter(x, means, y) / max(len(x), 1))
@@ -170,7 +170,7 @@ def spread(rows: Tensor) -> Tensor:
 def scatter(x: Tensor, centers: Tensor, place: Tensor) -> Tensor:
     """Σ (x − c)(x − c)ᵀ in double precision, with each row's center c at its place."""
     total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.double, device=x.device)
-    for rows, own in zip(torch.split(x, ROWS_AT_ONCE), torch.split(place, ROWS_AT_ONCE), strict=True):
+    for rows, own in zip(torch.split(x, FEATURES_AT_ONCE), torch.split(place, FEATURES_AT_ONCE), strict=True):
         away = rows.double() - centers[own]
         total += away.T @ away
     return total
