@@ -1,0 +1,67 @@
+"""The local outlier factor: how much sparser it is around a sample than around its neighbors."""
+
+import torch
+from torch import Tensor
+
+TILE = 2**24
+"""Numbers that are held at once, of distances or of neighbors' features."""
+LEAST_REACH = 1e-10
+"""Added to the mean distance to neighbors, so that that of duplicates is not 0."""
+
+
+@torch.no_grad()
+def local_outlier_factors(x: Tensor, k: int) -> Tensor:
+    """LOF of each row by its `k` nearest (Breunig et al., 2000): about 1 inside, larger the farther outside.
+
+    Without neighbors it is 1.
+    """
+    k = min(k, len(x) - 1)
+    if k < 1:
+        return torch.ones(len(x), dtype=x.dtype, device=x.device)
+    indices, distances = _nearest(x, k)
+    reach = torch.maximum(distances[indices, -1], distances)
+    density = 1 / (reach.mean(1) + LEAST_REACH)
+    return density[indices].mean(1) / density
+
+
+def _nearest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Indices (N, k) and Euclidean distances of the nearest others, the nearest first."""
+    rows = max(1, TILE // max(len(x), k * x.shape[1]))
+    indices, distances = [], []
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows]
+        tile = torch.cdist(part, x)
+        tile.diagonal(start).fill_(torch.inf)
+        near = tile.topk(k, dim=1, largest=False).indices
+        # From the features again, as a tile's products lose the digits of what lies close.
+        exact = (x[near] - part.unsqueeze(1)).square().sum(2).sqrt()
+        ordered, order = exact.sort(dim=1)
+        distances.append(ordered)
+        indices.append(near.gather(1, order))
+    return torch.cat(indices), torch.cat(distances)
+
+
+@torch.no_grad()
+def class_outlier_factors(x: Tensor, labels: Tensor, n_classes: int, k: int) -> Tensor:
+    """LOF of each row among those of its label; 1 for a label under 0."""
+    found = torch.ones(len(x), dtype=x.dtype, device=x.device)
+    for c in range(n_classes):
+        rows = (labels == c).nonzero().squeeze(1)
+        found[rows] = local_outlier_factors(x[rows], k)
+    return found
+
+
+@torch.no_grad()
+def outlier_probabilities(factors: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """How surely each is an outlier of its class, from 0 to 1 (Kriegel et al., LoOP, 2009).
+
+    max(0, erf((f − 1) / (√2 s))) with s² the class's mean of (f − 1)²; 0 for a label under 0.
+    """
+    of_class = torch.where(labels < 0, n_classes, labels)
+    excess = factors - 1
+    total = torch.zeros(n_classes + 1, dtype=factors.dtype, device=factors.device)
+    total.index_add_(0, of_class, excess.square())
+    counts = torch.bincount(of_class, minlength=n_classes + 1).clamp(min=1)
+    spread = (total / counts).sqrt()[of_class].clamp(min=torch.finfo(factors.dtype).tiny)
+    found = torch.erf(excess / (2**0.5 * spread)).clamp(min=0)
+    return found.where(labels >= 0, torch.zeros_like(found))
