@@ -14,6 +14,7 @@ OWN_METHODS = {
     "f-correction": "graphclean.methods.f_correction:FCorrection",
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
+    "rog": "graphclean.methods.rog:RoG",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "ssr": "graphclean.methods.ssr:SSR",
     "ssr-plus": "graphclean.methods.ssr:SSRPlus",

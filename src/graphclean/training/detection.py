@@ -14,7 +14,7 @@ from ..ood.detectors import check_needs, load_detector, unusable
 from .batches import Inputs
 from .inference import INFERENCE_BATCH, evaluating, map_outputs, run_network
 from .method import Method
-from .networks import Ensemble, Network
+from .networks import Predictor
 from .outcome import Trained
 from .views import scale
 
@@ -36,7 +36,7 @@ def check_usable(made: type[Detector], method: Method, inputs: Inputs) -> None:
     network = method.predictor()
     if made.needs not in ("features", "layers"):
         return
-    if not isinstance(network, Network | Ensemble):
+    if not isinstance(network, Predictor):
         raise unusable(made, f"it needs {made.needs}, which the network of {method.info.name} doesn't give")
     if made.needs_relu:
         rows = torch.arange(min(PROBE_INPUTS, len(inputs)), device=inputs.device)
@@ -112,7 +112,7 @@ def _fit(made: type[Detector], method: Method, source: TrainingOutputs, labels: 
     width = read.shape[1] if read is not None else getattr(network, "feature_dim", 0)
     detector = made(source.n_classes, width).to(outputs.z.device)
     if made.needs_head:
-        assert isinstance(network, Network | Ensemble)
+        assert isinstance(network, Predictor)
         detector.take_head(*(part.detach().float() for part in network.linear_head()))
     method.equip(detector)
     if made.needs == "inputs":

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..config import TrainingSettings
 from ..ood.detector import Needs, Outputs
-from .networks import Ensemble, Network, Output, build_network, network_options
+from .networks import Ensemble, LayerHeads, Output, Predictor, build_network, network_options
 from .views import scale
 
 INFERENCE_BATCH = 1024
@@ -20,12 +20,14 @@ def describe_network(settings: TrainingSettings, network: nn.Module) -> dict[str
     """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
     options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
     described = {"name": settings.network, "options": options, "flip_tta": settings.flip_tta}
+    if isinstance(network, LayerHeads):
+        return described | {"layers": network.widths}
     return described | ({"members": len(network.members)} if isinstance(network, Ensemble) else {})
 
 
 def rebuild_network(
     description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
-) -> Network | Ensemble:
+) -> Predictor:
     """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
     members = [
         build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
@@ -33,7 +35,9 @@ def rebuild_network(
     ]
     for member in members:
         member.flip_tta = description.get("flip_tta", False)
-    network: Network | Ensemble = Ensemble(members) if "members" in description else members[0]
+    network: Predictor = Ensemble(members) if "members" in description else members[0]
+    if "layers" in description:
+        network = LayerHeads(members[0], description["layers"])
     network.load_state_dict(weights)
     return network.eval()
 
@@ -46,7 +50,7 @@ def split_batches(inputs: Tensor) -> tuple[Tensor, ...]:
 def read_outputs(network: nn.Module, inputs: Tensor, needs: Needs = "z") -> Outputs:
     """What a detector reads of a network, of inputs as that takes them, by one pass."""
     if needs == "layers":
-        assert isinstance(network, Network | Ensemble)
+        assert isinstance(network, Predictor)
         out, layers = network.forward_all(inputs)
         return Outputs(out.logits, out.z, out.features, layers)
     found: Output = network(inputs)

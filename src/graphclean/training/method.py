@@ -1,6 +1,6 @@
 """The seam for methods: what a method decides, and what the trainer lends it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -116,9 +116,16 @@ class TrainerContext(Protocol):
     def shuffle(self, even: Tensor | None = None) -> Tensor:
         """All samples in a random order as batches (steps, size); those of the mask `even` spread evenly."""
 
-    def embed(self, network: str | None = None, *, weak: bool = False, features: bool = False) -> Output:
+    def embed(
+        self,
+        network: str | Callable[[Tensor], Output] | None = None,
+        *,
+        weak: bool = False,
+        features: bool = False,
+    ) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
 
+        By what predicts, by one of the networks, or by what else makes an output of a batch.
         Of the inputs as they are, or of a `weak` view of each; with the trunk's `features` only where asked
         for, as they are long.
         """
@@ -204,12 +211,15 @@ class Method(nn.Module):
         """What the samples are taken for now; the given labels unless the method decides otherwise."""
         return Selected(run.given.clamp(min=0), run.given >= 0)
 
+    def fit_predictor(self, run: TrainerContext) -> None:
+        """After the last epoch, fit what predicts beside the weights of the networks, if anything."""
+
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
         """The same after the last epoch, given one more pass over the training set."""
         return self.selection(run)
 
     def predictor(self) -> nn.Module:
-        """The network that predicts: one of `networks`, or an `Ensemble` of them."""
+        """The network that predicts: one of `networks`, or an `Ensemble` or `LayerHeads` of them."""
         return self.networks["main"]
 
     def equip(self, detector: Detector) -> None:

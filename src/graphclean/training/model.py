@@ -48,6 +48,8 @@ class NetworkRecord(TypedDict, total=False):
     flip_tta: bool
     members: int
     """Of an ensemble."""
+    layers: list[int]
+    """Widths of the layers that have classifiers of their own."""
 
 
 class TrainedRecord(TypedDict, total=False):

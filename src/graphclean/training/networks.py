@@ -4,10 +4,10 @@ Weights start from PyTorch's own defaults for each layer, drawn from its global 
 `torch.manual_seed` before building fixes them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor, cat, nn, stack
+from torch import Tensor, cat, double, nn, stack
 from torch.nn.functional import conv2d, normalize, pad, relu
 
 from ..config.settings import TrainingSettings, Trunk
@@ -121,6 +121,49 @@ class Ensemble(nn.Module):
         logits = stack([out.logits for out in outputs]).mean(0)
         features = cat([out.features for out in outputs if out.features is not None], 1)
         return Output(logits, cat([out.z for out in outputs], 1) / len(outputs) ** 0.5, features)
+
+
+class LayerHeads(nn.Module):
+    """A network whose last layers have a linear classifier each, which together replace its own.
+
+    The probability of a class is the weighted mean of what the classifiers say, and z the trunk's features,
+    of unit length. The classifiers are in float64, also under autocast, since discriminants differ by little
+    of what they are made of; they are fitted, not trained.
+    """
+
+    def __init__(self, network: Network, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.network, self.widths = network, list(widths)
+        made = (nn.Linear(width, network.n_classes, dtype=double) for width in widths)
+        self.heads = nn.ModuleList(made).requires_grad_(requires_grad=False)
+        self.shares: Tensor
+        self.register_buffer("shares", Tensor([1 / len(self.widths)] * len(self.widths)).to(double))
+
+    @property
+    def feature_dim(self) -> int:
+        """The length of the features."""
+        return self.widths[-1]
+
+    def forward(self, x: Tensor) -> Output:
+        """Log probabilities, features of unit length, features."""
+        return self.forward_all(x)[0]
+
+    def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
+        """The same with features of several depths."""
+        layers = self.network.forward_all(x)[1]
+        last = zip(self.heads, layers[-len(self.widths) :], strict=True)
+        said = [head(seen.double()).log_softmax(1) for head, seen in last]
+        mixed = (stack(said) + self.shares.log().view(-1, 1, 1)).logsumexp(0)
+        return Output(mixed.float(), normalize(layers[-1].float(), dim=1), layers[-1]), layers
+
+    def linear_head(self) -> tuple[Tensor, Tensor]:
+        """The weight and bias of the trunk's features."""
+        weight, bias = self.heads[-1].parameters()
+        return weight.float(), bias.float()
+
+
+Predictor = Network | Ensemble | LayerHeads
+"""What a run predicts by."""
 
 
 class PreActBlock(nn.Module):

@@ -210,6 +210,7 @@ class Trainer:
                 if writer is not None:
                     writer.save(self._make_checkpoint())
             self._prepare_prediction()
+            self.method.fit_predictor(self)
             out = self.embed()
         except InterruptedRun:
             if writer is not None and self._state is not None:
@@ -237,7 +238,7 @@ class Trainer:
 
     def embed(
         self,
-        network: str | None = None,
+        network: str | Callable[[Tensor], Output] | None = None,
         *,
         weak: bool = False,
         features: bool = False,
@@ -248,7 +249,7 @@ class Trainer:
         By what predicts, or by one of the method's networks; of a weak view of each, and with the trunk's
         features, where asked for.
         """
-        forward = self._forwards[network] if network is not None else self._predictor()
+        forward = self._forwards[network] if isinstance(network, str) else network or self._predictor()
         out = self._embed(
             forward, inputs if inputs is not None else self.inputs, weak=weak, features=features
         )

@@ -1,0 +1,143 @@
+"""RoG: after cross-entropy, robust Gaussian classes on the features of several layers replace the head."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import nll_loss
+
+from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
+from ..training.networks import LayerHeads, Network, Output
+from .blocks.robust_covariance import robust_gaussians, smallest_of_each
+from .blocks.supervised import classify_weak
+
+NEAREST_HALF = 0.5
+"""Part of the held-out samples that weigh the layers: those nearest to the mean of their given label."""
+WEIGHING_EPOCHS, WEIGHING_BATCH, WEIGHING_LR = 20, 50, 0.02
+"""Of Adam on the weights of the layers."""
+LEAST_MIXED = 1e-10
+"""Added to probabilities, so that a class without samples has a logarithm."""
+
+
+@dataclass(frozen=True)
+class RogSettings:
+    """The defaults are the release's, but for what is held out."""
+
+    keep: float = 0.7
+    """Part of each class that its Gaussian is fitted to: the samples nearest to the mean; 1 keeps all."""
+    layers: int = 3
+    """Layers with a classifier each, the last ones of the network; networks may have fewer."""
+    held_out: float = 0.05
+    """Part of the labeled samples that is not trained on and weighs the layers, as memorized samples would
+    favor the last; the release takes test samples. 0: all layers weigh the same.
+    """
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise ValueError("keep must be above 0 and at most 1")
+        if self.layers < 1:
+            raise ValueError("layers must be at least 1")
+        if not 0 <= self.held_out < 1:
+            raise ValueError("held_out must be at least 0 and less than 1")
+
+
+class RoG(Method):
+    """Cross-entropy on the given labels; then a generative classifier on most of each class's features."""
+
+    info = MethodInfo(
+        name="rog",
+        title="Robust generative classifier",
+        kind="selection",
+        paper="Lee et al., Robust Inference via Generative Classifiers for Handling Noisy Labels, ICML 2019",
+        cost=1.0,
+        follows="the paper; the samples that weigh the layers are held out of the training set, not taken "
+        "from the test set; the first covariance is that of all classes, where the release's is nearly the "
+        "last class's; the layers are the last two blocks and the trunk's features; network, optimizer and "
+        "schedule are those of the training settings",
+    )
+    Settings = RogSettings
+    detector = "msp"
+    settings: RogSettings
+    held_out: Tensor
+    kept: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """One network, and the samples that are held out."""
+        super().setup(run)
+        held_out = torch.zeros_like(run.given, dtype=torch.bool)
+        if self.settings.held_out:
+            drawn = torch.rand(len(run.given), generator=run.generator, device=run.device)
+            held_out = (drawn < self.settings.held_out) & (run.given >= 0)
+        self.register_buffer("held_out", held_out)
+        self.register_buffer("kept", run.given >= 0)
+        # Fitted again by a resumed run, and with the network in it: no state to be saved.
+        self.fitted: list[LayerHeads] = []
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        """A random order, with the samples that are learned from spread evenly."""
+        return (run.shuffle((run.given >= 0) & ~self.held_out),)
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of a weak view of what is not held out."""
+        given = batch.given.where(~self.held_out[batch.index], torch.full_like(batch.given, -1))
+        return {"ce": classify_weak(run, replace(batch, given=given))}
+
+    def fit_predictor(self, run: TrainerContext) -> None:
+        """Fit Gaussians to the features of each layer, and weigh the layers by what is held out."""
+        s, network = self.settings, self.networks["main"]
+        assert isinstance(network, Network)
+        layers = embed_layers(run, network, s.layers)
+        heads = LayerHeads(network, [x.shape[1] for x in layers]).to(run.device)
+        learned = run.given.where(~self.held_out, torch.full_like(run.given, -1))
+        for x, head in zip(layers, heads.heads, strict=True):
+            found, self.kept = robust_gaussians(x, learned, run.n_classes, s.keep, run.generator)
+            weight, bias = found.linear()
+            head.load_state_dict({"weight": weight, "bias": bias})
+        held = self.held_out.nonzero().squeeze(1)
+        if len(held):  # `found` is now that of the last layer, by which the release judges them, too
+            distances = found.distances(layers[-1][held].double(), run.given[held])
+            chosen = held[smallest_of_each(distances, torch.zeros_like(held), 1, NEAREST_HALF)]
+            self.kept[chosen] = True
+            said = [head(x[chosen].double()).softmax(1) for x, head in zip(layers, heads.heads, strict=True)]
+            heads.shares.copy_(weigh_layers(torch.stack(said), run.given[chosen], run.generator))
+        self.fitted = [heads]
+
+    def predictor(self) -> nn.Module:
+        """The generative classifier, once there is one."""
+        return self.fitted[0] if self.fitted else self.networks["main"]
+
+    def selection(self, run: TrainerContext) -> Selection:
+        """The given labels; in the end those that the last layer's Gaussians are fitted to are selected."""
+        return Selected(run.given.clamp(min=0), self.kept)
+
+
+def embed_layers(run: TrainerContext, network: Network, count: int) -> Sequence[Tensor]:
+    """Features of the last layers for the whole training set, each (N, width)."""
+    widths: list[int] = []
+
+    def forward(x: Tensor) -> Output:
+        layers = network.forward_all(x)[1][-count:]
+        widths[:] = [layer.shape[1] for layer in layers]
+        return Output(layers[-1], layers[-1][:, :0], torch.cat(layers, 1))
+
+    out = run.embed(forward, features=True)
+    assert out.features is not None
+    return torch.split(out.features, widths, dim=1)
+
+
+def weigh_layers(said: Tensor, labels: Tensor, generator: Generator) -> Tensor:
+    """Shares of the layers (L,) by which the mean of their probabilities (L, n, K) fits the labels best.
+
+    Equal shares to begin with, and a few steps from there.
+    """
+    free = torch.ones(len(said), dtype=said.dtype, device=said.device, requires_grad=True)
+    optimizer = torch.optim.Adam([free], lr=WEIGHING_LR)
+    for _ in range(WEIGHING_EPOCHS):
+        order = torch.randperm(len(labels), generator=generator, device=labels.device)
+        for rows in torch.split(order, WEIGHING_BATCH):
+            optimizer.zero_grad()
+            p = (free.softmax(0).view(-1, 1, 1) * said[:, rows]).sum(0)
+            nll_loss((p + LEAST_MIXED).log(), labels[rows]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return free.detach().softmax(0)
