@@ -30,6 +30,7 @@ ONE_VIEW = "mixup", {"mixup_alpha": 0.0}
 """Cross-entropy of one view, and what is off in each method that then equals it or another one."""
 LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
     ("elr", {"lambda_elr": 0.0}, ONE_VIEW),
+    ("ilon", {"warmup_fraction": 1.0}, ONE_VIEW),
 ]
 
 

@@ -15,6 +15,7 @@ OWN_METHODS = {
     "sampled-labels": "graphclean.methods.sampled_labels:SampledLabels",
     "elr": "graphclean.methods.elr:ELR",
     "rog": "graphclean.methods.rog:RoG",
+    "ilon": "graphclean.methods.ilon:ILON",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "ssr": "graphclean.methods.ssr:SSR",
     "ssr-plus": "graphclean.methods.ssr:SSRPlus",
