@@ -1,5 +1,6 @@
 """RoG: its classifier against the one by hand, what weighs its layers, and what it leaves out."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from graphclean.training.inference import describe_network, rebuild_network
 from graphclean.training.method import Batch
 from graphclean.training.networks import LayerHeads
 from graphclean.training.views import scale
-from tests.methods.test_conditions import given, make
+from tests.methods.test_conditions import SHORT, given, make
 from tests.training.test_trainer import digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,6 +105,19 @@ def test_a_saved_model_is_built_again() -> None:
     with torch.no_grad():
         for ours, theirs in zip(again(images), predictor(images), strict=True):
             assert torch.equal(ours, theirs)
+
+
+def test_with_flip_tta_an_image_and_its_mirror_image_are_judged_alike() -> None:
+    """In the fit of the layers' classifiers as in prediction."""
+    method = RoG(RogSettings(held_out=0))
+    settings = dataclasses.replace(SHORT, flip_tta=True, horizontal_flip=True)
+    trained = make(method, given(60), settings=settings).train()
+    pixels = scale(digits(60)[0])
+    predictor = method.predictor().eval()
+    with torch.no_grad():
+        out, mirrored = predictor(pixels), predictor(pixels.flip(-1))
+    torch.testing.assert_close(out.logits, mirrored.logits, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(out.logits, trained.logits, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bad", [{"keep": 0.0}, {"keep": 1.1}, {"layers": 0}, {"held_out": 1.0}])

@@ -52,8 +52,9 @@ def test_an_affine_map_changes_no_mahalanobis_distance(case: Case, made: type[De
     torch.testing.assert_close(turned, plain)
 
 
-def test_the_length_of_a_feature_is_nothing_to_its_neighbors(case: Case) -> None:
-    detector = fitted("knn", case)
+@pytest.mark.parametrize("name", ["knn", "ssd"])
+def test_the_length_of_a_feature_is_nothing_to_its_neighbors_and_to_ssd(case: Case, name: str) -> None:
+    detector = fitted(name, case)
     lengths = torch.tensor([[0.1], [2.0], [30.0], [1.0]]).double()
     torch.testing.assert_close(detector.predict_features(lengths * case.new.z), detector(case.new))
 

@@ -1,14 +1,14 @@
 """RoG: after cross-entropy, robust Gaussian classes on the features of several layers replace the head."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 from torch.nn.functional import nll_loss
 
-from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
-from ..training.networks import LayerHeads, Network, Output
+from ..training.method import Batch, MethodInfo, Selected, Selection, TrainerContext
+from ..training.networks import LayerHeads, Network
+from .blocks.layer_heads import FittedHeads, embed_layers
 from .blocks.robust_covariance import robust_gaussians, smallest_of_each
 from .blocks.supervised import classify_weak
 
@@ -42,7 +42,7 @@ class RogSettings:
             raise ValueError("held_out must be at least 0 and less than 1")
 
 
-class RoG(Method):
+class RoG(FittedHeads):
     """Cross-entropy on the given labels; then a generative classifier on most of each class's features."""
 
     info = MethodInfo(
@@ -71,8 +71,6 @@ class RoG(Method):
             held_out = (drawn < self.settings.held_out) & (run.given >= 0)
         self.register_buffer("held_out", held_out)
         self.register_buffer("kept", run.given >= 0)
-        # Fitted again by a resumed run, and with the network in it: no state to be saved.
-        self.fitted: list[LayerHeads] = []
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
         """A random order, with the samples that are learned from spread evenly."""
@@ -103,27 +101,9 @@ class RoG(Method):
             heads.shares.copy_(weigh_layers(torch.stack(said), run.given[chosen], run.generator))
         self.fitted = [heads]
 
-    def predictor(self) -> nn.Module:
-        """The generative classifier, once there is one."""
-        return self.fitted[0] if self.fitted else self.networks["main"]
-
     def selection(self, run: TrainerContext) -> Selection:
         """The given labels; in the end those that the last layer's Gaussians are fitted to are selected."""
         return Selected(run.given.clamp(min=0), self.kept)
-
-
-def embed_layers(run: TrainerContext, network: Network, count: int) -> Sequence[Tensor]:
-    """Features of the last layers for the whole training set, each (N, width)."""
-    widths: list[int] = []
-
-    def forward(x: Tensor) -> Output:
-        layers = network.forward_all(x)[1][-count:]
-        widths[:] = [layer.shape[1] for layer in layers]
-        return Output(layers[-1], layers[-1][:, :0], torch.cat(layers, 1))
-
-    out = run.embed(forward, features=True)
-    assert out.features is not None
-    return torch.split(out.features, widths, dim=1)
 
 
 def weigh_layers(said: Tensor, labels: Tensor, generator: Generator) -> Tensor:

@@ -26,6 +26,7 @@ OWN_DETECTORS = {
     "react": "graphclean.ood.detectors.activations:ReAct",
     "ash": "graphclean.ood.detectors.activations:ASH",
     "scale": "graphclean.ood.detectors.activations:SCALE",
+    "ssd": "graphclean.ood.detectors.ssd:ClusterDistance",
 }
 DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
 ANYWHERE = "energy"

@@ -1,0 +1,64 @@
+"""Discriminants on the features of a trained network, in place of a classifier or where there is none."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ...training.method import Method, TrainerContext
+from ...training.networks import LayerHeads, Network, Output
+from .robust_covariance import robust_gaussians
+
+
+def embed_layers(run: TrainerContext, network: Network, count: int) -> Sequence[Tensor]:
+    """Features of the last layers for the whole training set, each (N, width)."""
+    widths: list[int] = []
+
+    def forward(x: Tensor) -> Output:
+        layers = network.forward_all(x)[1][-count:]
+        widths[:] = [layer.shape[1] for layer in layers]
+        return Output(layers[-1], layers[-1][:, :0], torch.cat(layers, 1))
+
+    out = run.embed(forward, features=True)
+    assert out.features is not None
+    return torch.split(out.features, widths, dim=1)
+
+
+class FittedHeads(Method):
+    """A method that, after the last epoch, fits what predicts to the features of its network."""
+
+    def setup(self, run: TrainerContext) -> None:
+        """One network."""
+        super().setup(run)
+        # Fitted again by a resumed run, and with the network in it: no state to be saved.
+        self.fitted: list[LayerHeads] = []
+
+    def predictor(self) -> nn.Module:
+        """The network with its discriminants, once there are some."""
+        return self.fitted[0] if self.fitted else self.networks["main"]
+
+
+class WithoutClassifier(FittedHeads):
+    """A method that trains a network for OOD detection alone.
+
+    Its classes are those of a linear discriminant analysis of the features by the given labels, fitted after
+    the last epoch, so that prediction and report have some; no accuracy is claimed for them.
+    """
+
+    def fit_predictor(self, run: TrainerContext) -> None:
+        """Fit the discriminants."""
+        network = self.networks["main"]
+        assert isinstance(network, Network)
+        (features,) = embed_layers(run, network, 1)
+        found, _ = robust_gaussians(features, run.given, run.n_classes, 1.0, run.generator)
+        weight, bias = found.linear()
+        heads = LayerHeads(network, [features.shape[1]]).to(run.device)
+        heads.heads[0].load_state_dict({"weight": weight, "bias": bias})
+        self.fitted = [heads]
+
+    def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
+        """That no classifier was trained."""
+        return [
+            f"{self.info.name} trains no classifier: classes are found by a linear discriminant analysis of "
+            "the network's features by the given labels, and verdicts are found on these features"
+        ]

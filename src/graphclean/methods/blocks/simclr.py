@@ -1,0 +1,38 @@
+"""Two views of each sample as SimCLR makes them, and a contrastive loss in which all views are anchors."""
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from ...training.augment import apply_resized_crops, draw_resized_crops
+from ...training.color_jitter import apply_jitter, draw_jitter
+from ...training.losses import contrastive_losses
+from ...training.method import TrainerContext
+from ...training.views import scale
+
+
+def simclr_views(run: TrainerContext, inputs: Tensor, smallest: float) -> Tensor:
+    """A view of each input, and then another one of each, as one tensor scaled for the network.
+
+    Of images a part of at least the fraction `smallest`, in other colors; of features these with noise.
+    """
+    if inputs.is_floating_point():
+        return run.views(inputs, strong=False)
+    if min(inputs.shape[2:]) < 3:
+        size = "×".join(map(str, inputs.shape[2:]))
+        raise InputError(f"the views of this method need images of 3×3 pixels or more, not {size}")
+    draws = draw_resized_crops(2 * len(inputs), run.generator, flip=run.settings.horizontal_flip)
+    parts = apply_resized_crops(inputs.repeat(2, 1, 1, 1), draws, smallest=smallest)
+    return scale(apply_jitter(parts, draw_jitter(len(parts), run.generator)))
+
+
+def supervised_contrast(first: Tensor, second: Tensor, given: Tensor, temperature: float) -> Tensor:
+    """SupCon (Khosla et al., NeurIPS 2020) of two views' unit embeddings (B, d); all 2B of them are anchors.
+
+    A sample without a label, under 0, is like its own other view alone; with none at all it is NT-Xent.
+    """
+    both = [
+        contrastive_losses(a, b, given, given >= 0, tau_subgraph=temperature, positives="release").subgraph
+        for a, b in ((first, second), (second, first))
+    ]
+    return torch.stack(both).mean()

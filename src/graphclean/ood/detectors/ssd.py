@@ -1,0 +1,42 @@
+"""The distance of SSD, by which all training samples are one cluster."""
+
+from typing import Self
+
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..detector import Detector
+from .features import Gaussian, describe_gaussians
+
+
+class ClusterDistance(Detector):
+    """The squared Mahalanobis distance of features of unit length from the mean of all samples.
+
+    SSD standardizes them first, which the covariance takes back.
+    """
+
+    name = "ssd"
+    needs = "features"
+    title = "squared Mahalanobis distance of normalized features from the mean of all samples"
+    paper = "Sehwag et al., SSD: A Unified Framework for Self-Supervised Outlier Detection, ICLR 2021"
+    cost = "d² multiplications for d features"
+    choices = "none; one cluster"
+    cross_fit = True
+
+    def __init__(self, n_classes: int, width: int) -> None:
+        super().__init__(n_classes, width)
+        self.overall = Gaussian()
+
+    def fit_features(self, features: Tensor, labels: Tensor) -> Self:
+        """Mean and covariance; which class a sample is of does not matter."""
+        self.overall.fit(normalize(features, dim=1), labels.clamp(max=0), 1)
+        return self
+
+    def predict_features(self, features: Tensor) -> Tensor:
+        """(x − μ)ᵀ Σ⁻¹ (x − μ)."""
+        distance: Tensor = self.overall(normalize(features, dim=1))
+        return distance
+
+    def notes(self) -> list[str]:
+        """Where the covariance has no inverse, some features are not looked at."""
+        return describe_gaussians([self.overall])

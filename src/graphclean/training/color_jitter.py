@@ -1,0 +1,75 @@
+"""The color jitter of SimCLR (Chen et al., ICML 2020) for a batch of images.
+
+As in `augment`, a view is a `draw_…` and an `apply_…` of it, and shapes never depend on a draw.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from .operations import OPERATIONS, apply_operations, check_images
+
+JITTERED, GRAYED = 0.8, 0.2
+"""Parts of the images whose colors are changed, and that lose theirs."""
+STRENGTH, HUE = 0.4, 0.1
+"""Brightness, contrast and saturation change by a factor that far from 1, the hue by part of its circle."""
+JITTERS = ("brightness", "contrast", "color")
+
+
+class Jitter(NamedTuple):
+    """What is done to n images."""
+
+    operations: Tensor
+    """(3, n) places in OPERATIONS, one after the other; −1: none."""
+    amounts: Tensor
+    """(3, n)."""
+    hue: Tensor
+    """(n,), of the circle of colors."""
+    gray: Tensor
+    """(n,) places in OPERATIONS: color, by an amount of 0, or none."""
+
+
+def draw_jitter(n: int, generator: Generator) -> Jitter:
+    """A jitter for each of `n` images; the enhancers come in any order, and the hue after them."""
+    device = generator.device
+    uniform = torch.rand(n, 9, generator=generator, device=device)
+    jittered = uniform[:, 0] < JITTERED
+    order = uniform[:, 1:4].argsort(1).T
+    places = torch.tensor([OPERATIONS.index(name) for name in JITTERS], device=device)
+    hue = (2 * uniform[:, 7] - 1) * HUE
+    return Jitter(
+        torch.where(jittered, places[order], -1),
+        1 + (2 * uniform[:, 4:7].T - 1) * STRENGTH,
+        torch.where(jittered, hue, torch.zeros_like(hue)),
+        torch.where(uniform[:, 8] < GRAYED, OPERATIONS.index("color"), -1),
+    )
+
+
+def apply_jitter(images: Tensor, jitter: Jitter) -> Tensor:
+    """The images (uint8) in other colors; those of one channel only in brightness and contrast."""
+    check_images(images)
+    for operations, amounts in zip(jitter.operations, jitter.amounts, strict=True):
+        images = apply_operations(images, operations, amounts)
+    if images.shape[1] == 1:
+        return images
+    return apply_operations(shift_hue(images, jitter.hue), jitter.gray, torch.zeros_like(jitter.hue))
+
+
+def shift_hue(images: Tensor, shift: Tensor) -> Tensor:
+    """Images (uint8, B × 3 × H × W) with the hue of all pixels shifted, in parts of its circle."""
+    red, green, blue = images.float().unbind(1)
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
+    safe = chroma.clamp(min=1)
+    hue = torch.where(
+        value == red,
+        (green - blue) / safe,
+        torch.where(value == green, (blue - red) / safe + 2, (red - green) / safe + 4),
+    )
+    hue = hue + 6 * shift.view(-1, 1, 1)
+    channels = []
+    for corner in (5, 3, 1):
+        place = (corner + hue).remainder(6)
+        channels.append(value - chroma * torch.minimum(place, 4 - place).clamp(0, 1))
+    return torch.stack(channels, 1).round_().to(torch.uint8)
