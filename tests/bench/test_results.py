@@ -15,6 +15,7 @@ from graphclean.bench.results import (
     read_records,
     read_result,
     result_path,
+    shrink,
     write_result,
 )
 from graphclean.errors import InputError
@@ -226,6 +227,14 @@ def test_arrays_are_none_where_missing_and_refused_where_damaged(tmp_path: Path)
             record.arrays("logits")
     path.unlink()
     assert record.arrays("logits") is None
+
+
+def test_numbers_that_half_precision_can_t_hold_are_kept() -> None:
+    """Such as squared distances; what is no number stays so."""
+    for values, kind in (([1.0, -60000.0, np.inf, np.nan], np.float16), ([1e6, np.nan], np.float32)):
+        found = shrink(np.array(values))
+        assert found.dtype == kind
+        np.testing.assert_allclose(found, values)
 
 
 @pytest.mark.parametrize("where", range(100, 1100, 50))

@@ -125,9 +125,25 @@ def compare_strategies(
 
 
 def describe_scores(
+    predicted: LabelArray,
+    score: npt.NDArray[np.float64],
+    truth: LabelArray,
+    threshold: float | None,
+    *,
+    classified: bool = True,
+) -> dict[str, float | None]:
+    """The scores of a result; accuracy alone if there is no threshold (a cell without OOD).
+
+    Unless a classifier was trained, only those that no class has a part in.
+    """
+    found = _describe_scores(predicted, score, truth, threshold)
+    claimed = found if classified else {"auroc", "fpr95"}
+    return {name: value if name in claimed else None for name, value in found.items()}
+
+
+def _describe_scores(
     predicted: LabelArray, score: npt.NDArray[np.float64], truth: LabelArray, threshold: float | None
 ) -> dict[str, float | None]:
-    """The scores of a result; accuracy alone if there is no threshold (a cell without OOD)."""
     names = ("auroc", "fpr95", "f_auto", "f_best", "zeta_best", *(f"f_{fixed}" for fixed in FIXED_ZETAS))
     if threshold is None:
         return {"accuracy": float((predicted == truth).mean()), **dict.fromkeys(names)}

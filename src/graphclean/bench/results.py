@@ -135,9 +135,10 @@ def write_result(path: Path, result: JsonObject, arrays: Arrays) -> Result:
 
 
 def shrink(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """In half precision, or whole numbers in the smallest type that holds them."""
+    """In half precision where that holds them all, or whole numbers in the smallest type that does."""
     if array.dtype.kind == "f":
-        return array.astype(np.float16)
+        large = np.isfinite(array) & (np.abs(array) > np.finfo(np.float16).max)
+        return array.astype(np.float32 if large.any() else np.float16)
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
     kind = next(kind for kind in INTEGER_TYPES if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     return array.astype(kind)

@@ -21,7 +21,7 @@ from ..config import Config, MethodChoice
 from ..data.resize import resampling_control
 from ..errors import InputError, RunStopped, arg
 from ..graph import Cleaned
-from ..methods import build_method, complete_settings
+from ..methods import build_method, complete_settings, load_method
 from ..metrics import auroc, score_verdicts
 from ..ood import Threshold
 from ..ood.detectors import load_detector
@@ -254,7 +254,7 @@ def train_job(
     draw, config, trainer = material.draw, job.config, prepared.trainer
     kinds = sample_kinds(draw)
     known = None
-    if job.split == "dev":
+    if job.split == "dev" and _classifies(job):
         known = ResidentInputs(torch.as_tensor(material.known_scored()).to(trainer.device))
     known_truth = draw.eval_truth[: len(draw.eval_ind)]
 
@@ -283,23 +283,31 @@ def train_job(
     return trainer.train(resume=True, on_epoch=after_epoch, on_selection=after_selection)
 
 
+def _classifies(job: Job) -> bool:
+    """Whether the method trains a classifier, whose accuracy can be claimed."""
+    return load_method(job.config.method.name).info.kind != "ood"
+
+
 def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonObject, Predictions]:
     """The one scoring, after the last epoch."""
     draw, chosen, model = material.draw, result.trained.selection, result.model
     found = model.score(material.scored_images().numpy())
-    threshold = model.found if job.cell.ood is not None else None
+    threshold, classified = model.found if job.cell.ood is not None else None, _classifies(job)
     scores = describe_scores(
         found.classes,
         found.ood_score,
         draw.eval_truth,
         threshold.threshold if threshold is not None else None,
+        classified=classified,
     )
     scores["control_auroc"] = _run_control(material, model, found.ood_score) if threshold else None
     more, notes = {}, list(result.model.notes)
     for name, other in result.more.items():
         new = other.score(material.scored_images().numpy())
         notes += [note for note in other.notes if note not in notes]
-        values = describe_scores(new.classes, new.ood_score, draw.eval_truth, other.threshold)
+        values = describe_scores(
+            new.classes, new.ood_score, draw.eval_truth, other.threshold, classified=classified
+        )
         more[name] = {key: values[key] for key in DETECTOR_SCORES} | {"threshold": other.threshold}
     record = {
         **job.about,

@@ -91,7 +91,7 @@ def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
     shares, truths = [], []
     for record in (first, second):
         arrays = record.arrays("logits", "truth")
-        if arrays is None:
+        if arrays is None or record.number("scores", "accuracy") is None:
             return None
         shares.append(softmax(arrays["logits"].astype(np.float64), axis=1))
         truths.append(arrays["truth"][arrays["truth"] >= 0])
