@@ -28,7 +28,7 @@ LEARN = TrainingSettings(
 )
 HEAVY = dataclasses.replace(LEARN, strong_augmentation="autoaugment", ema_decay=0.8, self_supervised_epochs=1)
 """With all that training may use for heavy noise."""
-NEEDS = {"verdicts", "noise rate", "trusted samples"}
+NEEDS = {"verdicts", "images", "noise rate", "trusted samples"}
 EVERY_PART = "ngc with every part"
 PARTS = {
     "graph.accept": "auto",

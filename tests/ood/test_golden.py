@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphclean.ood.detectors import OWN_DETECTORS
 from tests.ood.golden import PARAMETERS, SCORES, Case, fitted, make_case
 
-WITHOUT = {"prototypes", "odin", "mahalanobis-layers"}
+WITHOUT = {"prototypes", "odin", "mahalanobis-layers", "rot", "rot-plus"}
 """Detectors of which the fixture has no numbers: ours, and those of more than features."""
 
 

@@ -16,6 +16,8 @@ OWN_METHODS = {
     "elr": "graphclean.methods.elr:ELR",
     "rog": "graphclean.methods.rog:RoG",
     "ilon": "graphclean.methods.ilon:ILON",
+    "rot": "graphclean.methods.rot:Rot",
+    "rot-plus": "graphclean.methods.rot:RotPlus",
     "ssd": "graphclean.methods.ssd:SSD",
     "ssd-plus": "graphclean.methods.ssd:SSDPlus",
     "protomix": "graphclean.methods.protomix:ProtoMix",

@@ -110,6 +110,8 @@ def prepare(
     else:
         array = check_embeddings(inputs, zeros=True)
         standardizer = Standardizer.fit(array)
+    if "images" in method.info.needs and standardizer is not None:
+        raise InputError(f"method.name={method.info.name} takes images, these are embeddings")
     verdicts = prior = None
     if "verdicts" in method.info.needs:
         if standardizer is None:

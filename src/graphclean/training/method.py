@@ -27,7 +27,7 @@ class MethodInfo:
     cost: float = 1.0
     """Training passes a sample and epoch; an evaluation pass counts a third."""
     needs: tuple[str, ...] = ()
-    """Beyond inputs and labels: `verdicts` (on the features given), `noise rate`, `trusted samples`."""
+    """Beyond inputs and labels: `images`, `verdicts` (on features), `noise rate`, `trusted samples`."""
     follows: str = ""
     """Where it follows its paper, and where its release."""
 

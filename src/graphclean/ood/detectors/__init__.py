@@ -26,6 +26,8 @@ OWN_DETECTORS = {
     "react": "graphclean.ood.detectors.activations:ReAct",
     "ash": "graphclean.ood.detectors.activations:ASH",
     "scale": "graphclean.ood.detectors.activations:SCALE",
+    "rot": "graphclean.ood.detectors.transformations:TransformationScore",
+    "rot-plus": "graphclean.ood.detectors.transformations:RotationScore",
     "ssd": "graphclean.ood.detectors.ssd:ClusterDistance",
 }
 DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
