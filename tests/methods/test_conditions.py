@@ -109,6 +109,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) ->
     torch.testing.assert_close(*states, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_it_trains_on_embeddings_unless_it_says_otherwise(name: str) -> None:
+    method = build(name)
+    if "images" in method.info.needs:
+        pytest.skip("takes images")
+    head = dataclasses.replace(SHORT, network="embedding-head", feature_noise_std=0.1)
+    pixels, prior = digits(N)[0].flatten(1).float() / 64, None
+    if "verdicts" in method.info.needs:
+        posterior = torch.rand((N, K + 1), generator=torch.Generator().manual_seed(1)).softmax(1)
+        prior = Prior(posterior, torch.arange(N) % 3 > 0)
+    trained = Trainer(ResidentInputs(pixels), given(), K, head, method, prior=prior).train()
+    assert trained.logits.shape == (N, K)
+    assert trained.logits.isfinite().all()
+
+
 class Leaky(Mixup):
     """Forgets the mask."""
 
