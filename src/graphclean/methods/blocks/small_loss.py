@@ -1,0 +1,44 @@
+"""The samples with the smallest losses, which are the last to be wrong: networks fit clean labels first.
+
+All is done by masks, so that shapes stay as they are and nothing waits for the device.
+"""
+
+import torch
+from torch import Tensor
+
+ROUNDING = 1e-6
+"""Added before rounding down, so that 0.8 of 5 samples are 4 of them in floating point too."""
+
+
+def remaining(candidates: Tensor, drop: Tensor | float) -> Tensor:
+    """How many of a mask's samples are left when a fraction `drop` of them is dropped, at least one."""
+    count = candidates.sum().double()
+    return ((1 - drop) * count + ROUNDING).floor().clamp(min=1)
+
+
+def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> Tensor:
+    """A mask of the `count` candidates with the smallest losses, or of all if there are fewer."""
+    order = losses.detach().masked_fill(~candidates, torch.inf).argsort(stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device)
+    return candidates & (rank < count)
+
+
+def smallest_of_class(losses: Tensor, labels: Tensor, n_classes: int, count: Tensor | int) -> Tensor:
+    """A mask of the `count` smallest losses of each class, by one number or one a class; none of labels under 0.
+
+    Wrong labels are not equally common in all classes, nor are all classes equally hard: by class, none is
+    left without samples.
+    """
+    labeled = labels >= 0
+    order = losses.detach().argsort(stable=True)
+    of_class = torch.where(labeled, labels, n_classes)
+    order = order[of_class[order].argsort(stable=True)]
+    sizes = torch.zeros(n_classes + 1, dtype=torch.long, device=labels.device)
+    sizes = sizes.scatter_add(0, of_class, torch.ones_like(of_class))
+    sorted_class = of_class[order]
+    rank = torch.empty_like(order)
+    place = torch.arange(len(order), device=order.device)
+    rank[order] = place - (sizes.cumsum(0) - sizes)[sorted_class]
+    quota = torch.as_tensor(count, device=labels.device).expand(n_classes)
+    return labeled & (rank < quota[labels.clamp(min=0)])
