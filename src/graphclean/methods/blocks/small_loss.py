@@ -25,9 +25,9 @@ def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> 
 
 
 def smallest_of_class(losses: Tensor, labels: Tensor, n_classes: int, count: Tensor | int) -> Tensor:
-    """A mask of the `count` smallest losses of each class, by one number or one a class; none of labels under 0.
+    """A mask of the `count` smallest losses of each class; `count` may be a number of each class's own.
 
-    Wrong labels are not equally common in all classes, nor are all classes equally hard: by class, none is
+    A label under 0 is of no class. Wrong labels are not equally common in all classes, nor are all classes equally hard: by class, none is
     left without samples.
     """
     labeled = labels >= 0

@@ -1,0 +1,143 @@
+"""Co-teaching: each network is trained on the samples of a batch that the other one finds easiest."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..config.settings import Auto
+from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
+from .blocks.noise_rate import NoiseRate, check_noise_rate
+from .blocks.pair import WEIGHTS, Pair, new_pair, see
+from .blocks.small_loss import remaining, smallest_losses
+from .blocks.supervised import labeled_mean
+
+FOLLOWS = (
+    "the paper, but for: its epochs are fractions of the run's, and both networks see the same weak view; "
+    "network, optimizer and schedule are those of the training settings; losses are means over what is kept, "
+    "which the release divides by its number once more"
+)
+
+
+@dataclass(frozen=True)
+class CoTeachingSettings:
+    """The defaults are the release's, at any number of epochs."""
+
+    noise_rate: float | Auto = "auto"
+    """Fraction of wrong labels, which is dropped in the end; `auto`: estimated in the first quarter.
+
+    Resampled from all K classes, a fraction (K − 1) / K of the changed labels is wrong.
+    """
+    ramp: float = 0.05
+    """Fraction of the epochs in which the dropped part grows to that: 10 of the paper's 200, 3 of 60."""
+
+    def __post_init__(self) -> None:
+        check_noise_rate(self.noise_rate)
+        if not 0 <= self.ramp <= 1:
+            raise ValueError("ramp must be from 0 to 1")
+
+
+@dataclass(frozen=True)
+class CoTeachingPlusSettings(CoTeachingSettings):
+    """The same, with the epochs of co-teaching alone."""
+
+    disagreement_from: float = 0.1
+    """Fraction of the epochs after which disagreement counts: 20 of 200; 0.025 for CIFAR-100."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.disagreement_from <= 1:
+            raise ValueError("disagreement_from must be from 0 to 1")
+
+
+class CoTeaching(Method):
+    """Two networks; each drops the largest losses of a batch, and learns from what the other one kept."""
+
+    info = MethodInfo(
+        name="co-teaching",
+        title="Co-teaching by small losses",
+        kind="selection",
+        paper="Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, "
+        "NeurIPS 2018",
+        networks=2,
+        cost=2.1,
+        needs=("noise rate",),
+        follows=FOLLOWS,
+    )
+    Settings = CoTeachingSettings
+    detector = "msp"
+    settings: CoTeachingSettings
+    drop: Tensor
+    kept: Tensor
+    disagreed: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """Two networks, the noise rate, and whether each sample was last kept."""
+        self.networks, self.weights = new_pair(run), WEIGHTS
+        self.noise = NoiseRate(self.settings.noise_rate, run.device)
+        self.register_buffer("drop", torch.zeros((), device=run.device))
+        self.register_buffer("kept", run.given >= 0)
+        self.register_buffer("disagreed", torch.zeros(len(run.given), dtype=torch.bool, device=run.device))
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        """Settle how much is dropped."""
+        ramp = self.settings.ramp * run.settings.epochs
+        self.drop = self.noise.begin_epoch(run) * (min(run.epoch / ramp, 1.0) if ramp else 1.0)
+        return super().begin_epoch(run)
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of each network on what the other one keeps."""
+        pair = see(run, batch.inputs, batch.given)
+        candidates, drop = self.candidates(run, batch, pair)
+        count = remaining(candidates, drop)
+        first, second = (smallest_losses(each, candidates, count) for each in pair.losses)
+        self.kept[batch.index] = first & second
+        self.disagreed[batch.index] = pair.disagree
+        return {"ce": labeled_mean(pair.losses[0], second), "ce_second": labeled_mean(pair.losses[1], first)}
+
+    def candidates(self, run: TrainerContext, batch: Batch, pair: Pair) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Of which samples the smallest losses are kept, and what fraction is dropped."""
+        return batch.given >= 0, self.drop
+
+    def selection(self, run: TrainerContext) -> Selection:
+        """The given labels; selected is what both networks last kept."""
+        return Selected(run.given.clamp(min=0), self.kept)
+
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
+        """What was dropped, and on how much the networks disagreed."""
+        return {
+            **self.noise.metrics(),
+            "drop_rate": float(self.drop),
+            "disagreement": float(self.disagreed.float().mean()),
+        }
+
+    def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
+        """Where the noise rate is from."""
+        return self.noise.notes()
+
+
+class CoTeachingPlus(CoTeaching):
+    """Co-teaching that after some epochs learns from the samples alone on which the networks disagree."""
+
+    info = MethodInfo(
+        name="co-teaching-plus",
+        title="Co-teaching on disagreement",
+        kind="selection",
+        paper="Yu et al., How does Disagreement Help Generalization against Label Corruption?, ICML 2019",
+        networks=2,
+        cost=2.1,
+        needs=("noise rate",),
+        follows=f"{FOLLOWS}; cross-entropy is of logits, where the release has it of probabilities",
+    )
+    Settings = CoTeachingPlusSettings
+    settings: CoTeachingPlusSettings
+
+    def candidates(self, run: TrainerContext, batch: Batch, pair: Pair) -> tuple[Tensor, Tensor]:
+        """Those that the networks disagree on; all, and none is dropped, where there are none."""
+        labeled, drop = super().candidates(run, batch, pair)
+        if run.epoch < self.settings.disagreement_from * run.settings.epochs:
+            return labeled, drop
+        differ = labeled & pair.disagree
+        there_are = differ.any()
+        return torch.where(there_are, differ, labeled), torch.where(there_are, drop, 0.0)

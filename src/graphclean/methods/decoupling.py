@@ -1,0 +1,62 @@
+"""Decoupling: when to update is decided by disagreement of two networks, how to by the labels."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..training.method import Batch, Method, MethodInfo, TrainerContext
+from .blocks.pair import WEIGHTS, new_pair, see
+
+FLOOR = 0.1
+"""Part of a batch by which losses are divided at least, so that few samples don't weigh like many."""
+
+
+@dataclass(frozen=True)
+class DecouplingSettings:
+    """The default is ours; the paper has none for images of many classes."""
+
+    warmup_epochs: int = 1
+    """Epochs of training on all samples: networks that know nothing yet disagree on everything."""
+
+    def __post_init__(self) -> None:
+        if self.warmup_epochs < 0:
+            raise ValueError("warmup_epochs must be at least 0")
+
+
+class Decoupling(Method):
+    """Two networks that learn from the samples alone on which their predictions differ."""
+
+    info = MethodInfo(
+        name="decoupling",
+        title="Decoupling when to update from how to update",
+        kind="selection",
+        paper="Malach & Shalev-Shwartz, Decoupling 'when to update' from 'how to update', NIPS 2017",
+        networks=2,
+        cost=2.0,
+        follows="the release's masks and its floor of a tenth of the batch; both networks see the same weak "
+        "view; network, optimizer and schedule are those of the training settings",
+    )
+    Settings = DecouplingSettings
+    detector = "msp"
+    settings: DecouplingSettings
+    disagreed: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """Two networks, and whether they last disagreed on each sample."""
+        self.networks, self.weights = new_pair(run), WEIGHTS
+        self.register_buffer("disagreed", torch.zeros(len(run.given), dtype=torch.bool, device=run.device))
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of both networks, on samples that they disagree on."""
+        pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
+        self.disagreed[batch.index] = pair.disagree
+        learned = labeled if run.epoch < self.settings.warmup_epochs else labeled & pair.disagree
+        divisor = torch.maximum(learned.sum(), FLOOR * labeled.sum()).clamp(min=1)
+        first, second = ((each * learned).sum() / divisor for each in pair.losses)
+        return {"ce": first, "ce_second": second}
+
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
+        """On how much the networks disagreed."""
+        return {"disagreement": float(self.disagreed.float().mean())}
