@@ -31,6 +31,13 @@ ONE_VIEW = "mixup", {"mixup_alpha": 0.0}
 LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
     ("elr", {"lambda_elr": 0.0}, ONE_VIEW),
     ("ilon", {"warmup_fraction": 1.0}, ONE_VIEW),
+    ("co-teaching", {"noise_rate": 0.0}, ONE_VIEW),
+    (
+        "co-teaching-plus",
+        {"noise_rate": 0.3, "disagreement_from": 1.0},
+        ("co-teaching", {"noise_rate": 0.3}),
+    ),
+    ("decoupling", {"warmup_epochs": 3}, ONE_VIEW),
 ]
 
 

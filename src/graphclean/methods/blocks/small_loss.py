@@ -27,8 +27,8 @@ def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> 
 def smallest_of_class(losses: Tensor, labels: Tensor, n_classes: int, count: Tensor | int) -> Tensor:
     """A mask of the `count` smallest losses of each class; `count` may be a number of each class's own.
 
-    A label under 0 is of no class. Wrong labels are not equally common in all classes, nor are all classes equally hard: by class, none is
-    left without samples.
+    A label under 0 is of no class. Classes are neither equally hard nor equally noisy: chosen by class, none
+    is left without samples.
     """
     labeled = labels >= 0
     order = losses.detach().argsort(stable=True)
