@@ -38,6 +38,11 @@ LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
         ("co-teaching", {"noise_rate": 0.3}),
     ),
     ("decoupling", {"warmup_epochs": 3}, ONE_VIEW),
+    (
+        "mentornet-pd",
+        {"loss_percentile": 1.0, "percentile_decay": 0.0, "burn_in_dropout": 0.0, "dropout": 0.0},
+        ONE_VIEW,
+    ),
 ]
 
 
