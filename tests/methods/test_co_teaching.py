@@ -83,6 +83,8 @@ def test_later_it_learns_from_disagreement_alone(rate: float) -> None:
     of_a, of_b = smallest(a, among, rate), smallest(b, among, rate)
     assert float(found["ce"]) == pytest.approx(a[of_b].mean(), rel=1e-5)
     assert float(found["ce_second"]) == pytest.approx(b[of_a].mean(), rel=1e-5)
+    kept = {*smallest(a, labels >= 0, rate)} & {*smallest(b, labels >= 0, rate)}
+    assert {*method.selection(run).selected.nonzero().flatten().tolist()} == kept, "of all, not of those"
     assert method.metrics(run)["disagreement"] == pytest.approx(oracle_disagreement(logits).mean())
 
 

@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphclean.methods.blocks.noise_rate import NoiseRate, check_noise_rate, estimate_noise_rate
+from graphclean.methods.blocks.noise_rate import (
+    NoiseRate,
+    check_noise_rate,
+    estimate_noise_rate,
+    rate_of_agreement,
+)
 
 K, N = 5, 600
 
@@ -58,6 +63,20 @@ def test_labels_at_random_are_no_worse_than_that() -> None:
     found = float(estimate_noise_rate(z, labels, K))
     assert found == pytest.approx(1 - 1 / K, abs=0.05)
     assert found <= 1 - 1 / K + 1e-6
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 100])
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.3, 0.45])
+def test_the_rate_of_an_agreement_inverts_the_formula(rate: float, n_classes: int) -> None:
+    agreement = (1 - rate) ** 2 + rate**2 / (n_classes - 1)
+    found = rate_of_agreement(torch.tensor(agreement, dtype=torch.float64), n_classes)
+    assert float(found) == pytest.approx(rate, abs=1e-9)
+
+
+@pytest.mark.parametrize(("agreement", "rate"), [(0.644, 0.2), (0.278, 0.5), (0.111, 0.8), (0.05, 0.9)])
+def test_of_ten_classes_it_is_what_the_paper_has(agreement: float, rate: float) -> None:
+    """Less agreement than by chance counts as random labels."""
+    assert float(rate_of_agreement(torch.tensor(agreement), 10)) == pytest.approx(rate, abs=2e-3)
 
 
 def run_of(epochs: int, labels: Tensor, z: Tensor) -> Any:

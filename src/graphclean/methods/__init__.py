@@ -16,6 +16,7 @@ OWN_METHODS = {
     "decoupling": "graphclean.methods.decoupling:Decoupling",
     "co-teaching": "graphclean.methods.co_teaching:CoTeaching",
     "co-teaching-plus": "graphclean.methods.co_teaching:CoTeachingPlus",
+    "incv": "graphclean.methods.incv:INCV",
     "mentornet-pd": "graphclean.methods.mentornet:MentorNetPD",
     "elr": "graphclean.methods.elr:ELR",
     "rog": "graphclean.methods.rog:RoG",

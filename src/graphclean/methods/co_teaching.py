@@ -19,6 +19,9 @@ FOLLOWS = (
     "which the release divides by its number once more"
 )
 
+Masks = tuple[Tensor, Tensor]
+"""Of a batch, by either network."""
+
 
 @dataclass(frozen=True)
 class CoTeachingSettings:
@@ -51,6 +54,13 @@ class CoTeachingPlusSettings(CoTeachingSettings):
             raise ValueError("disagreement_from must be from 0 to 1")
 
 
+def keep_small(pair: Pair, candidates: Tensor, drop: Tensor) -> Masks:
+    """The candidates that each network keeps when a fraction is dropped."""
+    count = remaining(candidates, drop)
+    first, second = (smallest_losses(each, candidates, count) for each in pair.losses)
+    return first, second
+
+
 class CoTeaching(Method):
     """Two networks; each drops the largest losses of a batch, and learns from what the other one kept."""
 
@@ -73,7 +83,7 @@ class CoTeaching(Method):
     disagreed: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """Two networks, the noise rate, and whether each sample was last kept."""
+        """Two networks, the noise rate, and what each sample last was."""
         self.networks, self.weights = new_pair(run), WEIGHTS
         self.noise = NoiseRate(self.settings.noise_rate, run.device)
         self.register_buffer("drop", torch.zeros((), device=run.device))
@@ -88,20 +98,19 @@ class CoTeaching(Method):
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of each network on what the other one keeps."""
-        pair = see(run, batch.inputs, batch.given)
-        candidates, drop = self.candidates(run, batch, pair)
-        count = remaining(candidates, drop)
-        first, second = (smallest_losses(each, candidates, count) for each in pair.losses)
-        self.kept[batch.index] = first & second
+        pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
+        small = keep_small(pair, labeled, self.drop)
+        self.kept[batch.index] = small[0] & small[1]
         self.disagreed[batch.index] = pair.disagree
+        first, second = self.learned(run, pair, labeled, small)
         return {"ce": labeled_mean(pair.losses[0], second), "ce_second": labeled_mean(pair.losses[1], first)}
 
-    def candidates(self, run: TrainerContext, batch: Batch, pair: Pair) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Of which samples the smallest losses are kept, and what fraction is dropped."""
-        return batch.given >= 0, self.drop
+    def learned(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:  # noqa: ARG002
+        """What each network has the other one learn, given its small losses."""
+        return small
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels; selected is what both networks last kept."""
+        """The given labels; selected is what last had a small loss by both networks."""
         return Selected(run.given.clamp(min=0), self.kept)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
@@ -133,11 +142,10 @@ class CoTeachingPlus(CoTeaching):
     Settings = CoTeachingPlusSettings
     settings: CoTeachingPlusSettings
 
-    def candidates(self, run: TrainerContext, batch: Batch, pair: Pair) -> tuple[Tensor, Tensor]:
-        """Those that the networks disagree on; all, and none is dropped, where there are none."""
-        labeled, drop = super().candidates(run, batch, pair)
+    def learned(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:
+        """The small losses among those that the networks disagree on; all samples where there are none."""
         if run.epoch < self.settings.disagreement_from * run.settings.epochs:
-            return labeled, drop
+            return small
         differ = labeled & pair.disagree
-        there_are = differ.any()
-        return torch.where(there_are, differ, labeled), torch.where(there_are, drop, 0.0)
+        first, second = keep_small(pair, differ, self.drop)
+        return torch.where(differ.any(), first, labeled), torch.where(differ.any(), second, labeled)

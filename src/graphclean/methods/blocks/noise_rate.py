@@ -40,6 +40,17 @@ def estimate_noise_rate(z: Tensor, given: Tensor, n_classes: int) -> Tensor:
     return (1 - right[labeled].mean()).clamp(0, 1 - 1 / n_classes)
 
 
+def rate_of_agreement(agreement: Tensor, n_classes: int) -> Tensor:
+    """The noise rate e at which labels agree so often with predictions that noise of the same rate taught.
+
+    Both are right, or wrong in the same way: (1 − e)² + e² / (K − 1), from 1 at no noise to 1 / K at random.
+    """
+    if n_classes < 2:
+        return torch.zeros_like(agreement)
+    most = 1 - 1 / n_classes
+    return most * (1 - (1 - (1 - agreement) / most).clamp(min=0).sqrt())
+
+
 class NoiseRate(nn.Module):
     """The fraction of labels that count as wrong, and where it is from."""
 

@@ -1,0 +1,180 @@
+"""INCV: labels that networks trained on other samples predict are chosen; then co-teaching on them."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..config.settings import Auto
+from ..errors import check_choice
+from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
+from .blocks.cross_validation import CrossValidation, draw_batches
+from .blocks.noise_rate import check_noise_rate
+from .blocks.pair import NETWORKS, WEIGHTS, new_pair, see
+from .blocks.small_loss import remaining, smallest_losses
+from .blocks.supervised import given_losses, labeled_mean
+
+Noise = Literal["symmetric", "asymmetric"]
+MUCH, SOME = 0.6, 0.3
+"""Noise rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
+
+
+@dataclass(frozen=True)
+class IncvSettings:
+    """The defaults are the paper's; the epochs are divided by about what its phases cost."""
+
+    noise_rate: float | Auto = "auto"
+    """Fraction of wrong labels; `auto`: by how many labels the networks of the first iteration predict."""
+    noise: Noise = "symmetric"
+    """`asymmetric` where classes are mistaken for certain others: then large losses are not removed."""
+    iterations: int = 4
+    """Times that what is left is halved; each takes an epoch at least."""
+    selection_fraction: float = 0.33
+    """Part of the epochs that the iterations take together, each with the whole course of the rate."""
+    chosen_alone: float = 0.2
+    """Part of the other epochs before what is left is learned, too; doubled where noise is much."""
+    ramp: float = 0.05
+    """Part of the other epochs in which as much is dropped in the end as is wrong among the chosen."""
+
+    def __post_init__(self) -> None:
+        check_noise_rate(self.noise_rate)
+        check_choice("noise", self.noise, Noise)
+        if self.iterations < 1:
+            raise ValueError("iterations must be at least 1")
+        if not 0 < self.selection_fraction < 1:
+            raise ValueError("selection_fraction must be between 0 and 1")
+        for name in ("chosen_alone", "ramp"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1")
+
+
+class INCV(Method):
+    """In each iteration two networks learn from a half of the samples each, and judge the other half.
+
+    What is predicted as labeled is chosen, and then part of both halves. Co-teaching begins, as every
+    iteration does, with first weights.
+    """
+
+    info = MethodInfo(
+        name="incv",
+        title="Iterative noisy cross-validation, then co-teaching",
+        kind="selection",
+        paper="Chen et al., Understanding and Utilizing Deep Neural Networks Trained with Noisy Labels, "
+        "ICML 2019",
+        networks=2,
+        cost=2.4,
+        needs=("noise rate",),
+        follows="the paper, but for: both halves are learned at once, each by one of two networks; phases "
+        "are fractions of the run's epochs, and each epoch has as many steps as there are batches of all "
+        "samples; network, optimizer and schedule are those of the training settings",
+    )
+    Settings = IncvSettings
+    detector = "msp"
+    settings: IncvSettings
+    drop: Tensor
+    kept: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """Two networks and their first weights; what is chosen, and what co-teaching last kept."""
+        self.networks, self.weights = new_pair(run), WEIGHTS
+        self.initial = copy.deepcopy(self.networks).requires_grad_(requires_grad=False)
+        rate = self.settings.noise_rate
+        self.validation = CrossValidation(run.given, run.n_classes, None if rate == "auto" else rate)
+        self.register_buffer("drop", torch.zeros((), device=run.device))
+        self.register_buffer("kept", run.given >= 0)
+
+    def phases(self, epochs: int) -> tuple[int, ...]:
+        """The iterations, then co-teaching; a run of one epoch has one iteration alone."""
+        total = max(1, min(round(self.settings.selection_fraction * epochs), epochs - 1))
+        iterations = min(self.settings.iterations, total)
+        return *(total * i // iterations for i in range(iterations)), total
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        """Judge by the networks of an iteration; where a phase begins, choose, and start over."""
+        phases, validation = self.phases(run.settings.epochs), self.validation
+        training = phases[-1]
+        if run.epoch == 0:
+            self.initial.load_state_dict(self.networks.state_dict())
+        elif run.epoch <= training:
+            first, second = (run.embed(name).logits for name in NETWORKS)
+            begun = sum(start < run.epoch for start in phases) - 1
+            validation.judge((first, second), run.given, last=self.takes_last(begun))
+        if 0 < run.epoch <= training and run.epoch in phases:
+            validation.choose(remove=self.settings.noise == "symmetric")
+            self.networks.load_state_dict(self.initial.state_dict())
+            self.kept = validation.chosen.clone()
+        if run.epoch >= training:
+            return self._co_teaching_batches(run, run.epoch - training, run.settings.epochs - training)
+        if run.epoch in phases:
+            validation.halve(run.generator)
+        steps, size = run.shuffle().shape
+        return tuple(draw_batches(each, steps, size, run.generator) for each in validation.members())
+
+    def takes_last(self, iteration: int) -> bool:
+        """Whether the last epoch of an iteration, counted from 0, judges in place of the best one."""
+        rate = float(self.validation.rate)
+        much = self.settings.noise == "asymmetric" or rate > MUCH
+        return (iteration > 0 and much) or (iteration > 1 and rate > SOME)
+
+    def _co_teaching_batches(self, run: TrainerContext, epoch: int, epochs: int) -> tuple[Tensor, ...]:
+        """What is chosen; after some epochs also what is left, in proportion, up to half as much."""
+        s, found, rate = self.settings, self.validation, float(self.validation.rate)
+        if not bool(found.chosen.any()):
+            found.chosen, found.left = run.given >= 0, torch.zeros_like(found.left)
+        ways = run.n_classes - 1 if s.noise == "symmetric" else 1
+        wrong = rate**2 / max(rate**2 + ways * (1 - rate) ** 2, 1e-12)
+        ramp = s.ramp * epochs
+        self.drop = torch.full_like(self.drop, wrong * (min(epoch / ramp, 1) if ramp else 1))
+        steps, size = run.shuffle().shape
+        batches = draw_batches(found.chosen, steps, size, run.generator)
+        alone = s.chosen_alone * (2 if s.noise == "asymmetric" or rate > MUCH else 1)
+        more = min(size * int(found.left.sum()) // max(int(found.chosen.sum()), 1), size // 2)
+        if epoch < alone * epochs or not more:
+            return (batches,)
+        return batches, draw_batches(found.left, steps, more, run.generator)
+
+    def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
+        """Of each network on its own part; later on what the other one keeps, as much as of the chosen."""
+        if run.epoch < self.phases(run.settings.epochs)[-1]:
+            learned = {}
+            for name, loss, batch, part in zip(
+                NETWORKS, WEIGHTS, batches, self.validation.members(), strict=True
+            ):
+                (out,) = run.forward(run.weak_view(batch.inputs), network=name)
+                learned[loss] = labeled_mean(given_losses(out.logits, batch.given), part[batch.index])
+            return learned
+        index, inputs, given = (
+            torch.cat(parts) for parts in zip(*((b.index, b.inputs, b.given) for b in batches), strict=True)
+        )
+        pair, labeled = see(run, inputs, given), given >= 0
+        count = remaining(labeled[: len(batches[0].index)], self.drop)
+        first, second = (smallest_losses(each, labeled, count) for each in pair.losses)
+        self.kept[index] = first & second
+        return {"ce": labeled_mean(pair.losses[0], second), "ce_second": labeled_mean(pair.losses[1], first)}
+
+    def selection(self, run: TrainerContext) -> Selection:
+        """The given labels; selected is what was chosen, then what both networks last kept."""
+        return Selected(run.given.clamp(min=0), self.kept)
+
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
+        """How far the selection is, and what is dropped."""
+        found = self.validation
+        return {
+            "chosen": int(found.chosen.sum()),
+            "left": int(found.left.sum()),
+            "noise_rate": float(found.rate),
+            "drop_rate": float(self.drop),
+        }
+
+    def notes(self, run: TrainerContext) -> list[str]:
+        """What was chosen, and where the noise rate is from."""
+        found = self.validation
+        if run.settings.epochs <= self.phases(run.settings.epochs)[-1]:
+            return ["the only epoch was an iteration of the selection: nothing was chosen by it"]
+        rate = "was estimated" if found.estimated else "was given"
+        return [
+            f"{int(found.chosen.sum())} samples were chosen, {int(found.left.sum())} left and the others "
+            f"removed; the noise rate {rate}, as {float(found.rate):.3f}: method.noise_rate sets it"
+        ]
