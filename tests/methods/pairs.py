@@ -18,6 +18,7 @@ def start(method: Method, given: np.ndarray, *, epoch: int = 5, epochs: int = 10
     """A run in which half of an input is each network's logits; the method is set up in it."""
     run: Any = SimpleNamespace(given=torch.as_tensor(given), n_classes=K, device=torch.device("cpu"))
     run.epoch, run.settings = epoch, SimpleNamespace(epochs=epochs)
+    run.batch_size, run.generator = len(given), torch.Generator().manual_seed(0)
     run.new_network = nn.Identity
     run.weak_view = lambda inputs: inputs
     run.shuffle = lambda: torch.arange(len(given)).view(1, -1)

@@ -65,7 +65,6 @@ def test_a_fraction_of_each_batch_is_left_out_at_random(epoch: int, left: float)
     logits, labels = draw(unlabeled=20)
     method = MentorNetPD(MentorNetPDSettings(loss_percentile=1.0, percentile_decay=0.0))
     run = start(method, labels, epoch=epoch, epochs=100)
-    run.generator = torch.Generator().manual_seed(0)
     often = np.zeros(N)
     for _ in range(200):
         leaf = torch.tensor(logits, requires_grad=True)
