@@ -15,8 +15,8 @@ from graphclean.methods import load_method, method_names
 from graphclean.methods.mixup import Mixup
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Batch, Method, Prior, TrainerContext
-from tests.methods.test_registry import EVERY_PART, build
+from graphclean.training.method import Batch, Method, Prior, TrainerContext, Trusted
+from tests.methods.test_registry import EVERY_PART, build, trusted_samples
 from tests.training.test_trainer import digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,6 +43,11 @@ LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
         {"loss_percentile": 1.0, "percentile_decay": 0.0, "burn_in_dropout": 0.0, "dropout": 0.0},
         ONE_VIEW,
     ),
+    (
+        "mentornet-dd",
+        {"noise_rate": 0.3, "burn_in": 1.0, "burn_in_dropout": 0.0, "final_dropout": 0.0},
+        ONE_VIEW,
+    ),
 ]
 
 
@@ -60,8 +65,8 @@ def make(
         shape = len(labels), n_classes + 1
         posterior = torch.rand(shape, generator=torch.Generator().manual_seed(1)).softmax(1)
         prior = Prior(posterior, torch.arange(len(labels)) % 3 > 0)
-    inputs = ResidentInputs(pixels)
-    return Trainer(inputs, labels, n_classes, settings, method, prior=prior, checkpoint=checkpoint)
+    lent: dict[str, Any] = {"prior": prior, "trusted": trusted_samples(method, n_classes)}
+    return Trainer(ResidentInputs(pixels), labels, n_classes, settings, method, checkpoint=checkpoint, **lent)
 
 
 def given(n: int = N, n_classes: int = K) -> Tensor:
@@ -105,6 +110,21 @@ def test_it_trains_and_says_what_it_took_samples_for(name: str, condition: str) 
     assert chosen.selected.dtype == torch.bool
     assert set(chosen.labels[chosen.selected].tolist()) <= set(range(n_classes))
     assert all(note == note.strip() and note for note in trained.notes)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_it_trains_on_embeddings_too(name: str) -> None:
+    method = build(name)
+    pixels, labels = digits(24)[0].flatten(1).float() / 255, given(24)
+    lent: dict[str, Any] = {}
+    if "verdicts" in method.info.needs:
+        posterior = torch.rand(24, K + 1, generator=torch.Generator().manual_seed(1)).softmax(1)
+        lent["prior"] = Prior(posterior, torch.arange(24) % 3 > 0)
+    if "trusted samples" in method.info.needs:
+        lent["trusted"] = Trusted(ResidentInputs(pixels[:9]), torch.arange(9) % K)
+    settings = dataclasses.replace(SHORT, network="embedding-head", feature_noise_std=0.1)
+    trained = Trainer(ResidentInputs(pixels), labels, K, settings, method, **lent).train()
+    assert bool(trained.logits.isfinite().all())
 
 
 @pytest.mark.parametrize("name", EVERY)

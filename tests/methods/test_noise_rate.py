@@ -10,7 +10,7 @@ from torch import Tensor
 from graphclean.methods.blocks.noise_rate import (
     NoiseRate,
     check_noise_rate,
-    estimate_noise_rate,
+    estimate_noise,
     rate_of_agreement,
 )
 
@@ -37,7 +37,7 @@ def spoil(truth: Tensor, rate: float) -> Tensor:
 @pytest.mark.parametrize("spread", [0.1, 0.3])
 def test_the_rate_is_found(rate: float, spread: float) -> None:
     z, truth = clusters(spread)
-    assert float(estimate_noise_rate(z, spoil(truth, rate), K)) == pytest.approx(rate, abs=0.03)
+    assert float(estimate_noise(z, spoil(truth, rate), K).rate) == pytest.approx(rate, abs=0.03)
 
 
 def test_class_dependent_noise_is_found_too() -> None:
@@ -46,21 +46,21 @@ def test_class_dependent_noise_is_found_too() -> None:
     changed = torch.rand(N, generator=torch.Generator().manual_seed(2)) < 0.3
     labels[changed & (truth == 0)] = 1
     rate = float((labels != truth).double().mean())
-    assert float(estimate_noise_rate(z, labels, K)) == pytest.approx(rate, abs=0.02)
+    assert float(estimate_noise(z, labels, K).rate) == pytest.approx(rate, abs=0.02)
 
 
 def test_unlabeled_samples_have_no_part_in_it() -> None:
     z, truth = clusters()
     labels = spoil(truth, 0.4)
     labels[torch.rand(N, generator=torch.Generator().manual_seed(3)) < 0.3] = -1
-    assert float(estimate_noise_rate(z, labels, K)) == pytest.approx(0.4, abs=0.05)
-    assert float(estimate_noise_rate(z, torch.full((N,), -1), K)) == 0
+    assert float(estimate_noise(z, labels, K).rate) == pytest.approx(0.4, abs=0.05)
+    assert float(estimate_noise(z, torch.full((N,), -1), K).rate) == 0
 
 
 def test_labels_at_random_are_no_worse_than_that() -> None:
     z, _ = clusters()
     labels = torch.randint(0, K, (N,), generator=torch.Generator().manual_seed(4))
-    found = float(estimate_noise_rate(z, labels, K))
+    found = float(estimate_noise(z, labels, K).rate)
     assert found == pytest.approx(1 - 1 / K, abs=0.05)
     assert found <= 1 - 1 / K + 1e-6
 
@@ -93,7 +93,7 @@ def run_of(epochs: int, labels: Tensor, z: Tensor) -> Any:
 def test_it_is_estimated_in_the_first_quarter_alone() -> None:
     z, truth = clusters()
     run = run_of(12, spoil(truth, 0.4), z)
-    rate = NoiseRate("auto", torch.device("cpu"))
+    rate = NoiseRate("auto", K, torch.device("cpu"))
     found = []
     for run.epoch in range(12):
         found.append(float(rate.begin_epoch(run)))
@@ -109,7 +109,7 @@ def test_it_is_estimated_in_the_first_quarter_alone() -> None:
 def test_a_rate_that_is_given_costs_nothing() -> None:
     z, truth = clusters()
     run = run_of(12, truth, z)
-    rate = NoiseRate(0.25, torch.device("cpu"))
+    rate = NoiseRate(0.25, K, torch.device("cpu"))
     for run.epoch in range(12):
         assert float(rate.begin_epoch(run)) == 0.25
     assert run.passes == 0

@@ -17,7 +17,7 @@ from graphclean.methods import OWN_METHODS, build_method, complete_settings, loa
 from graphclean.ood.detectors import detector_names
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs
-from graphclean.training.method import Method, MethodKind, Prior, Selection, TrainerContext
+from graphclean.training.method import Method, MethodKind, Prior, Selection, TrainerContext, Trusted
 from tests.builders import assert_same_tensors
 from tests.training.test_trainer import digits
 
@@ -71,6 +71,14 @@ def build(name: str, stop: tuple[int, int] | None = None) -> Method:
     return method
 
 
+def trusted_samples(method: Method, n_classes: int = 8) -> Trusted | None:
+    """For a method that needs them, digits under labels that count as right."""
+    if "trusted samples" not in method.info.needs:
+        return None
+    pixels, _, truth = digits(60)
+    return Trusted(ResidentInputs(pixels), truth % n_classes)
+
+
 def prepare(method: Method, checkpoint: Path | None = None, settings: TrainingSettings = LEARN) -> Watched:
     """On 120 digits: four steps an epoch, of which the last is filled up; some have no label."""
     pixels, labels, _ = digits(120)
@@ -79,7 +87,8 @@ def prepare(method: Method, checkpoint: Path | None = None, settings: TrainingSe
     if "verdicts" in method.info.needs:
         posterior = torch.rand(120, 9, generator=torch.Generator().manual_seed(1)).softmax(1)
         prior = Prior(posterior, torch.arange(120) % 3 > 0)
-    return Watched(ResidentInputs(pixels), labels, 8, settings, method, prior=prior, checkpoint=checkpoint)
+    inputs, trusted = ResidentInputs(pixels), trusted_samples(method)
+    return Watched(inputs, labels, 8, settings, method, prior=prior, trusted=trusted, checkpoint=checkpoint)
 
 
 def run(made: Trainer, *, resume: bool = False) -> tuple[Trained, list[EpochReport], list[Selection]]:

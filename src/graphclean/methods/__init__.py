@@ -18,6 +18,7 @@ OWN_METHODS = {
     "co-teaching-plus": "graphclean.methods.co_teaching:CoTeachingPlus",
     "incv": "graphclean.methods.incv:INCV",
     "mentornet-pd": "graphclean.methods.mentornet:MentorNetPD",
+    "mentornet-dd": "graphclean.methods.mentornet_dd:MentorNetDD",
     "elr": "graphclean.methods.elr:ELR",
     "rog": "graphclean.methods.rog:RoG",
     "ilon": "graphclean.methods.ilon:ILON",

@@ -13,7 +13,7 @@ from .blocks.pair import WEIGHTS, Pair, new_pair, see
 from .blocks.small_loss import remaining, smallest_losses
 from .blocks.supervised import labeled_mean
 
-FOLLOWS = (
+FOLLOWS_CO_TEACHING = (
     "the paper, but for: its epochs are fractions of the run's, and both networks see the same weak view; "
     "network, optimizer and schedule are those of the training settings; losses are means over what is kept, "
     "which the release divides by its number once more"
@@ -73,7 +73,7 @@ class CoTeaching(Method):
         networks=2,
         cost=2.1,
         needs=("noise rate",),
-        follows=FOLLOWS,
+        follows=FOLLOWS_CO_TEACHING,
     )
     Settings = CoTeachingSettings
     detector = "msp"
@@ -85,7 +85,7 @@ class CoTeaching(Method):
     def setup(self, run: TrainerContext) -> None:
         """Two networks, the noise rate, and what each sample last was."""
         self.networks, self.weights = new_pair(run), WEIGHTS
-        self.noise = NoiseRate(self.settings.noise_rate, run.device)
+        self.noise = NoiseRate(self.settings.noise_rate, run.n_classes, run.device)
         self.register_buffer("drop", torch.zeros((), device=run.device))
         self.register_buffer("kept", run.given >= 0)
         self.register_buffer("disagreed", torch.zeros(len(run.given), dtype=torch.bool, device=run.device))
@@ -137,7 +137,7 @@ class CoTeachingPlus(CoTeaching):
         networks=2,
         cost=2.1,
         needs=("noise rate",),
-        follows=f"{FOLLOWS}; cross-entropy is of logits, where the release has it of probabilities",
+        follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy is of logits, where the release has it of probabilities",
     )
     Settings = CoTeachingPlusSettings
     settings: CoTeachingPlusSettings

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..training.method import Batch, Method, MethodInfo, TrainerContext
 from .blocks.pair import WEIGHTS, new_pair, see
 
-FLOOR = 0.1
+LEAST_DIVISOR = 0.1
 """Part of a batch by which losses are divided at least, so that few samples don't weigh like many."""
 
 
@@ -53,7 +53,7 @@ class Decoupling(Method):
         pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
         self.disagreed[batch.index] = pair.disagree
         learned = labeled if run.epoch < self.settings.warmup_epochs else labeled & pair.disagree
-        divisor = torch.maximum(learned.sum(), FLOOR * labeled.sum()).clamp(min=1)
+        divisor = torch.maximum(learned.sum(), LEAST_DIVISOR * labeled.sum()).clamp(min=1)
         first, second = ((each * learned).sum() / divisor for each in pair.losses)
         return {"ce": first, "ce_second": second}
 

@@ -12,13 +12,13 @@ from ..errors import check_choice
 from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
 from .blocks.cross_validation import CrossValidation, draw_batches
 from .blocks.noise_rate import check_noise_rate
-from .blocks.pair import NETWORKS, WEIGHTS, new_pair, see
+from .blocks.pair import PAIRED, WEIGHTS, new_pair, see
 from .blocks.small_loss import remaining, smallest_losses
 from .blocks.supervised import given_losses, labeled_mean
 
-Noise = Literal["symmetric", "asymmetric"]
+NoisePattern = Literal["symmetric", "asymmetric"]
 MUCH, SOME = 0.6, 0.3
-"""Noise rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
+"""NoisePattern rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class IncvSettings:
 
     noise_rate: float | Auto = "auto"
     """Fraction of wrong labels; `auto`: by how many labels the networks of the first iteration predict."""
-    noise: Noise = "symmetric"
+    noise: NoisePattern = "symmetric"
     """`asymmetric` where classes are mistaken for certain others: then large losses are not removed."""
     iterations: int = 4
     """Times that what is left is halved; each takes an epoch at least."""
@@ -40,7 +40,7 @@ class IncvSettings:
 
     def __post_init__(self) -> None:
         check_noise_rate(self.noise_rate)
-        check_choice("noise", self.noise, Noise)
+        check_choice("noise", self.noise, NoisePattern)
         if self.iterations < 1:
             raise ValueError("iterations must be at least 1")
         if not 0 < self.selection_fraction < 1:
@@ -98,7 +98,7 @@ class INCV(Method):
         if run.epoch == 0:
             self.initial.load_state_dict(self.networks.state_dict())
         elif run.epoch <= training:
-            first, second = (run.embed(name).logits for name in NETWORKS)
+            first, second = (run.embed(name).logits for name in PAIRED)
             begun = sum(start < run.epoch for start in phases) - 1
             validation.judge((first, second), run.given, last=self.takes_last(begun))
         if 0 < run.epoch <= training and run.epoch in phases:
@@ -140,7 +140,7 @@ class INCV(Method):
         if run.epoch < self.phases(run.settings.epochs)[-1]:
             learned = {}
             for name, loss, batch, part in zip(
-                NETWORKS, WEIGHTS, batches, self.validation.members(), strict=True
+                PAIRED, WEIGHTS, batches, self.validation.members(), strict=True
             ):
                 (out,) = run.forward(run.weak_view(batch.inputs), network=name)
                 learned[loss] = labeled_mean(given_losses(out.logits, batch.given), part[batch.index])

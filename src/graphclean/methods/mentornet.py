@@ -74,7 +74,7 @@ class MentorNet(Method):
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy weighted by the mentor, as a mean over all labeled samples."""
-        s, labeled = self.settings, batch.given >= 0
+        labeled = batch.given >= 0
         (out,) = run.forward(run.weak_view(batch.inputs))
         losses = given_losses(out.logits, batch.given)
         with torch.no_grad():
@@ -83,11 +83,15 @@ class MentorNet(Method):
             if not self.burning_in(run):
                 weights = self.mentor(run, losses - self.level)
             self.weight_of[batch.index] = weights * labeled
-            dropout = s.burn_in_dropout if self.burning_in(run) else s.dropout
+            dropout = self.dropout(run)
             if dropout:
                 keys = torch.rand(len(losses), generator=run.generator, device=run.device)
                 weights = weights * smallest_losses(keys, labeled, remaining(labeled, dropout))
         return {"ce": labeled_mean(weights * losses, labeled)}
+
+    def dropout(self, run: TrainerContext) -> float:
+        """Fraction of each batch that is left out."""
+        return self.settings.burn_in_dropout if self.burning_in(run) else self.settings.dropout
 
     def _follow(self, losses: Tensor, labeled: Tensor) -> Tensor:
         """The running percentile after a batch; it stays where none is labeled."""

@@ -248,10 +248,11 @@ def train_source(
                 ids=source.ids,
                 device=place,
                 checkpoint=out / CHECKPOINT,
+                trusted=(validation.inputs, validation.codes) if validation is not None else None,
                 progress=watcher.stage,
             )
         except InputError as error:
-            raise InputError(f"{described.get('data')}, preset {preset}: {error}") from error
+            raise InputError(f"{described.get('data')}, preset {preset}: {error.spelled(arg)}") from error
         alone.enter_context(in_use(out))
         if resume:
             _check_data(out, source)

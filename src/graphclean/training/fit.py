@@ -22,7 +22,7 @@ from ..ood.model import Predictions
 from .batches import place_inputs
 from .detection import check_usable, choose_detector, fit_detector, gather_outputs
 from .inference import describe_network
-from .method import Method, Prior
+from .method import Method, Prior, Trusted
 from .model import NetworkModel
 from .outcome import EpochReport, OnEpoch, Trained
 from .trainer import Trainer
@@ -97,11 +97,13 @@ def prepare(
     ids: Sequence[str] | None = None,
     device: torch.device | None = None,
     checkpoint: Path | None = None,
+    trusted: tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
     """Check inputs and settings against each other, and standardize features; nothing is trained yet.
 
-    `detector` goes before `ood.detector`; `more` are fitted next to it.
+    `detector` takes precedence over `ood.detector`; `more` are fitted next to it. `trusted` are inputs and
+    labels known to be right, for a method that needs some.
     """
     chosen = detector if detector is not None else choose_detector(config, method)
     place = device if device is not None else torch.device("cpu")
@@ -140,12 +142,26 @@ def prepare(
         config.training,
         method,
         prior=prior,
+        trusted=_lend(trusted, standardizer, place) if "trusted samples" in method.info.needs else None,
         decided=torch.as_tensor(labels.decided) if labels.decided is not None else None,
         checkpoint=checkpoint,
     )
     for made in (chosen, *more):
         check_usable(made, method, trainer.inputs)
     return Prepared(trainer, labels, config, standardizer, ids, chosen, verdicts, tuple(more))
+
+
+def _lend(
+    trusted: tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None,
+    standardizer: Standardizer | None,
+    device: torch.device,
+) -> Trusted | None:
+    """Trusted samples as the training set is."""
+    if trusted is None:
+        return None
+    inputs, codes = trusted
+    tensor = standardizer.rescale(inputs) if standardizer is not None else torch.as_tensor(inputs)
+    return Trusted(place_inputs(tensor, device), torch.as_tensor(codes, device=device))
 
 
 def _make_prior(cleaning: CleaningResult, device: torch.device) -> Prior | None:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..config import GraphSettings, TrainingSettings
 from ..ood.detector import Detector
+from .batches import Inputs
 from .networks import Network, Output
 
 MethodKind = Literal["baseline", "loss", "selection", "relabel", "semi-supervised", "contrastive", "ood"]
@@ -70,6 +71,14 @@ class Prior:
     selected: Tensor
 
 
+@dataclass(frozen=True)
+class Trusted:
+    """Samples whose labels are known to be right; none of them is trained on."""
+
+    inputs: Inputs
+    labels: Tensor
+
+
 class TrainerContext(Protocol):
     """What the trainer lends a method."""
 
@@ -109,6 +118,9 @@ class TrainerContext(Protocol):
 
     @property
     def prior(self) -> Prior | None: ...
+    @property
+    def trusted(self) -> Trusted | None:
+        """For a method that needs them."""
 
     def new_network(self) -> Network:
         """A network as the settings ask for, with weights of its own."""
@@ -122,12 +134,13 @@ class TrainerContext(Protocol):
         *,
         weak: bool = False,
         features: bool = False,
+        inputs: Inputs | None = None,
     ) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
 
         By what predicts, by one of the networks, or by what else makes an output of a batch.
         Of the inputs as they are, or of a `weak` view of each; with the trunk's `features` only where asked
-        for, as they are long.
+        for, as they are long. Of other `inputs`, such as trusted ones, if there are any.
         """
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:

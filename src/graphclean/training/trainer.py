@@ -2,6 +2,7 @@
 
 import math
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ..config import TrainingSettings
-from ..errors import InputError
+from ..errors import InputError, arg
 from ..ood import class_prototypes
 from .average import NetworkAverages
 from .batches import Inputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
-from .method import Batch, Method, Prior, hold_decided, join_state, split_state
+from .method import Batch, Method, Prior, Trusted, hold_decided, join_state, split_state
 from .networks import Network, Output, build_network, network_options
 from .outcome import (
     DivergedError,
@@ -64,11 +65,18 @@ class Trainer:
         method: Method,
         *,
         prior: Prior | None = None,
+        trusted: Trusted | None = None,
         decided: Tensor | None = None,
         checkpoint: Path | None = None,
     ) -> None:
         """`prior` holds verdicts on the inputs, for a method that needs them; `decided` is as in `Run`."""
         check_views(inputs.shape, settings)
+        if "trusted samples" in method.info.needs and trusted is None:
+            raise InputError(
+                f"method.name={method.info.name} learns from samples whose labels are known to be right; "
+                f"`graphclean train` takes them as {arg('validation')}"
+            )
+        self.trusted = trusted
         self.inputs, self.settings, self.method, self.prior = inputs, settings, method, prior
         self.device, self.n_classes = inputs.device, n_classes
         self.given = labels.to(self.device).long()
@@ -445,6 +453,8 @@ class Trainer:
         # A generator of one kind of device can't take up another's state.
         size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
         size["verdicts on features"] = self.prior is not None
+        if self.trusted is not None:
+            size["trusted samples"] = zlib.crc32(self.trusted.labels.cpu().numpy().tobytes())
         training = {f"training.{key}": value for key, value in asdict(self.settings).items()}
         return {**training, **self.method.describe(), **size}
 

@@ -6,7 +6,7 @@ large, and memorized labels too small, so that it is made before every one of th
 last one counts.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ...graph.noise_model import fit_noise_model
 from ...training.method import TrainerContext
 from .neighbors import balanced_votes, fitting_k
 
-NEIGHBORS = 50
+NOISE_NEIGHBORS = 50
 """Of every sample, at most; on digits 200 gave the same within 0.01."""
 ESTIMATED_UNTIL = 0.25
 """Fraction of the epochs after which the estimate stays."""
@@ -28,16 +28,33 @@ def check_noise_rate(value: float | Auto) -> None:
         raise ValueError("noise_rate must be auto, or at least 0 and less than 1")
 
 
+class LabelNoise(NamedTuple):
+    """What is wrong with given labels."""
+
+    rate: Tensor
+    """Fraction that is wrong."""
+    transition: Tensor
+    """(K, K): the probability of each label (column) for the samples of a class (row)."""
+
+
+def uniform_noise(rate: float, n_classes: int, device: torch.device) -> LabelNoise:
+    """Wrong labels of any other class alike."""
+    others = rate / max(n_classes - 1, 1)
+    right = torch.eye(n_classes, dtype=torch.bool, device=device)
+    return LabelNoise(torch.tensor(rate, device=device), torch.where(right, 1 - rate, others))
+
+
 @torch.no_grad()
-def estimate_noise_rate(z: Tensor, given: Tensor, n_classes: int) -> Tensor:
-    """The estimate, from 0 to what random labels have; 0 where there is no label. Below 0 means unlabeled."""
+def estimate_noise(z: Tensor, given: Tensor, n_classes: int) -> LabelNoise:
+    """From neighbors in z: a rate from 0 to that of random labels; 0 without any. Below 0 means unlabeled."""
     labeled = given >= 0
     if n_classes < 2 or not bool(labeled.any()):
-        return torch.zeros((), device=z.device)
-    votes = balanced_votes(z, given, n_classes, fitting_k(NEIGHBORS, len(given), n_classes)).float()
+        return uniform_noise(0.0, n_classes, z.device)
+    votes = balanced_votes(z, given, n_classes, fitting_k(NOISE_NEIGHBORS, len(given), n_classes)).float()
     model = fit_noise_model(votes, given, correct=False, ood=False, grid=True)
     right = model.posterior(votes, given).classes.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
-    return (1 - right[labeled].mean()).clamp(0, 1 - 1 / n_classes)
+    rate = (1 - right[labeled].mean()).clamp(0, 1 - 1 / n_classes)
+    return LabelNoise(rate, model.transition.contiguous())
 
 
 def rate_of_agreement(agreement: Tensor, n_classes: int) -> Tensor:
@@ -55,18 +72,20 @@ class NoiseRate(nn.Module):
     """The fraction of labels that count as wrong, and where it is from."""
 
     value: Tensor
+    transition: Tensor
 
-    def __init__(self, setting: float | Auto, device: torch.device) -> None:
+    def __init__(self, setting: float | Auto, n_classes: int, device: torch.device) -> None:
         super().__init__()
         self.estimated = setting == "auto"
-        known = 0.0 if setting == "auto" else setting
-        self.register_buffer("value", torch.tensor(known, device=device))
+        noise = uniform_noise(0.0 if setting == "auto" else setting, n_classes, device)
+        self.register_buffer("value", noise.rate)
+        self.register_buffer("transition", noise.transition)
 
     def begin_epoch(self, run: TrainerContext) -> Tensor:
         """What counts in this epoch; an estimate costs a pass. Before the first epoch nothing is known."""
         last = max(1, int(ESTIMATED_UNTIL * run.settings.epochs))
         if self.estimated and 0 < run.epoch <= last:
-            self.value = estimate_noise_rate(run.embed().z, run.given, run.n_classes)
+            self.value, self.transition = estimate_noise(run.embed().z, run.given, run.n_classes)
         return self.value
 
     def metrics(self) -> dict[str, Any]:

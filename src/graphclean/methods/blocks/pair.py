@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ...training.method import TrainerContext
 from .supervised import given_losses
 
-NETWORKS = ("main", "second")
+PAIRED = ("main", "second")
 """The first one predicts: papers report each network alone."""
 WEIGHTS = {"ce": 1.0, "ce_second": 1.0}
 """Of their losses, which share no weights: each network learns as if it were alone."""
@@ -24,12 +24,12 @@ class Pair(NamedTuple):
 
 def new_pair(run: TrainerContext) -> nn.ModuleDict:
     """The two networks."""
-    return nn.ModuleDict({name: run.new_network() for name in NETWORKS})
+    return nn.ModuleDict({name: run.new_network() for name in PAIRED})
 
 
 def see(run: TrainerContext, inputs: Tensor, given: Tensor) -> Pair:
     """Both networks on one weak view of each input."""
     view = run.weak_view(inputs)
-    first, second = (run.forward(view, network=name)[0].logits for name in NETWORKS)
+    first, second = (run.forward(view, network=name)[0].logits for name in PAIRED)
     losses = given_losses(first, given), given_losses(second, given)
     return Pair(losses, first.argmax(1) != second.argmax(1))

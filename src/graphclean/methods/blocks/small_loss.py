@@ -6,14 +6,14 @@ All is done by masks, so that shapes stay as they are and nothing waits for the 
 import torch
 from torch import Tensor
 
-ROUNDING = 1e-6
+ROUNDING_ERROR = 1e-6
 """Added before rounding down, so that 0.8 of 5 samples are 4 of them in floating point too."""
 
 
 def remaining(candidates: Tensor, drop: Tensor | float) -> Tensor:
     """How many of a mask's samples are left when a fraction `drop` of them is dropped, at least one."""
     count = candidates.sum().double()
-    return ((1 - drop) * count + ROUNDING).floor().clamp(min=1)
+    return ((1 - drop) * count + ROUNDING_ERROR).floor().clamp(min=1)
 
 
 def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> Tensor:
