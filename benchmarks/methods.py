@@ -41,6 +41,7 @@ CHANGES: dict[str, list[str]] = {
 """What is not simply the method's name."""
 FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
+    ("incv", "asym40"): ["method.noise=asymmetric"],
 }
 """Settings that a paper has for the kind of noise, where they are not the defaults."""
 NOT_RUN = {"verdicts": "takes embeddings", "trusted samples": "takes samples with trusted labels"}

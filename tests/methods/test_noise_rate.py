@@ -100,10 +100,18 @@ def test_it_is_estimated_in_the_first_quarter_alone() -> None:
     assert found[0] == 0
     assert found[1:] == [pytest.approx(0.4, abs=0.03)] * 11
     assert run.passes == 3
-    (note,) = rate.notes()
+    (note,) = rate.notes(run)
     assert f"{found[-1]:.3f}" in note
     assert "estimated" in note
     assert rate.metrics() == {"noise_rate": found[-1]}
+
+
+def test_of_one_epoch_nothing_is_estimated() -> None:
+    z, truth = clusters()
+    run = run_of(1, spoil(truth, 0.4), z)
+    run.epoch, rate = 0, NoiseRate("auto", K, torch.device("cpu"))
+    assert float(rate.begin_epoch(run)) == 0
+    assert "too few to estimate it: it counted as 0" in rate.notes(run)[0]
 
 
 def test_a_rate_that_is_given_costs_nothing() -> None:
@@ -113,7 +121,7 @@ def test_a_rate_that_is_given_costs_nothing() -> None:
     for run.epoch in range(12):
         assert float(rate.begin_epoch(run)) == 0.25
     assert run.passes == 0
-    assert rate.notes() == []
+    assert rate.notes(run) == []
 
 
 def test_what_is_no_rate_is_refused() -> None:

@@ -129,7 +129,10 @@ def train(
     resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
     overwrite: Overwrite = False,
     validation: Annotated[
-        Path | None, typer.Option(help="Samples with labels known to be right, to watch accuracy by.")
+        Path | None,
+        typer.Option(
+            help="Samples with labels known to be right, to watch accuracy by; some methods learn from them."
+        ),
     ] = None,
     labels: LabelsFile = None,
     images_key: ImagesKey = None,

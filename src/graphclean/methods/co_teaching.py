@@ -9,18 +9,14 @@ from torch import Tensor
 from ..config.settings import Auto
 from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
 from .blocks.noise_rate import NoiseRate, check_noise_rate
-from .blocks.pair import WEIGHTS, Pair, new_pair, see
-from .blocks.small_loss import remaining, smallest_losses
-from .blocks.supervised import labeled_mean
+from .blocks.pair import WEIGHTS, Masks, Pair, keep_small, new_pair, see, teach
+from .blocks.small_loss import remaining
 
 FOLLOWS_CO_TEACHING = (
     "the paper, but for: its epochs are fractions of the run's, and both networks see the same weak view; "
     "network, optimizer and schedule are those of the training settings; losses are means over what is kept, "
     "which the release divides by its number once more"
 )
-
-Masks = tuple[Tensor, Tensor]
-"""Of a batch, by either network."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +48,6 @@ class CoTeachingPlusSettings(CoTeachingSettings):
         super().__post_init__()
         if not 0 <= self.disagreement_from <= 1:
             raise ValueError("disagreement_from must be from 0 to 1")
-
-
-def keep_small(pair: Pair, candidates: Tensor, drop: Tensor) -> Masks:
-    """The candidates that each network keeps when a fraction is dropped."""
-    count = remaining(candidates, drop)
-    first, second = (smallest_losses(each, candidates, count) for each in pair.losses)
-    return first, second
 
 
 class CoTeaching(Method):
@@ -99,13 +88,12 @@ class CoTeaching(Method):
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of each network on what the other one keeps."""
         pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
-        small = keep_small(pair, labeled, self.drop)
+        small = keep_small(pair, labeled, remaining(labeled, self.drop))
         self.kept[batch.index] = small[0] & small[1]
         self.disagreed[batch.index] = pair.disagree
-        first, second = self.learned(run, pair, labeled, small)
-        return {"ce": labeled_mean(pair.losses[0], second), "ce_second": labeled_mean(pair.losses[1], first)}
+        return teach(pair, self.kept_to_teach(run, pair, labeled, small))
 
-    def learned(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:  # noqa: ARG002
+    def kept_to_teach(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:  # noqa: ARG002
         """What each network has the other one learn, given its small losses."""
         return small
 
@@ -121,9 +109,9 @@ class CoTeaching(Method):
             "disagreement": float(self.disagreed.float().mean()),
         }
 
-    def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
+    def notes(self, run: TrainerContext) -> list[str]:
         """Where the noise rate is from."""
-        return self.noise.notes()
+        return self.noise.notes(run)
 
 
 class CoTeachingPlus(CoTeaching):
@@ -137,15 +125,15 @@ class CoTeachingPlus(CoTeaching):
         networks=2,
         cost=2.1,
         needs=("noise rate",),
-        follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy is of logits, where the release has it of probabilities",
+        follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy is of logits, in the release of probabilities",
     )
     Settings = CoTeachingPlusSettings
     settings: CoTeachingPlusSettings
 
-    def learned(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:
+    def kept_to_teach(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:
         """The small losses among those that the networks disagree on; all samples where there are none."""
         if run.epoch < self.settings.disagreement_from * run.settings.epochs:
             return small
         differ = labeled & pair.disagree
-        first, second = keep_small(pair, differ, self.drop)
+        first, second = keep_small(pair, differ, remaining(differ, self.drop))
         return torch.where(differ.any(), first, labeled), torch.where(differ.any(), second, labeled)

@@ -12,13 +12,13 @@ from ..errors import check_choice
 from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
 from .blocks.cross_validation import CrossValidation, draw_batches
 from .blocks.noise_rate import check_noise_rate
-from .blocks.pair import PAIRED, WEIGHTS, new_pair, see
-from .blocks.small_loss import remaining, smallest_losses
+from .blocks.pair import PAIRED, WEIGHTS, keep_small, new_pair, see, teach
+from .blocks.small_loss import remaining
 from .blocks.supervised import given_losses, labeled_mean
 
 NoisePattern = Literal["symmetric", "asymmetric"]
 MUCH, SOME = 0.6, 0.3
-"""NoisePattern rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
+"""Noise rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class INCV(Method):
         )
         pair, labeled = see(run, inputs, given), given >= 0
         count = remaining(labeled[: len(batches[0].index)], self.drop)
-        first, second = (smallest_losses(each, labeled, count) for each in pair.losses)
-        self.kept[index] = first & second
-        return {"ce": labeled_mean(pair.losses[0], second), "ce_second": labeled_mean(pair.losses[1], first)}
+        small = keep_small(pair, labeled, count)
+        self.kept[index] = small[0] & small[1]
+        return teach(pair, small)
 
     def selection(self, run: TrainerContext) -> Selection:
         """The given labels; selected is what was chosen, then what both networks last kept."""

@@ -98,7 +98,7 @@ class MentorNetDD(MentorNet):
         seen = len(run.trusted.labels)
         return [
             f"the mentor was fitted to {seen} trusted samples, and accuracy on them is no independent score",
-            *self.noise.notes(),
+            *self.noise.notes(run),
         ]
 
 

@@ -92,10 +92,12 @@ class NoiseRate(nn.Module):
         """As a number of the epoch."""
         return {"noise_rate": float(self.value)}
 
-    def notes(self) -> list[str]:
+    def notes(self, run: TrainerContext) -> list[str]:
         """That it was estimated, for the user to correct."""
         if not self.estimated:
             return []
+        if run.settings.epochs == 1:
+            return ["the noise rate was not given, and one epoch is too few to estimate it: it counted as 0"]
         return [
             "the noise rate was not given, and was estimated from the given labels: "
             f"{float(self.value):.3f}; method.noise_rate sets it"
