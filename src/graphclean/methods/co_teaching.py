@@ -24,7 +24,7 @@ class CoTeachingSettings:
     """The defaults are the release's, at any number of epochs."""
 
     noise_rate: float | Auto = "auto"
-    """Fraction of wrong labels, which is dropped in the end; `auto`: estimated in the first quarter.
+    """Fraction of wrong labels, which is dropped in the end; `auto`: estimated in the first half.
 
     Resampled from all K classes, a fraction (K − 1) / K of the changed labels is wrong.
     """
@@ -60,7 +60,7 @@ class CoTeaching(Method):
         paper="Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, "
         "NeurIPS 2018",
         networks=2,
-        cost=2.1,
+        cost=2.2,
         needs=("noise rate",),
         follows=FOLLOWS_CO_TEACHING,
     )
@@ -123,7 +123,7 @@ class CoTeachingPlus(CoTeaching):
         kind="selection",
         paper="Yu et al., How does Disagreement Help Generalization against Label Corruption?, ICML 2019",
         networks=2,
-        cost=2.1,
+        cost=2.2,
         needs=("noise rate",),
         follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy is of logits, in the release of probabilities",
     )

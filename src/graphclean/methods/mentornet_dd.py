@@ -45,7 +45,7 @@ class MentorNetDD(MentorNet):
         title="MentorNet with a curriculum learned from trusted samples",
         kind="selection",
         paper=MentorNetPD.info.paper,
-        cost=1.1,
+        cost=1.2,
         needs=("trusted samples", "noise rate"),
         follows="the paper's aim, the probability that a label is right, with a mentor that is a logistic "
         "regression, fitted before every epoch to trusted samples under estimated noise, where the paper has "

@@ -1,9 +1,9 @@
 """How many of the given labels are wrong, for methods that need to know: as a user says, or estimated.
 
 The estimate is that of the one model of how labels came about, fitted to what the nearest neighbors in z were
-given: one less the mean probability of a given label. Neighbors that are hardly of one class make it too
-large, and memorized labels too small, so that it is made before every one of the first epochs, of which the
-last one counts.
+given: one less the mean probability of a given label. Where classes are hard to tell apart it is too large,
+the more so early, and where labels are memorized too small. So it is made again before every epoch of the
+first half, in which methods that drop wrong labels hardly memorize any, and the last one counts.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from .neighbors import balanced_votes, fitting_k
 
 NOISE_NEIGHBORS = 50
 """Of every sample, at most; on digits 200 gave the same within 0.01."""
-ESTIMATED_UNTIL = 0.25
+ESTIMATED_UNTIL = 0.5
 """Fraction of the epochs after which the estimate stays."""
 
 
@@ -100,5 +100,5 @@ class NoiseRate(nn.Module):
             return ["the noise rate was not given, and one epoch is too few to estimate it: it counted as 0"]
         return [
             "the noise rate was not given, and was estimated from the given labels: "
-            f"{float(self.value):.3f}; method.noise_rate sets it"
+            f"{float(self.value):.3f}, too large if classes are hard to tell apart; method.noise_rate sets it"
         ]
