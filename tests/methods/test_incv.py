@@ -163,6 +163,15 @@ def test_what_is_left_comes_in_proportion_to_what_is_chosen() -> None:
         assert sizes == [[N], [N], *[[N, more] if more else [N]] * 3]
 
 
+def test_where_nothing_is_chosen_all_labels_are_learned() -> None:
+    _, labels = draw()
+    method = INCV(IncvSettings(noise_rate=0.2))
+    run = start(method, labels, epoch=9)
+    (batch,) = method.begin_epoch(run)
+    assert {*batch.flatten().tolist()} == {*np.flatnonzero(labels >= 0)}
+    assert "nothing was chosen: all labels were learned" in method.notes(run)[0]
+
+
 class Watched(INCV):
     """Keeps what the networks are when each phase begins, and what was learned from."""
 

@@ -121,19 +121,19 @@ class INCV(Method):
     def _co_teaching_batches(self, run: TrainerContext, epoch: int, epochs: int) -> tuple[Tensor, ...]:
         """What is chosen; after some epochs also what is left, in proportion, up to half as much."""
         s, found, rate = self.settings, self.validation, float(self.validation.rate)
-        if not bool(found.chosen.any()):
-            found.chosen, found.left = run.given >= 0, torch.zeros_like(found.left)
+        chosen = found.chosen if bool(found.chosen.any()) else run.given >= 0
+        left = found.left & ~chosen
         ways = run.n_classes - 1 if s.noise == "symmetric" else 1
         wrong = rate**2 / max(rate**2 + ways * (1 - rate) ** 2, 1e-12)
         ramp = s.ramp * epochs
         self.drop = torch.full_like(self.drop, wrong * (min(epoch / ramp, 1) if ramp else 1))
         steps, size = run.shuffle().shape
-        batches = draw_batches(found.chosen, steps, size, run.generator)
+        batches = draw_batches(chosen, steps, size, run.generator)
         alone = s.chosen_alone * (2 if s.noise == "asymmetric" or rate > MUCH else 1)
-        more = min(size * int(found.left.sum()) // max(int(found.chosen.sum()), 1), size // 2)
+        more = min(size * int(left.sum()) // max(int(chosen.sum()), 1), size // 2)
         if epoch < alone * epochs or not more:
             return (batches,)
-        return batches, draw_batches(found.left, steps, more, run.generator)
+        return batches, draw_batches(left, steps, more, run.generator)
 
     def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
         """Of each network on its own part; later on what the other one keeps, as much as of the chosen."""
@@ -173,6 +173,8 @@ class INCV(Method):
         found = self.validation
         if run.settings.epochs <= self.phases(run.settings.epochs)[-1]:
             return ["the only epoch was an iteration of the selection: nothing was chosen by it"]
+        if not bool(found.chosen.any()):
+            return ["no given label was predicted, so that nothing was chosen: all labels were learned"]
         rate = "was estimated" if found.estimated else "was given"
         return [
             f"{int(found.chosen.sum())} samples were chosen, {int(found.left.sum())} left and the others "

@@ -12,8 +12,6 @@ PAIRED = ("main", "second")
 """The first one predicts: papers report each network alone."""
 WEIGHTS = {"ce": 1.0, "ce_second": 1.0}
 """Of their losses, which share no weights: each network learns as if it were alone."""
-
-
 Masks = tuple[Tensor, Tensor]
 """Of a batch, by either network."""
 

@@ -1,4 +1,4 @@
-"""The samples with the smallest losses, which are the last to be wrong: networks fit clean labels first.
+"""The samples with the smallest losses: networks fit clean labels first, so that few of these are wrong.
 
 All is done by masks, so that shapes stay as they are and nothing waits for the device.
 """
