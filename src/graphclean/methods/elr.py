@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
-
-CLIP = 1e-4
-"""Probabilities are kept this far from 0 and 1, so that 1 − ⟨t, p⟩ stays above 0."""
+from .blocks.label_store import clipped_softmax, early_learning, update_rows
+from .blocks.supervised import given_losses, labeled_mean
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,10 @@ class ELR(Method):
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of the labeled samples, and the regularization of all."""
         (out,) = run.forward(run.weak_view(batch.inputs))
-        logits = out.logits.float()
-        p = logits.softmax(1).clamp(CLIP, 1 - CLIP)
-        now = p.detach() / p.detach().sum(1, keepdim=True)
-        t = self.settings.beta * self.targets[batch.index] + (1 - self.settings.beta) * now
-        self.targets[batch.index] = t
-        labeled = batch.given >= 0
-        log_p = logits.log_softmax(1).gather(1, batch.given.clamp(min=0).unsqueeze(1)).squeeze(1)
-        ce = -(log_p * labeled).sum() / labeled.sum().clamp(min=1)
-        return {"ce": ce, "elr": (1 - (t * p).sum(1)).log().mean()}
+        p = clipped_softmax(out.logits)
+        t = update_rows(self.targets, batch.index, p, self.settings.beta)
+        ce = labeled_mean(given_losses(out.logits, batch.given), batch.given >= 0)
+        return {"ce": ce, "elr": early_learning(t, p)}
 
     def selection(self, run: TrainerContext) -> Selection:
         """The class that predictions agreed on; selected where it is the given one."""
