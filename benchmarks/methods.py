@@ -42,6 +42,8 @@ CHANGES: dict[str, list[str]] = {
 FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
     ("incv", "asym40"): ["method.noise=asymmetric"],
+    ("dividemix", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
+    ("dividemix-1", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
 }
 """Settings that a paper has for the kind of noise, where they are not the defaults."""
 NOT_RUN = {"verdicts": "takes embeddings", "trusted samples": "takes samples with trusted labels"}

@@ -48,6 +48,7 @@ LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
         {"noise_rate": 0.3, "burn_in": 1.0, "burn_in_dropout": 0.0, "final_dropout": 0.0},
         ONE_VIEW,
     ),
+    ("dividemix-1", {"warmup_epochs": 3}, ONE_VIEW),
 ]
 
 

@@ -26,6 +26,8 @@ OWN_METHODS = {
     "rot-plus": "graphclean.methods.rot:RotPlus",
     "ssd": "graphclean.methods.ssd:SSD",
     "ssd-plus": "graphclean.methods.ssd:SSDPlus",
+    "dividemix": "graphclean.methods.dividemix:DivideMix",
+    "dividemix-1": "graphclean.methods.dividemix:DivideMix1",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "ssr": "graphclean.methods.ssr:SSR",
     "ssr-plus": "graphclean.methods.ssr:SSRPlus",

@@ -1,0 +1,121 @@
+"""DivideMix: samples with large losses count as unlabeled, and are learned from by MixMatch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..training.method import MethodInfo, TrainerContext
+from ..training.networks import Ensemble
+from .blocks.divided import DIFFERENCES, Divided, DividedSettings
+from .blocks.gaussian_mixture import MAX_ITERATIONS, scale_losses, small_loss_probability
+from .blocks.supervised import given_losses
+
+FOLLOWS = (
+    "the paper and its release, but for: the mixture starts from the best split in two; where no label "
+    f"passes the threshold, the most probable ones are taken; {DIFFERENCES}"
+)
+
+
+@dataclass(frozen=True)
+class DivideMix1Settings(DividedSettings):
+    """As there, and how the losses are split."""
+
+    threshold: float = 0.5
+    """Probability of a correct label above which a sample counts as labeled; 0.6 at 90 % wrong labels."""
+    loss_history: int = 1
+    """Epochs over which a sample's losses are averaged before the split; 5 at 90 % wrong labels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.threshold <= 1:
+            raise ValueError("threshold must be from 0 to 1")
+        if self.loss_history < 1:
+            raise ValueError("loss_history must be at least 1")
+
+
+@dataclass(frozen=True)
+class DivideMixSettings(DivideMix1Settings):
+    """The same, and which networks predict."""
+
+    ensemble: bool = True
+    """Predict by the mean of both networks' logits; off: by the first network alone."""
+
+
+class DivideMix1(Divided):
+    """One network splits the samples by its own losses, and guesses by its own predictions."""
+
+    info = MethodInfo(
+        name="dividemix-1",
+        title="DivideMix with a single network",
+        kind="semi-supervised",
+        paper="Li et al., DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020",
+        cost=3.0,
+        follows=FOLLOWS,
+    )
+    Settings = DivideMix1Settings
+    members: ClassVar[tuple[str, ...]] = ("main",)
+    em_iterations: ClassVar[int] = MAX_ITERATIONS
+    settings: DivideMix1Settings
+    history: Tensor
+    judged: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """The networks, and every sample's last losses by each of them."""
+        super().setup(run)
+        shape = len(self.members), self.settings.loss_history, len(run.given)
+        self.register_buffer("history", torch.zeros(shape, device=run.device))
+        self.register_buffer("judged", torch.zeros((), dtype=torch.long, device=run.device))
+
+    def judge(self, run: TrainerContext, logits: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The posterior of small losses by each network, averaged over the last epochs.
+
+        Without a given label it is 0; what people decided on is certain.
+        """
+        labeled = run.given >= 0
+        clean = torch.zeros_like(self.clean)
+        self.judged += 1
+        if bool(labeled.any()):
+            seen = min(int(self.judged), self.settings.loss_history)
+            for member, outputs in enumerate(logits):
+                losses = torch.zeros_like(clean[member])
+                losses[labeled] = scale_losses(given_losses(outputs, run.given)[labeled])
+                self.history[member] = torch.cat([losses.unsqueeze(0), self.history[member, :-1]])
+                mean = self.history[member, :seen].mean(0)[labeled]
+                clean[member, labeled] = small_loss_probability(mean, max_iterations=self.em_iterations)
+        if run.decided is not None:
+            clean[:, labeled & (run.decided >= 0)] = 1
+        return clean, clean.mean(0) > self.settings.threshold
+
+    def split(self, run: TrainerContext) -> Tensor:
+        """By the losses of the other network, where there are two."""
+        clean = self.clean[self.peer(run)]
+        return (run.given >= 0) & ((clean > self.settings.threshold) | (clean >= clean.amax()))
+
+    def notes(self, run: TrainerContext) -> list[str]:
+        """Also where the last split left no label."""
+        if int(self.judged) and not bool((self.clean > self.settings.threshold).any(1).all()):
+            return [f"in the end no label was right with probability {self.settings.threshold:g}"]
+        return super().notes(run)
+
+
+class DivideMix(DivideMix1):
+    """Two networks, each of which splits the samples for the other; both guess labels, and predict."""
+
+    info = MethodInfo(
+        name="dividemix",
+        title="DivideMix: co-divide by losses, then MixMatch",
+        kind="semi-supervised",
+        paper=DivideMix1.info.paper,
+        networks=2,
+        cost=6.7,
+        follows=FOLLOWS,
+    )
+    Settings = DivideMixSettings
+    members = ("main", "second")
+    settings: DivideMixSettings
+
+    def predictor(self) -> nn.Module:
+        """Both networks, or the first."""
+        return Ensemble(self.networks.values()) if self.settings.ensemble else self.networks["main"]
