@@ -40,6 +40,8 @@ PARTS = {
     "method.lambda_consistency": 1.0,
 }
 """Settings of NGC that are off by default, and add to what it keeps."""
+LAST, LAST_OF_FIRST = -1, -2
+"""In place of the number of a step: the last one of the epoch, or of its first part."""
 
 
 class Watched(Trainer):
@@ -52,6 +54,16 @@ class Watched(Trainer):
         return super().embed(*args, **options)
 
 
+def place_of(run: Trainer) -> list[tuple[int, int]]:
+    """The names (epoch, step) of the step that is being made: its number in its part, and others."""
+    assert run._state is not None
+    found = [(run.epoch, run.step)]
+    if run.step + 1 == len(run._state.streams[0]):
+        found += [(run.epoch, LAST)] if run.part + 1 == run.method.parts(run.epoch) else []
+        found += [(run.epoch, LAST_OF_FIRST)] if run.part == 0 else []
+    return found
+
+
 def build(name: str, stop: tuple[int, int] | None = None) -> Method:
     """A method whose warm-up, if any, is an epoch; it may ask to stop after a step (epoch, step) from 0."""
     parts = PARTS if name == EVERY_PART else {}
@@ -61,8 +73,8 @@ def build(name: str, stop: tuple[int, int] | None = None) -> Method:
 
     def after_step(self: Any, run: TrainerContext, *batches: Any) -> None:
         made.after_step(self, run, *batches)
-        if (run.epoch, run.step) == stop:
-            assert isinstance(run, Trainer)
+        assert isinstance(run, Trainer)
+        if stop in place_of(run):
             run.request_stop()
 
     stopping = type(made.__name__, (made,), {"after_step": after_step})
@@ -109,11 +121,14 @@ def run(made: Trainer, *, resume: bool = False) -> tuple[Trained, list[EpochRepo
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     name: str, settings: TrainingSettings, tmp_path: Path
 ) -> None:
-    """In the middle of the first epoch, of a later one, at the end of one and at the end of all."""
+    """In the middle of the first epoch, of a later one; at the end of a part, of an epoch, and of all."""
     whole = prepare(build(name), settings=settings)
     expected, reports, selections = run(whole)
     assert len(reports) == LEARN.epochs
-    for epoch, step in ((0, 0), (2, 1), (1, 3), (3, 3)):
+    places = [(0, 0), (2, 1), (1, LAST), (3, LAST)]
+    if whole.method.parts(2) > 1:
+        places.append((2, LAST_OF_FIRST))
+    for epoch, step in places:
         folder = tmp_path / f"{epoch}-{step}"
         with pytest.raises(InterruptedRun) as stopped:
             prepare(build(name, stop=(epoch, step)), folder, settings).train()
@@ -122,7 +137,10 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
         within = f"epoch-{epoch:05}-step-{step + 1:06}"
         between = (f"epoch-{epoch + 1:05}", f"epoch-{epoch + 1:05}-step-000000")
         place = saved.name.replace("-start-00001", "") if epoch == 0 else saved.name
-        assert place == within if step < 3 else place in between
+        if step == LAST_OF_FIRST:  # where the next part begins with a pass, the epoch is begun again
+            assert place in (f"epoch-{epoch:05}", f"epoch-{epoch:05}-step-000000")
+        else:
+            assert place == within if step >= 0 else place in between
         resumed = prepare(build(name), folder, settings)
         found, later, taken = run(resumed, resume=True)
         for part, value in expected.network.state_dict().items():
@@ -130,7 +148,7 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
         for part in ("z", "logits", "prototypes"):
             assert torch.equal(getattr(found, part), getattr(expected, part)), part
         assert_same_tensors(found.selection, expected.selection)
-        left = LEARN.epochs - epoch - (step == 3)
+        left = LEARN.epochs - epoch - (step == LAST)
         assert len(later) == left
         assert later == reports[LEARN.epochs - left :]
         for ours, theirs in zip(taken, selections[LEARN.epochs - left :], strict=True):
