@@ -42,6 +42,7 @@ CHANGES: dict[str, list[str]] = {
 FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
     ("incv", "asym40"): ["method.noise=asymmetric"],
+    ("elr-plus", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
     ("dividemix", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
     ("dividemix-1", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
 }

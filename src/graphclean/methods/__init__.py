@@ -26,6 +26,7 @@ OWN_METHODS = {
     "rot-plus": "graphclean.methods.rot:RotPlus",
     "ssd": "graphclean.methods.ssd:SSD",
     "ssd-plus": "graphclean.methods.ssd:SSDPlus",
+    "elr-plus": "graphclean.methods.elr_plus:ELRPlus",
     "dividemix": "graphclean.methods.dividemix:DivideMix",
     "dividemix-1": "graphclean.methods.dividemix:DivideMix1",
     "protomix": "graphclean.methods.protomix:ProtoMix",

@@ -4,6 +4,7 @@ import copy
 import math
 
 import torch
+from torch import nn
 
 from ...training.networks import Network
 
@@ -14,7 +15,7 @@ def copy_as_teacher(student: Network) -> Network:
 
 
 @torch.no_grad()
-def update_teacher(teacher: Network, student: Network, decay: float) -> None:
+def update_teacher(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     """Weights of the teacher go toward the student's, by 1 − decay of the way.
 
     Its batch statistics are its own: it is asked in training mode, and takes them from what it sees. (A
