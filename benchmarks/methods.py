@@ -43,6 +43,7 @@ FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
     ("incv", "asym40"): ["method.noise=asymmetric"],
     ("elr-plus", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
+    ("sop-plus", "asym40"): ["method.lr_v=100"],
     ("dividemix", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
     ("dividemix-1", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
 }

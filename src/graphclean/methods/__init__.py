@@ -30,6 +30,7 @@ OWN_METHODS = {
     "dividemix": "graphclean.methods.dividemix:DivideMix",
     "dividemix-1": "graphclean.methods.dividemix:DivideMix1",
     "protomix": "graphclean.methods.protomix:ProtoMix",
+    "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",
     "ssr-plus": "graphclean.methods.ssr:SSRPlus",
 }
