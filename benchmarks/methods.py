@@ -37,6 +37,7 @@ BASELINE, ONE_VIEW = "cross-entropy", "cross-entropy, one view"
 CHANGES: dict[str, list[str]] = {
     BASELINE: list(PLAIN),
     ONE_VIEW: ["method.name=mixup", "method.mixup_alpha=0"],
+    "c2d": ["method.name=c2d", "training.self_supervised_crop=1"],  # as the setting says of digits
 }
 """What is not simply the method's name."""
 FOR_NOISE: dict[tuple[str, str], list[str]] = {
@@ -46,6 +47,8 @@ FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("sop-plus", "asym40"): ["method.lr_v=100"],
     ("dividemix", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
     ("dividemix-1", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
+    ("unicon", "asym40"): ["method.confidence_penalty=true"],
+    ("c2d", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
 }
 """Settings that a paper has for the kind of noise, where they are not the defaults."""
 NOT_RUN = {"verdicts": "takes embeddings", "trusted samples": "takes samples with trusted labels"}

@@ -29,6 +29,8 @@ OWN_METHODS = {
     "elr-plus": "graphclean.methods.elr_plus:ELRPlus",
     "dividemix": "graphclean.methods.dividemix:DivideMix",
     "dividemix-1": "graphclean.methods.dividemix:DivideMix1",
+    "unicon": "graphclean.methods.unicon:Unicon",
+    "c2d": "graphclean.methods.c2d:C2D",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",

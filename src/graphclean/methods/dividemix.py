@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from ..training.method import MethodInfo, TrainerContext
-from ..training.networks import Ensemble
 from .blocks.divided import DIFFERENCES, Divided, DividedSettings
 from .blocks.gaussian_mixture import MAX_ITERATIONS, scale_losses, small_loss_probability
 from .blocks.supervised import given_losses
@@ -118,4 +117,4 @@ class DivideMix(DivideMix1):
 
     def predictor(self) -> nn.Module:
         """Both networks, or the first."""
-        return Ensemble(self.networks.values()) if self.settings.ensemble else self.networks["main"]
+        return super().predictor() if self.settings.ensemble else self.networks["main"]

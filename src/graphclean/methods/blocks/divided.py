@@ -9,11 +9,10 @@ from torch.nn.functional import one_hot
 
 from ...config.settings import Auto
 from ...training.method import Batch, Method, Selected, Selection, TrainerContext, hold_decided
+from ...training.networks import Ensemble
 from .mixmatch import cycle_rows, mix_pairs, mixmatch_losses, sharpen
 from .supervised import given_losses, labeled_mean
 
-LONGEST_WARMUP = 10
-"""Epochs of the papers' warm-up for CIFAR-10, of 300 or more."""
 RAMP = 16 / 300
 """Fraction of the epochs over which the weight of the unlabeled samples grows: 16 of 300."""
 DIFFERENCES = (
@@ -62,6 +61,10 @@ class Divided(Method):
 
     detector = "msp"
     members: ClassVar[tuple[str, ...]] = ("main", "second")
+    longest_warmup: ClassVar[int] = 10
+    """Epochs of the paper's warm-up for CIFAR-10, of 300 or more."""
+    judges_each_part: ClassVar[bool] = False
+    """Whether labels are judged again before the second network is trained."""
     settings: Any
     clean: Tensor
     steps: Tensor
@@ -92,7 +95,7 @@ class Divided(Method):
         start = self.phases(run.settings.epochs)[-1]
         if self.settings.warmup_epochs != "auto":
             return start + int(self.settings.warmup_epochs)
-        return start + min(LONGEST_WARMUP, max(1, (run.settings.epochs - start) // 10))
+        return start + min(self.longest_warmup, max(1, (run.settings.epochs - start) // 10))
 
     def parts(self, epoch: int) -> int:  # noqa: ARG002
         """One for each network."""
@@ -106,7 +109,7 @@ class Divided(Method):
         """In warm-up everything; then what counts as labeled, and as much of the rest."""
         if run.epoch < self.warmup_end(run):
             return (run.shuffle(),)
-        if run.part == 0:
+        if run.part == 0 or self.judges_each_part:
             self.decide(run)
         return self.draw(run, self.split(run))
 
@@ -129,10 +132,10 @@ class Divided(Method):
         self.steps.fill_(steps)
         return tuple(
             cycle_rows(rows, (steps, count), run.generator)
-            for rows, count in ((x, size), (u, self.unlabeled_size(run, labeled, size)))
+            for rows, count in ((x, size), (u, self.unlabeled_size(labeled, size)))
         )
 
-    def unlabeled_size(self, run: TrainerContext, labeled: Tensor, size: int) -> int:  # noqa: ARG002
+    def unlabeled_size(self, labeled: Tensor, size: int) -> int:  # noqa: ARG002
         """Unlabeled samples a step, next to `size` labeled ones."""
         return size
 
@@ -197,6 +200,10 @@ class Divided(Method):
     def selection(self, run: TrainerContext) -> Selection:  # noqa: ARG002
         """Labels that are taken as right stand; the other samples are what the networks predict."""
         return Selected(self.labels, self.selected)
+
+    def predictor(self) -> nn.Module:
+        """All networks together."""
+        return Ensemble(self.networks.values()) if len(self.members) > 1 else self.networks["main"]
 
     def notes(self, run: TrainerContext) -> list[str]:
         """Where there was no split."""

@@ -1,0 +1,70 @@
+"""C2D: DivideMix from weights that have learned to tell samples apart before any label was seen."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..training.method import Batch, MethodInfo, TrainerContext
+from ..training.self_supervised import SelfSupervisedStart
+from .dividemix import FOLLOWS, DivideMix, DivideMixSettings
+
+
+@dataclass(frozen=True)
+class C2DSettings(DivideMixSettings):
+    """As DivideMix's, and the start."""
+
+    start_fraction: float = 0.33
+    """Part of the epochs without labels, unless training.self_supervised_epochs adds a start of its own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.start_fraction < 1:
+            raise ValueError("start_fraction must be at least 0 and less than 1")
+
+
+class C2D(DivideMix):
+    """Both networks start with the contrast of two views of every sample; half the warm-up then suffices."""
+
+    info = MethodInfo(
+        name="c2d",
+        title="Contrast to Divide: DivideMix from a self-supervised start",
+        kind="semi-supervised",
+        paper="Zheltonozhskii et al., Contrast to Divide: Self-Supervised Pre-Training for Learning with "
+        "Noisy Labels, WACV 2022",
+        networks=2,
+        cost=5.8,
+        follows="both networks start from weights of their own, within the run's epochs, and views are "
+        "those of training.self_supervised_crop; gradients are not clipped in warm-up; DivideMix as here: "
+        f"{FOLLOWS}",
+    )
+    Settings = C2DSettings
+    settings: C2DSettings
+    longest_warmup = 5
+    em_iterations = 200
+    start_epochs = 0
+
+    def setup(self, run: TrainerContext) -> None:
+        """As DivideMix, and the start."""
+        super().setup(run)
+        self.weights = {**self.weights, "inst": 1.0}
+        self.start = SelfSupervisedStart(self.members)
+        if not run.settings.self_supervised_epochs:
+            self.start_epochs = round(self.settings.start_fraction * run.settings.epochs)
+
+    def phases(self, epochs: int) -> tuple[int, ...]:
+        """The start, and what follows."""
+        return (0, self.start_epochs) if 0 < self.start_epochs < epochs else (0,)
+
+    def parts(self, epoch: int) -> int:
+        """In the start, both networks learn from the same batches."""
+        return 1 if epoch < self.start_epochs else super().parts(epoch)
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        """All samples in the start; then as DivideMix."""
+        return self.start.begin_epoch(run) if run.epoch < self.start_epochs else super().begin_epoch(run)
+
+    def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
+        """The contrast in the start; then as DivideMix."""
+        if run.epoch < self.start_epochs:
+            return self.start.losses(run, *batches)
+        return super().losses(run, *batches)

@@ -1,0 +1,116 @@
+"""UNICON: the labels of each class that predictions bear out best, as many of every class; and contrast."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..training.losses import contrastive_losses
+from ..training.method import Batch, MethodInfo, TrainerContext
+from .blocks.divided import DIFFERENCES, Divided, DividedSettings
+from .blocks.small_loss import smallest_of_class
+
+CERTAIN = 0.5
+"""Divergence under which a label counts as certain."""
+LARGEST, GRADES = 2.0, 8
+"""Unlabeled samples a step, next to the labeled ones: at most so many times, in eighths of them."""
+
+
+@dataclass(frozen=True)
+class UniconSettings(DividedSettings):
+    """The defaults are the paper's for CIFAR-10."""
+
+    lambda_u: float = 30.0
+    """Weight of the unlabeled samples, which grows from 0 over 16 of 300 epochs after the warm-up."""
+    lambda_contrast: float = 0.025
+    """Weight of the contrast between the strong views of unlabeled samples."""
+    tau: float = 0.05
+    """Temperature of the contrast."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.lambda_contrast >= 0:
+            raise ValueError("lambda_contrast must be at least 0")
+        if not self.tau > 0:
+            raise ValueError("tau must be above 0")
+
+
+class Unicon(Divided):
+    """Two networks judge together; labels are guessed by weak views, and strong views are trained on."""
+
+    info = MethodInfo(
+        name="unicon",
+        title="Uniform selection and contrastive learning",
+        kind="semi-supervised",
+        paper="Karim et al., UNICON: Combating Label Noise Through Uniform Selection and Contrastive "
+        "Learning, CVPR 2022",
+        networks=2,
+        cost=9.3,
+        follows="the paper and its release, but for: the release's second cut, which no divergence reaches, "
+        "is left out; the contrast is of z, which all methods have; at most twice as many unlabeled as "
+        f"labeled samples a step; strong views are those of the training settings; {DIFFERENCES}",
+    )
+    Settings = UniconSettings
+    settings: UniconSettings
+    judges_each_part = True
+
+    def setup(self, run: TrainerContext) -> None:
+        """As all that divide, with the contrast."""
+        super().setup(run)
+        self.weights = {**self.weights, "contrast": self.settings.lambda_contrast}
+
+    def judge(self, run: TrainerContext, logits: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The labels that diverge least from the mean prediction, as many of every class."""
+        labeled = run.given >= 0
+        p = torch.stack(logits).softmax(2).mean(0)
+        divergence = jensen_shannon(p, run.given)
+        count = labeled.sum().clamp(min=1)
+        cut = (divergence * labeled).sum() / count
+        share = ((divergence < cut) & labeled).sum() / count
+        quota = (share * count / run.n_classes).round().clamp(min=1)
+        taken = smallest_of_class(divergence, run.given, run.n_classes, quota)
+        clean = torch.where(divergence < CERTAIN, 1, 1 - divergence) * labeled
+        if run.decided is not None:
+            clean = clean.where(~labeled | (run.decided < 0), 1.0)
+        return clean.expand(len(self.members), -1).clone(), taken
+
+    def split(self, run: TrainerContext) -> Tensor:
+        """What was taken, by both networks."""
+        return self.selected & (run.given >= 0)
+
+    def unlabeled_size(self, labeled: Tensor, size: int) -> int:
+        """As many that half of all samples come in an epoch, in few sizes."""
+        share = float(labeled.double().mean().clamp(min=1 / (2 * LARGEST)))
+        grade = max(1, size // GRADES)
+        return max(1, round(size / (2 * share) / grade)) * grade
+
+    def views(self, run: TrainerContext, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Two weak views of each sample, and two strong ones."""
+        pairs = [run.views(batch.inputs).chunk(2) for _ in range(2)]
+        weak, strong = (torch.cat(views) for views in zip(*pairs, strict=True))
+        return weak, strong
+
+    def mixmatch(
+        self, run: TrainerContext, x: Batch, of_x: tuple[Tensor, Tensor], of_u: tuple[Tensor, Tensor]
+    ) -> dict[str, Tensor]:
+        """And the contrast of the unlabeled samples, from each of their strong views to the other."""
+        found = super().mixmatch(run, x, of_x, of_u)
+        (out,) = run.forward(of_u[1], network=self.members[run.part])
+        first, second = out.z.chunk(2)
+        none = torch.zeros(len(first), dtype=torch.long, device=run.device)
+        forth, back = (
+            contrastive_losses(*pair, none, none, tau_inst=self.settings.tau, positives="paper").inst
+            for pair in ((first, second), (second, first))
+        )
+        return found | {"contrast": (forth + back) / 2}
+
+
+def jensen_shannon(p: Tensor, given: Tensor) -> Tensor:
+    """The divergence of predictions (N, K) from the given labels: 0 if equal, ln 2 if disjoint.
+
+    With a one-hot label y it depends on p_y alone. Without a label it is that of class 0.
+    """
+    own = p.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
+    mean = (1 + own) / 2
+    return (torch.xlogy(own, own) - torch.xlogy(1 + own, mean) + (1 - own) * math.log(2)) / 2
