@@ -8,8 +8,8 @@ from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from graphclean.methods.blocks.gaussian_mixture import (
+    EM_TOLERANCE,
     LEAST_VARIANCE,
-    TOLERANCE,
     Mixture,
     fit_mixture,
     scale_losses,
@@ -34,7 +34,7 @@ def test_it_is_scikit_learns_from_the_same_start(n: int, clean: float, most: int
     found = fit_mixture(values, start, max_iterations=most)
     oracle = GaussianMixture(
         2,
-        tol=TOLERANCE,
+        tol=EM_TOLERANCE,
         max_iter=most,
         reg_covar=LEAST_VARIANCE,
         means_init=start.means.numpy()[:, None],

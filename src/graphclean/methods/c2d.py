@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..training.method import Batch, MethodInfo, TrainerContext
 from ..training.self_supervised import SelfSupervisedStart
-from .dividemix import FOLLOWS, DivideMix, DivideMixSettings
+from .dividemix import DIVIDEMIX_FOLLOWS, DivideMix, DivideMixSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class C2D(DivideMix):
         cost=5.8,
         follows="both networks start from weights of their own, within the run's epochs, and views are "
         "those of training.self_supervised_crop; gradients are not clipped in warm-up; DivideMix as here: "
-        f"{FOLLOWS}",
+        f"{DIVIDEMIX_FOLLOWS}",
     )
     Settings = C2DSettings
     settings: C2DSettings

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ..training.method import MethodInfo, TrainerContext
 from .blocks.divided import DIFFERENCES, Divided, DividedSettings
-from .blocks.gaussian_mixture import MAX_ITERATIONS, scale_losses, small_loss_probability
+from .blocks.gaussian_mixture import EM_ITERATIONS, scale_losses, small_loss_probability
 from .blocks.supervised import given_losses
 
-FOLLOWS = (
+DIVIDEMIX_FOLLOWS = (
     "the paper and its release, but for: the mixture starts from the best split in two; where no label "
     f"passes the threshold, the most probable ones are taken; {DIFFERENCES}"
 )
@@ -51,11 +51,11 @@ class DivideMix1(Divided):
         kind="semi-supervised",
         paper="Li et al., DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020",
         cost=3.0,
-        follows=FOLLOWS,
+        follows=DIVIDEMIX_FOLLOWS,
     )
     Settings = DivideMix1Settings
     members: ClassVar[tuple[str, ...]] = ("main",)
-    em_iterations: ClassVar[int] = MAX_ITERATIONS
+    em_iterations: ClassVar[int] = EM_ITERATIONS
     settings: DivideMix1Settings
     history: Tensor
     judged: Tensor
@@ -109,7 +109,7 @@ class DivideMix(DivideMix1):
         paper=DivideMix1.info.paper,
         networks=2,
         cost=6.7,
-        follows=FOLLOWS,
+        follows=DIVIDEMIX_FOLLOWS,
     )
     Settings = DivideMixSettings
     members = ("main", "second")

@@ -14,7 +14,7 @@ from .blocks.teacher import copy_as_teacher, ramp_up, update_teacher
 
 STUDENTS = "main", "second"
 TEACHERS = "main-teacher", "second-teacher"
-STEPS = 390
+RELEASE_STEPS = 390
 """Steps of the release's epochs, which its decay is for."""
 TEACHER_RAMP = 0.5
 """Fraction of the run over which the teachers' decay grows: 40,000 of 78,000 steps."""
@@ -108,7 +108,7 @@ class ELRPlus(Method):
 
     def decay(self, run: TrainerContext) -> float:
         """Of the teachers' weights, which grows as they become better than a single step's."""
-        full: float = self.settings.teacher_decay ** (STEPS / _steps(run))
+        full: float = self.settings.teacher_decay ** (RELEASE_STEPS / _steps(run))
         return full * ramp_up(self._progress(run) / TEACHER_RAMP)
 
     def _progress(self, run: TrainerContext) -> float:

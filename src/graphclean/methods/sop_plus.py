@@ -11,11 +11,11 @@ from ..training.method import Batch, Method, MethodInfo, Selected, Selection, Tr
 from .blocks.mixmatch import divergence_from_uniform
 from .blocks.supervised import given_losses, labeled_mean
 
-START = 1e-8
+FIRST_TERMS = 1e-8
 """Standard deviation of the first u and v: so small, they grow only where the loss keeps asking for it."""
-LEAST = 1e-4
+LEAST_PROBABILITY = 1e-4
 """Least probability of a class, whatever is subtracted."""
-BATCH_SIZE, EPOCHS = 128, 300
+RELEASE_BATCH, RELEASE_EPOCHS = 128, 300
 """What the release's learning rates of u and v are for."""
 
 
@@ -68,10 +68,10 @@ class SOPPlus(Method):
             "consistency": s.lambda_consistency,
             "balance": s.lambda_balance,
         }
-        scale = run.batch_size / BATCH_SIZE * EPOCHS / run.settings.epochs
+        scale = run.batch_size / RELEASE_BATCH * RELEASE_EPOCHS / run.settings.epochs
         self.rates = s.lr_u * scale, s.lr_v * scale
         self.u, self.v = (
-            nn.Parameter(START * torch.randn(n, width, generator=run.generator, device=run.device))
+            nn.Parameter(FIRST_TERMS * torch.randn(n, width, generator=run.generator, device=run.device))
             for width in (1, run.n_classes)
         )
 
@@ -95,7 +95,7 @@ class SOPPlus(Method):
         weak, *strong = (out.logits.float().log_softmax(1) for out in run.forward(*views))
         y, u, v = self.terms(batch.index, batch.given)
         labeled = batch.given >= 0
-        log_q = (weak.exp() + u - v.detach()).clamp(min=LEAST).log().log_softmax(1)
+        log_q = (weak.exp() + u - v.detach()).clamp(min=LEAST_PROBABILITY).log().log_softmax(1)
         hard = one_hot(weak.argmax(1), weak.shape[1])
         found = {
             "ce": labeled_mean(given_losses(log_q, batch.given), labeled),

@@ -13,7 +13,7 @@ from .blocks.small_loss import smallest_of_class
 
 CERTAIN = 0.5
 """Divergence under which a label counts as certain."""
-LARGEST, GRADES = 2.0, 8
+MOST_UNLABELED, UNLABELED_GRADES = 2.0, 8
 """Unlabeled samples a step, next to the labeled ones: at most so many times, in eighths of them."""
 
 
@@ -81,8 +81,8 @@ class Unicon(Divided):
 
     def unlabeled_size(self, labeled: Tensor, size: int) -> int:
         """As many that half of all samples come in an epoch, in few sizes."""
-        share = float(labeled.double().mean().clamp(min=1 / (2 * LARGEST)))
-        grade = max(1, size // GRADES)
+        share = float(labeled.double().mean().clamp(min=1 / (2 * MOST_UNLABELED)))
+        grade = max(1, size // UNLABELED_GRADES)
         return max(1, round(size / (2 * share) / grade)) * grade
 
     def views(self, run: TrainerContext, batch: Batch) -> tuple[Tensor, Tensor]:

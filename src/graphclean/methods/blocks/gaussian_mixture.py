@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-2
+EM_TOLERANCE = 1e-2
 """Gain of the mean log-likelihood under which EM stops."""
 LEAST_VARIANCE = 5e-4
 """Added to every variance, so that no component shrinks to a point."""
-MAX_ITERATIONS = 10
+EM_ITERATIONS = 10
 
 
 class Mixture(NamedTuple):
@@ -26,7 +26,7 @@ class Mixture(NamedTuple):
         return self.weights.log() - (distance + (2 * math.pi * self.variances).log()) / 2
 
 
-def small_loss_probability(losses: Tensor, *, max_iterations: int = MAX_ITERATIONS) -> Tensor:
+def small_loss_probability(losses: Tensor, *, max_iterations: int = EM_ITERATIONS) -> Tensor:
     """Each sample's posterior of the component with the smaller mean, by losses scaled to [0, 1]."""
     values = scale_losses(losses.double())
     mixture = fit_mixture(values, start_mixture(values), max_iterations=max_iterations)
@@ -57,14 +57,14 @@ def start_mixture(values: Tensor) -> Mixture:
     return _maximize(values, torch.stack([low, 1 - low], 1))
 
 
-def fit_mixture(values: Tensor, start: Mixture, *, max_iterations: int = MAX_ITERATIONS) -> Mixture:
-    """Expectation maximization until the mean log-likelihood gains less than `TOLERANCE`."""
+def fit_mixture(values: Tensor, start: Mixture, *, max_iterations: int = EM_ITERATIONS) -> Mixture:
+    """Expectation maximization until the mean log-likelihood gains less than `EM_TOLERANCE`."""
     mixture, before = start, -math.inf
     for _ in range(max_iterations):
         joint = mixture.log_joint(values)
         likelihood = float(joint.logsumexp(1).mean())
         mixture = _maximize(values, joint.softmax(1))
-        if abs(likelihood - before) < TOLERANCE:
+        if abs(likelihood - before) < EM_TOLERANCE:
             break
         before = likelihood
     return mixture
