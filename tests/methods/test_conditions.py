@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphclean.config import TrainingSettings
+from graphclean.errors import InputError
 from graphclean.methods import load_method, method_names
 from graphclean.methods.mixup import Mixup
 from graphclean.training import EpochReport, InterruptedRun, Trained, Trainer
@@ -153,6 +155,19 @@ def test_it_trains_on_embeddings_unless_it_says_otherwise(name: str) -> None:
         posterior = torch.rand((N, K + 1), generator=torch.Generator().manual_seed(1)).softmax(1)
         prior = Prior(posterior, torch.arange(N) % 3 > 0)
     trained = Trainer(ResidentInputs(pixels), given(), K, head, method, prior=prior).train()
+@pytest.mark.parametrize("name", method_names())
+def test_it_trains_on_embeddings_or_refuses_them_in_a_line(name: str) -> None:
+    method, labels = build(name), given()
+    features = digits(N)[0].flatten(1).float() / 64
+    prior = None
+    if "verdicts" in method.info.needs:
+        prior = Prior(torch.full((N, K + 1), 1 / (K + 1)), torch.arange(N) % 3 > 0)
+    settings = dataclasses.replace(SHORT, network="embedding-head", feature_noise_std=0.1)
+    try:
+        trained = Trainer(ResidentInputs(features), labels, K, settings, method, prior=prior).train()
+    except InputError as refusal:
+        assert re.fullmatch(rf".*{name}.*embeddings.*", str(refusal))
+        return
     assert trained.logits.shape == (N, K)
     assert trained.logits.isfinite().all()
 

@@ -224,6 +224,14 @@ def test_a_split_with_an_empty_side_still_has_batches(threshold: float) -> None:
         assert method.notes(run) == ["in the end no label was right with probability 1"]
 
 
+@pytest.mark.parametrize("settings", [{"threshold": 0.0}, {"threshold": 1.0}, {"loss_history": 5}])
+def test_it_trains_where_a_side_of_the_split_is_empty(settings: dict[str, Any]) -> None:
+    trained = make(DivideMix(DivideMixSettings(**settings)), given()).train()
+    assert trained.logits.isfinite().all()
+    if settings == {"threshold": 0.0}:
+        assert torch.equal(trained.selection.labels, given())
+
+
 def test_the_other_network_guesses_as_it_is() -> None:
     """Its batch statistics stay, and so do its weights; those of the network in turn change."""
     method = DivideMix()

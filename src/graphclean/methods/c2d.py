@@ -1,4 +1,4 @@
-"""C2D: DivideMix from weights that have learned to tell samples apart before any label was seen."""
+"""C2D: DivideMix from self-supervised weights."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class C2DSettings(DivideMixSettings):
     """As DivideMix's, and the start."""
 
     start_fraction: float = 0.33
-    """Part of the epochs without labels, unless training.self_supervised_epochs adds a start of its own."""
+    """Fraction of the epochs that are self-supervised; 0 where training.self_supervised_epochs is set."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -23,7 +23,7 @@ class C2DSettings(DivideMixSettings):
 
 
 class C2D(DivideMix):
-    """Both networks start with the contrast of two views of every sample; half the warm-up then suffices."""
+    """Both networks first contrast two views of every sample; half the warm-up then suffices."""
 
     info = MethodInfo(
         name="c2d",

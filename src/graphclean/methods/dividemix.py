@@ -7,18 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from ..training.method import MethodInfo, TrainerContext
-from .blocks.divided import DIFFERENCES, Divided, DividedSettings
 from .blocks.gaussian_mixture import EM_ITERATIONS, scale_losses, small_loss_probability
+from .blocks.semi_supervised import SEMI_SUPERVISED_FOLLOWS, SemiSupervised, SemiSupervisedSettings
 from .blocks.supervised import given_losses
 
 DIVIDEMIX_FOLLOWS = (
     "the paper and its release, but for: the mixture starts from the best split in two; where no label "
-    f"passes the threshold, the most probable ones are taken; {DIFFERENCES}"
+    f"passes the threshold, the most probable ones are taken; {SEMI_SUPERVISED_FOLLOWS}"
 )
 
 
 @dataclass(frozen=True)
-class DivideMix1Settings(DividedSettings):
+class DivideMix1Settings(SemiSupervisedSettings):
     """As there, and how the losses are split."""
 
     threshold: float = 0.5
@@ -42,7 +42,7 @@ class DivideMixSettings(DivideMix1Settings):
     """Predict by the mean of both networks' logits; off: by the first network alone."""
 
 
-class DivideMix1(Divided):
+class DivideMix1(SemiSupervised):
     """One network splits the samples by its own losses, and guesses by its own predictions."""
 
     info = MethodInfo(

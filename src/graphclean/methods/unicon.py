@@ -1,4 +1,4 @@
-"""UNICON: the labels of each class that predictions bear out best, as many of every class; and contrast."""
+"""UNICON: equally many labels of every class, those closest to the predictions; and contrastive learning."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from torch import Tensor
 
 from ..training.losses import contrastive_losses
 from ..training.method import Batch, MethodInfo, TrainerContext
-from .blocks.divided import DIFFERENCES, Divided, DividedSettings
+from .blocks.semi_supervised import SEMI_SUPERVISED_FOLLOWS, SemiSupervised, SemiSupervisedSettings
 from .blocks.small_loss import smallest_of_class
 
 CERTAIN = 0.5
 """Divergence under which a label counts as certain."""
 MOST_UNLABELED, UNLABELED_GRADES = 2.0, 8
-"""Unlabeled samples a step, next to the labeled ones: at most so many times, in eighths of them."""
+"""Unlabeled samples a step, as a multiple of the labeled ones: the largest, and how finely it is rounded."""
 
 
 @dataclass(frozen=True)
-class UniconSettings(DividedSettings):
+class UniconSettings(SemiSupervisedSettings):
     """The defaults are the paper's for CIFAR-10."""
 
     lambda_u: float = 30.0
@@ -36,7 +36,7 @@ class UniconSettings(DividedSettings):
             raise ValueError("tau must be above 0")
 
 
-class Unicon(Divided):
+class Unicon(SemiSupervised):
     """Two networks judge together; labels are guessed by weak views, and strong views are trained on."""
 
     info = MethodInfo(
@@ -49,14 +49,14 @@ class Unicon(Divided):
         cost=9.3,
         follows="the paper and its release, but for: the release's second cut, which no divergence reaches, "
         "is left out; the contrast is of z, which all methods have; at most twice as many unlabeled as "
-        f"labeled samples a step; strong views are those of the training settings; {DIFFERENCES}",
+        f"labeled samples a step; strong views are those of the training settings; {SEMI_SUPERVISED_FOLLOWS}",
     )
     Settings = UniconSettings
     settings: UniconSettings
     judges_each_part = True
 
     def setup(self, run: TrainerContext) -> None:
-        """As all that divide, with the contrast."""
+        """The networks and the decision, and the weight of the contrast."""
         super().setup(run)
         self.weights = {**self.weights, "contrast": self.settings.lambda_contrast}
 
@@ -80,7 +80,7 @@ class Unicon(Divided):
         return self.selected & (run.given >= 0)
 
     def unlabeled_size(self, labeled: Tensor, size: int) -> int:
-        """As many that half of all samples come in an epoch, in few sizes."""
+        """So many that an epoch has half as many as there are samples; rounded, so that sizes are few."""
         share = float(labeled.double().mean().clamp(min=1 / (2 * MOST_UNLABELED)))
         grade = max(1, size // UNLABELED_GRADES)
         return max(1, round(size / (2 * share) / grade)) * grade

@@ -1,4 +1,4 @@
-"""Methods that divide the samples in labeled and unlabeled ones, and train on both by MixMatch."""
+"""Methods that split the samples into labeled and unlabeled ones, and train on both by MixMatch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,17 +13,17 @@ from ...training.networks import Ensemble
 from .mixmatch import cycle_rows, mix_pairs, mixmatch_losses, sharpen
 from .supervised import given_losses, labeled_mean
 
-RAMP = 16 / 300
+UNLABELED_RAMP = 16 / 300
 """Fraction of the epochs over which the weight of the unlabeled samples grows: 16 of 300."""
-DIFFERENCES = (
+SEMI_SUPERVISED_FOLLOWS = (
     "warm-up and ramp are fractions of the epochs; the two views of half a batch pass the network together; "
     "network, optimizer and schedule are those of the training settings"
 )
-"""From papers and releases, of all these methods."""
+"""Where all these methods differ from their papers and releases."""
 
 
 @dataclass(frozen=True)
-class DividedSettings:
+class SemiSupervisedSettings:
     """The defaults are DivideMix's for CIFAR-10 with half of the labels wrong at random, or more."""
 
     warmup_epochs: int | Auto = "auto"
@@ -41,7 +41,7 @@ class DividedSettings:
     mixup_alpha: float = 4.0
     """λ ~ Beta(alpha, alpha), one a batch, and the larger of λ and 1 − λ is taken; 0 turns mixup off."""
     confidence_penalty: bool = False
-    """Subtract the entropy from the loss in warm-up; for asymmetric noise, under which it is low too soon."""
+    """Subtract the entropy from the loss in warm-up: for asymmetric noise, which is fitted too surely."""
 
     def __post_init__(self) -> None:
         if self.warmup_epochs != "auto" and not self.warmup_epochs >= 0:
@@ -53,10 +53,10 @@ class DividedSettings:
             raise ValueError("temperature must be above 0")
 
 
-class Divided(Method):
-    """Networks that are trained one after the other in each epoch, each on a division of its own.
+class SemiSupervised(Method):
+    """Networks that are trained one after the other in each epoch, each on a split of its own.
 
-    A method judges the labels; the rest, from guessed labels to the losses, is here.
+    A subclass judges the labels; all else, from label guessing to the losses, is here.
     """
 
     detector = "msp"
@@ -173,7 +173,7 @@ class Divided(Method):
         (out,) = run.forward(images, network=self.members[run.part])
         losses = mixmatch_losses(out.logits, targets, 2 * len(x.index))
         past = run.epoch - self.warmup_end(run) + run.step / self.steps
-        ramp = (past / (RAMP * run.settings.epochs)).clamp(max=1)
+        ramp = (past / (UNLABELED_RAMP * run.settings.epochs)).clamp(max=1)
         return losses | {"consistency": ramp * losses["consistency"]}
 
     @torch.no_grad()
