@@ -41,7 +41,7 @@ class SemiSupervisedSettings:
     mixup_alpha: float = 4.0
     """λ ~ Beta(alpha, alpha), one a batch, and the larger of λ and 1 − λ is taken; 0 turns mixup off."""
     confidence_penalty: bool = False
-    """Subtract the entropy from the loss in warm-up: for asymmetric noise, which is fitted too surely."""
+    """Subtract the entropy from the loss in warm-up: for asymmetric noise, which is fitted too fast."""
 
     def __post_init__(self) -> None:
         if self.warmup_epochs != "auto" and not self.warmup_epochs >= 0:
