@@ -49,6 +49,7 @@ LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
         ONE_VIEW,
     ),
     ("dividemix-1", {"warmup_epochs": 3}, ONE_VIEW),
+    ("pencil", {"classify_until": 1.0, "correct_until": 1.0}, ONE_VIEW),
 ]
 
 

@@ -31,6 +31,7 @@ OWN_METHODS = {
     "dividemix-1": "graphclean.methods.dividemix:DivideMix1",
     "unicon": "graphclean.methods.unicon:Unicon",
     "c2d": "graphclean.methods.c2d:C2D",
+    "pencil": "graphclean.methods.pencil:Pencil",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",

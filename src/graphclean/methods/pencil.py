@@ -1,0 +1,124 @@
+"""PENCIL: every sample's label is a distribution that is learned with the network, by the same gradients."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
+from .blocks.supervised import given_losses, labeled_mean
+
+GIVEN_LOGIT = 10.0
+"""Label logit of the given class before labels are learned, where all others have 0: probability 0.9996."""
+
+
+@dataclass(frozen=True)
+class PencilSettings:
+    """The defaults are the paper's for CIFAR-10, as fractions of its 320 epochs and per class."""
+
+    classify_until: float = 0.22
+    """Fraction of the epochs that classify by the given labels, which the network must not memorize yet: 70
+    of 320.
+    """
+    correct_until: float = 0.63
+    """Fraction of the epochs after which labels are final; from there the learning rate starts over: 200 of
+    320.
+    """
+    label_lr: float = 60.0
+    """How far label logits move in all epochs that learn them, per unit of gradient of a sample's own loss:
+    130 epochs at 600/(128 · 10) in the release. A shorter run moves them further in each epoch.
+    """
+    alpha: float = 1.0
+    """Weight of staying with the given label, in units of 1/K as the other losses: 0.1 at ten classes in the
+    paper. Much above 1 no label changes, as with the release's default, 4.
+    """
+    beta: float = 0.4
+    """Weight of the predictions' entropy, so that labels and predictions don't settle in between."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.classify_until <= self.correct_until <= 1:
+            raise ValueError("classify_until and correct_until must be from 0 to 1, in this order")
+        for name in ("label_lr", "alpha", "beta"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0")
+
+
+class Pencil(Method):
+    """Classify by the given labels; then learn labels and network together; then classify by those labels."""
+
+    info = MethodInfo(
+        name="pencil",
+        title="Probabilistic end-to-end noise correction (PENCIL)",
+        kind="relabel",
+        paper="Yi & Wu, Probabilistic End-to-end Noise Correction for Learning with Noisy Labels, CVPR 2019",
+        cost=1.0,
+        follows="the paper, with the release's loss of staying with the given label, a cross-entropy of the "
+        "softmax of label probabilities: with the paper's −log none could leave its class; not the release's "
+        "learning rate of 0 at the end; its stages are fractions of the epochs, the first two on one cosine "
+        "of the learning rate and the third on another",
+    )
+    Settings = PencilSettings
+    detector = "msp"
+    settings: PencilSettings
+    label_logits: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """One network, and label logits of every sample."""
+        super().setup(run)
+        s, k = self.settings, run.n_classes
+        self.weights = {"ce": 1.0, "kl": 1 / k, "compatibility": s.alpha / k, "entropy": s.beta / k}
+        given = one_hot(run.given.clamp(min=0), k) * (run.given >= 0).unsqueeze(1)
+        self.register_buffer("label_logits", GIVEN_LOGIT * given)
+        self._rows: Tensor | None = None
+
+    def _stages(self, epochs: int) -> tuple[int, int]:
+        """The first epoch that learns labels, and the first after it; any classification is one at least."""
+        s = self.settings
+        first = max(round(s.classify_until * epochs), int(s.classify_until > 0))
+        return first, max(round(s.correct_until * epochs), first)
+
+    def phases(self, epochs: int) -> tuple[int, ...]:
+        """Two: until labels are final, and from there on."""
+        return tuple(sorted({0, self._stages(epochs)[1]}))
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy; then KL divergence of predictions from labels, with two terms while these learn."""
+        (out,) = run.forward(run.weak_view(batch.inputs))
+        labeled = batch.given >= 0
+        first, final = self._stages(run.settings.epochs)
+        if run.epoch < first:
+            return {"ce": labeled_mean(given_losses(out.logits, batch.given), labeled)}
+        rows = self.label_logits[batch.index]
+        if run.epoch < final:
+            self._rows = rows.requires_grad_()
+        log_p, log_label = out.logits.float().log_softmax(1), rows.log_softmax(1)
+        kl = labeled_mean((log_p.exp() * (log_p - log_label)).sum(1), labeled)
+        if run.epoch >= final:
+            return {"kl": kl}
+        kept = labeled_mean(given_losses(log_label.exp(), batch.given), labeled)
+        entropy = labeled_mean(-(log_p.exp() * log_p).sum(1), labeled)
+        return {"kl": kl, "compatibility": kept, "entropy": entropy}
+
+    @torch.no_grad()
+    def after_step(self, run: TrainerContext, batch: Batch) -> None:
+        """Move the batch's label logits down the same gradient, as far whatever its size and K."""
+        rows, self._rows = self._rows, None
+        if rows is None:
+            return
+        assert rows.grad is not None
+        first, final = self._stages(run.settings.epochs)
+        rate = self.settings.label_lr / (final - first)
+        own = rows.grad * (batch.given >= 0).sum() * run.n_classes
+        self.label_logits[batch.index] = rows - rate * own
+
+    def selection(self, run: TrainerContext) -> Selection:
+        """Every labeled sample, under its most probable label."""
+        return Selected(self.label_logits.argmax(1), run.given >= 0)
+
+    def notes(self, run: TrainerContext) -> list[str]:
+        """Where the run was too short."""
+        first, final = self._stages(run.settings.epochs)
+        if first < min(final, run.settings.epochs):
+            return []
+        return ["no epoch learned labels: there are too few, or the settings leave none"]
