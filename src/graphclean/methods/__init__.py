@@ -32,6 +32,7 @@ OWN_METHODS = {
     "unicon": "graphclean.methods.unicon:Unicon",
     "c2d": "graphclean.methods.c2d:C2D",
     "pencil": "graphclean.methods.pencil:Pencil",
+    "m-correction": "graphclean.methods.m_correction:MCorrection",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",
