@@ -213,3 +213,7 @@ def test_a_pass_gives_features_and_weak_views_where_asked_for() -> None:
     still = dataclasses.replace(TINY, crop_padding=0)
     same = Trainer(ResidentInputs(pixels), labels, 8, still, Trunk())
     assert torch.equal(same.embed(weak=True).z, same.embed().z)
+    rows = torch.tensor([7, 90, 2])
+    some = made.embed(features=True, rows=rows)
+    assert some.features is not None
+    torch.testing.assert_close((some.features, some.logits), (full.features[rows], full.logits[rows]))

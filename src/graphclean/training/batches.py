@@ -78,6 +78,21 @@ class StreamedInputs:
         return batch.result().to(self.device, non_blocking=True)
 
 
+class SomeInputs:
+    """Some rows of other inputs, in the order in which they are named."""
+
+    def __init__(self, inputs: Inputs, rows: Tensor) -> None:
+        self.inputs, self.rows = inputs, rows
+        self.shape, self.device = inputs.shape, inputs.device
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def stream(self, batches: Tensor) -> Iterator[Tensor]:
+        """As of all inputs."""
+        return self.inputs.stream(self.rows[batches])
+
+
 def place_inputs(inputs: Tensor, device: torch.device) -> Inputs:
     """On the device where they leave enough of it to training, else streamed from the host's memory."""
     if device.type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:

@@ -135,12 +135,14 @@ class TrainerContext(Protocol):
         weak: bool = False,
         features: bool = False,
         inputs: Inputs | None = None,
+        rows: Tensor | None = None,
     ) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
 
         By what predicts, by one of the networks, or by what else makes an output of a batch.
         Of the inputs as they are, or of a `weak` view of each; with the trunk's `features` only where asked
-        for, as they are long. Of other `inputs`, such as trusted ones, if there are any.
+        for, as they are long. Of other `inputs`, such as trusted ones, if given; of a few `rows` alone it costs
+        less.
         """
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:

@@ -15,7 +15,7 @@ from ..config import TrainingSettings
 from ..errors import InputError, arg
 from ..ood import class_prototypes
 from .average import NetworkAverages
-from .batches import Inputs, ordered_batches, shuffled_batches
+from .batches import Inputs, SomeInputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
@@ -250,17 +250,18 @@ class Trainer:
         *,
         weak: bool = False,
         features: bool = False,
+        rows: Tensor | None = None,
         inputs: Inputs | None = None,
     ) -> Output:
         """z and logits of every input (of the training set unless others are given), in evaluation mode.
 
-        By what predicts, or by one of the method's networks; of a weak view of each, and with the trunk's
-        features, where asked for.
+        By what predicts, or by one of the method's networks; of a weak view of each, with the trunk's
+        features, and of some rows alone, where asked for.
         """
         forward = self._forwards[network] if isinstance(network, str) else network or self._predictor()
-        out = self._embed(
-            forward, inputs if inputs is not None else self.inputs, weak=weak, features=features
-        )
+        given = inputs if inputs is not None else self.inputs
+        given = given if rows is None else SomeInputs(given, rows)
+        out = self._embed(forward, given, weak=weak, features=features)
         if inputs is None and not bool(out.z.isfinite().all() & out.logits.isfinite().all()):
             raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
         return out
@@ -283,9 +284,9 @@ class Trainer:
         self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
     ) -> Output:
         self.method.eval()
-        n = len(inputs)
+        n, size = len(inputs), min(len(self.inputs), EVAL_BATCHES * self.batch_size)
         found: list[list[Tensor]] = []
-        for batch in inputs.stream(ordered_batches(n, min(n, EVAL_BATCHES * self.batch_size), self.device)):
+        for batch in inputs.stream(ordered_batches(n, size, self.device)):
             # Others are scored at the end of an epoch, which is to be saved first.
             if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
