@@ -50,6 +50,7 @@ LIMITS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = [
     ),
     ("dividemix-1", {"warmup_epochs": 3}, ONE_VIEW),
     ("pencil", {"classify_until": 1.0, "correct_until": 1.0}, ONE_VIEW),
+    ("d2l", {"warmup_fraction": 1.0}, ONE_VIEW),
     ("m-correction", {"correct_from": 1.0}, ("mixup", {"mixup_alpha": 32.0})),
 ]
 

@@ -33,6 +33,7 @@ OWN_METHODS = {
     "c2d": "graphclean.methods.c2d:C2D",
     "pencil": "graphclean.methods.pencil:Pencil",
     "m-correction": "graphclean.methods.m_correction:MCorrection",
+    "d2l": "graphclean.methods.d2l:D2L",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",

@@ -1,0 +1,127 @@
+"""D2L: where the dimensionality of features begins to grow, labels give way to predictions as it grows."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..training.method import Batch, Method, MethodInfo, TrainerContext
+from .blocks.dimensionality import local_dimensionality
+from .blocks.supervised import given_losses, labeled_mean
+
+LID_NEIGHBORS, LID_BATCH, LID_BATCHES = 20, 128, 10
+"""Neighbors, samples among which they are found, and sets of so many samples, of the paper."""
+DEVIATIONS = 2
+"""Standard deviations over the mean of the last epochs that are a turning point."""
+
+
+@dataclass(frozen=True)
+class D2LSettings:
+    """The defaults are the paper's for CIFAR-10."""
+
+    warmup_fraction: float = 0.33
+    """Fraction of the epochs in which no turning point is looked for: 40 of 120."""
+    window: int = 5
+    """Epochs before one that it is compared with, after that fraction."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup_fraction <= 1:
+            raise ValueError("warmup_fraction must be from 0 to 1")
+        if self.window < 1:
+            raise ValueError("window must be at least 1")
+
+
+class D2L(Method):
+    """Cross-entropy; from the turning point on, targets between the given label and the predicted class."""
+
+    info = MethodInfo(
+        name="d2l",
+        title="Dimensionality-driven learning (D2L)",
+        kind="loss",
+        paper="Ma et al., Dimensionality-Driven Learning with Noisy Labels, ICML 2018",
+        cost=1.0,
+        follows="the paper: cross-entropy, not the symmetric one of later releases, and at the turning point "
+        "weights go back by an epoch, where the release reads what it has just written; momentum stays; "
+        "network, optimizer and schedule are those of the training settings, without drops of the rate, "
+        "which look like turning points",
+    )
+    Settings = D2LSettings
+    detector = "msp"
+    settings: D2LSettings
+    lids: Tensor
+    turned: Tensor
+    alpha: Tensor
+
+    def setup(self, run: TrainerContext) -> None:
+        """One network and its copy of an epoch ago; the dimensionality before every epoch."""
+        super().setup(run)
+        self.before = copy.deepcopy(self.networks["main"]).requires_grad_(False)
+        self.register_buffer("lids", torch.zeros(run.settings.epochs))
+        self.register_buffer("turned", torch.tensor(-1))
+        self.register_buffer("alpha", torch.ones((), device=run.device))
+
+    def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
+        """Measure, go back where it turns, and weigh the given labels by how much it grew since."""
+        self.lids[run.epoch] = self._measure(run)
+        network, now = self.networks["main"], self.lids[: run.epoch + 1]
+        if int(self.turned) < 0 and self._turns(run, now):
+            self.turned.fill_(run.epoch)
+            network.load_state_dict(self.before.state_dict())
+        else:
+            self.before.load_state_dict(network.state_dict())
+        if int(self.turned) >= 0:
+            self.alpha.fill_(given_weight(now, run.epoch / run.settings.epochs))
+        return super().begin_epoch(run)
+
+    def _measure(self, run: TrainerContext) -> float:
+        """Mean dimensionality of random samples' features; that of the epoch before where there is none.
+
+        They depend on the seed and the epoch alone.
+        """
+        n, count = len(run.given), min(LID_BATCH, len(run.given))
+        generator = torch.Generator().manual_seed(1_000_003 * run.settings.seed + run.epoch)
+        order = torch.randperm(n, generator=generator)[: n // count * count][: LID_BATCHES * count]
+        features = run.embed(features=True, rows=order.to(run.device)).features
+        assert features is not None
+        k = min(LID_NEIGHBORS, count - 1)
+        last = float(self.lids[run.epoch - 1]) if run.epoch else 0.0
+        if k < 2:
+            return last
+        found = float(local_dimensionality(features.view(-1, count, features.shape[1]), k).mean())
+        return found if 0 < found < torch.inf else last
+
+    def _turns(self, run: TrainerContext, lids: Tensor) -> bool:
+        """Whether the last is far above those of the window before it."""
+        s = self.settings
+        if run.epoch < max(round(s.warmup_fraction * run.settings.epochs), 1) + s.window:
+            return False
+        window = lids[-s.window - 1 : -1]
+        return bool(lids[-1] - window.mean() > DEVIATIONS * window.std(correction=0))
+
+    def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy with `alpha` of the given label and the rest of the predicted class."""
+        (out,) = run.forward(run.weak_view(batch.inputs))
+        given = given_losses(out.logits, batch.given)
+        predicted = given_losses(out.logits, out.logits.argmax(1))
+        each = self.alpha * given + (1 - self.alpha) * predicted
+        return {"ce": labeled_mean(each, batch.given >= 0)}
+
+    def metrics(self, run: TrainerContext) -> dict[str, Any]:
+        """The dimensionality before the epoch, and the weight of given labels in it."""
+        return {"lid": float(self.lids[run.epoch]), "alpha": float(self.alpha)}
+
+    def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
+        """Where it was cross-entropy to the end."""
+        if int(self.turned) >= 0:
+            return []
+        return [
+            "the dimensionality of features had no turning point: given labels were trained on to the end"
+        ]
+
+
+def given_weight(lids: Tensor, progress: float) -> float:
+    """exp(−progress · last / least of those before it), with the dimensionality after each epoch."""
+    least = lids[:-1].min() if len(lids) > 1 else lids[-1]
+    return float((-progress * lids[-1] / least.clamp(min=1e-6)).exp())
