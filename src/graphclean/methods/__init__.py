@@ -34,6 +34,7 @@ OWN_METHODS = {
     "pencil": "graphclean.methods.pencil:Pencil",
     "m-correction": "graphclean.methods.m_correction:MCorrection",
     "d2l": "graphclean.methods.d2l:D2L",
+    "mlnt": "graphclean.methods.mlnt:MLNT",
     "protomix": "graphclean.methods.protomix:ProtoMix",
     "sop-plus": "graphclean.methods.sop_plus:SOPPlus",
     "ssr": "graphclean.methods.ssr:SSR",
