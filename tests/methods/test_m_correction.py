@@ -10,13 +10,13 @@ from scipy.special import log_softmax
 from torch.nn.functional import cross_entropy
 
 from graphclean.methods.blocks.beta_mixture import LossModel
+from graphclean.methods.blocks.mixmatch import divergence_from_uniform
 from graphclean.methods.blocks.supervised import given_losses, labeled_partners
 from graphclean.methods.m_correction import (
     MCorrection,
     MCorrectionSettings,
     bootstrap,
     mixing_weight,
-    prior_divergence,
 )
 from graphclean.training import Trainer
 from graphclean.training.augment import draw_beta
@@ -113,9 +113,9 @@ def test_the_sample_whose_label_is_less_probably_wrong_has_the_larger_weight() -
 
 def test_the_prior_is_zero_where_classes_are_equally_frequent_and_finite_where_one_is_alone() -> None:
     even = 50 * torch.eye(K)
-    assert float(prior_divergence(even)) == pytest.approx(0, abs=1e-6)
+    assert float(divergence_from_uniform(even.log_softmax(1))) == pytest.approx(0, abs=1e-6)
     alone = torch.tensor([[500.0, 0, 0, 0]] * 3)
-    assert 100 < float(prior_divergence(alone)) < 1000
+    assert 100 < float(divergence_from_uniform(alone.log_softmax(1))) < 1000
 
 
 def test_losses_are_judged_in_evaluation_mode_and_predictions_made_in_training_mode() -> None:

@@ -1,6 +1,5 @@
 """M-correction: mixup, with labels that give way to predictions as far as their losses say they are wrong."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +11,7 @@ from ..errors import check_choice
 from ..training.augment import draw_beta
 from ..training.method import Batch, Method, MethodInfo, Selected, Selection, TrainerContext
 from .blocks.beta_mixture import LossModel, fit_loss_model, no_loss_model
+from .blocks.mixmatch import divergence_from_uniform
 from .blocks.supervised import classify_weak, given_losses, labeled_mean, labeled_partners
 
 Correction = Literal["m-dyr-h", "m-dyr-s", "md-dyr-sh"]
@@ -122,7 +122,10 @@ class MCorrection(Method):
         logits = out.logits.float()
         own = bootstrap(logits, batch.given, guess, noisy)
         other = bootstrap(logits, batch.given[partner], guess[partner], noisy[partner])
-        return {"ce": labeled_mean(lam * own + (1 - lam) * other, labeled), "prior": prior_divergence(logits)}
+        return {
+            "ce": labeled_mean(lam * own + (1 - lam) * other, labeled),
+            "prior": divergence_from_uniform(logits.log_softmax(1)),
+        }
 
     @torch.no_grad()
     def _judge(self, run: TrainerContext, views: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,9 +165,3 @@ def mixing_weight(noisy: Tensor, partner: Tensor) -> Tensor:
 def bootstrap(logits: Tensor, given: Tensor, guess: Tensor, noisy: Tensor) -> Tensor:
     """Cross-entropy with (1 − noisy) of the given label and `noisy` of the prediction."""
     return (1 - noisy) * given_losses(logits, given) - noisy * (guess * logits.log_softmax(1)).sum(1)
-
-
-def prior_divergence(logits: Tensor) -> Tensor:
-    """KL divergence of the uniform distribution from the mean prediction of a batch."""
-    n, k = logits.shape
-    return math.log(n) - logits.log_softmax(1).logsumexp(0).mean() - math.log(k)

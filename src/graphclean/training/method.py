@@ -139,10 +139,10 @@ class TrainerContext(Protocol):
     ) -> Output:
         """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
 
-        By what predicts, by one of the networks, or by what else makes an output of a batch.
-        Of the inputs as they are, or of a `weak` view of each; with the trunk's `features` only where asked
-        for, as they are long. Of other `inputs`, such as trusted ones, if given; of a few `rows` alone it costs
-        less.
+        `network` names one of the method's networks, or is any function from a batch to an output; the
+        default is the network that predicts. The pass takes the inputs as they are, or a `weak` view of each,
+        of other `inputs` such as trusted ones if given, or only of some `rows`, which costs less. The trunk's
+        `features` are returned only on request, as they are large.
         """
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
