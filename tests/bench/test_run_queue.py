@@ -1,4 +1,4 @@
-"""benchmarks/recipe_queue.py: its runs are right ones, and it runs what is left while there is time."""
+"""benchmarks/run_queue.py: its runs are valid, and it runs what is left while there is time."""
 
 import importlib
 import sys
@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 
 from graphclean.bench.cells import get_cell, make_method
+from graphclean.methods import OWN_METHODS, load_method
+from graphclean.ood.detectors import load_detector
 from tests.bench.builders import MIXED, WRONG
 from tests.bench.fakes import write_run
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the sourc
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("recipe_queue")
+    return importlib.import_module("run_queue")
 
 
 @pytest.fixture
@@ -27,19 +29,36 @@ def options(script: ModuleType, tmp_path: Path) -> object:
     return script.Options(tmp_path / "results", tmp_path / "work", tmp_path, "cpu", ("training.lr=0.1",))
 
 
-def test_every_run_is_one_of_its_own_and_as_long_as_the_others(script: ModuleType) -> None:
+@pytest.mark.parametrize("name", ["recipe", "methods", "open-set", "baseline"])
+def test_every_run_is_valid_and_differs_from_the_others(script: ModuleType, name: str) -> None:
+    queue = script.QUEUES[name]()
     made = [
-        (cell, make_method(get_cell(cell), changes, preset=preset)) for cell, preset, changes in script.QUEUE
+        make_method(get_cell(part.cell), part.changes, method=part.method, preset=part.preset)
+        for part in queue
     ]
-    assert len({(cell, method.name) for cell, method in made}) == len(made)
-    assert {method.config.training.epochs for _, method in made} == {60}
-    for (_, _, changes), (_, method) in zip(script.QUEUE, made, strict=True):
-        for change in changes:
-            assert change in method.changes, "a change that changes nothing"
+    assert len({(part.cell, recipe.name) for part, recipe in zip(queue, made, strict=True)}) == len(queue)
+    for part, recipe in zip(queue, made, strict=True):
+        assert (part.split == "dev") == (name == "recipe")
+        assert recipe.config.training.epochs == (
+            300 if name == "baseline" else 10 if part.method == "mlnt" else 60
+        )
+        assert part.method is None or recipe.config.method.name == part.method
+        for change in part.changes:
+            assert change in recipe.changes, "a change without effect"
+        for detector in part.detectors:
+            load_detector(detector)
+            assert get_cell(part.cell).ood is not None
+
+
+def test_every_method_that_a_cell_can_run_is_compared(script: ModuleType) -> None:
+    names = script.comparable()
+    assert len(set(names)) == len(names)
+    left = {name: load_method(name).info for name in set(OWN_METHODS) - set(names)}
+    assert all(info.kind == "ood" or info.needs for info in left.values())
 
 
 def test_a_command_scores_the_development_split_alone(script: ModuleType, options: object) -> None:
-    command = script.make_command((script.SYM90, script.BASE, script.STRONG), options)
+    command = script.make_command(script.Part(script.SYM90, script.BASE, script.STRONG), options)
     assert command[1:6] == ["-m", "graphclean", "bench", "run", script.SYM90]
     assert command[command.index("--split") + 1] == "dev"
     sets = [word for before, word in pairwise(command) if before == "--set"]
@@ -49,7 +68,7 @@ def test_a_command_scores_the_development_split_alone(script: ModuleType, option
 def test_what_is_done_is_skipped_and_what_fails_holds_nothing_up(
     script: ModuleType, options: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    queue = [(WRONG.name, "cifar10-lond-fast", (f"graph.k={k}",)) for k in (3, 4, 5)]
+    queue = [script.Part(WRONG.name, "cifar10-lond-fast", (f"graph.k={k}",)) for k in (3, 4, 5)]
     name = make_method(WRONG, ["graph.k=4", "training.lr=0.1"], preset="cifar10-lond-fast").name
     write_run(tmp_path / "results", WRONG.name, name, split="dev")
     ran = []
@@ -66,7 +85,7 @@ def test_what_is_done_is_skipped_and_what_fails_holds_nothing_up(
 def test_time_that_is_over_ends_the_queue(
     script: ModuleType, options: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = [(WRONG.name, "cifar10-lond-fast", (f"graph.k={k}",)) for k in (3, 4, 5)]
+    queue = [script.Part(WRONG.name, "cifar10-lond-fast", (f"graph.k={k}",)) for k in (3, 4, 5)]
     now, ran = [0.0], []
 
     def fake(_: list[str], seconds: float) -> int | None:
@@ -106,7 +125,10 @@ def test_runs_are_made_cut_off_continued_and_recorded(
     results = tmp_path / "results"
     small = ("training.network=small-conv", "training.epochs=3", "training.batch_size=64", "training.lr=0.05")
     options = script.Options(results, tmp_path / "work", root, "cpu", small)
-    queue = [(MIXED.name, "images-fast", ()), (WRONG.name, "cifar10-lond-fast", script.BALANCED)]
+    queue = [
+        script.Part(MIXED.name, "images-fast", detectors=("msp",)),
+        script.Part(WRONG.name, "cifar10-lond-fast", method="mixup"),
+    ]
 
     def known(part: object, chosen: object) -> list[str]:
         words = make(part, chosen)
