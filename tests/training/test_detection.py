@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from graphclean.cleaning.inputs import encode_labels
-from graphclean.config import Config, apply_settings, load_preset
+from graphclean.config import Config, OodSettings, apply_settings, load_preset
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import InputError
 from graphclean.methods import build_method
 from graphclean.methods.cross_entropy import CrossEntropy
+from graphclean.ood import find_threshold
 from graphclean.ood.detector import Detector, Outputs
 from graphclean.ood.detectors import OWN_DETECTORS, load_detector
+from graphclean.ood.detectors.prototypes import NO_DETECTOR
 from graphclean.training.batches import ResidentInputs
 from graphclean.training.detection import TrainingOutputs, fit_detector
 from graphclean.training.fit import Prepared, TrainingResult, finish, prepare
@@ -107,6 +109,26 @@ def test_selected_samples_are_scored_without_themselves() -> None:
         bank = normalize(source.outputs.z[np.setdiff1d(rows, fold)], dim=1)
         distance = torch.cdist(normalize(source.outputs.z[fold], dim=1), bank).sort(1).values
         np.testing.assert_allclose(score[fold], distance[:, len(bank) // 6 - 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("name", ["mahalanobis", "rmd", "knn", "kl-matching", "prototypes"])
+def test_next_to_nothing_selected_gives_a_score_and_a_threshold(name: str, count: int) -> None:
+    source = gathered()
+    labels = torch.where(torch.arange(60) < count, 1, -1)
+    detector, score = fit_detector(
+        load_detector(name), CrossEntropy(), dataclasses.replace(source, labels=labels)
+    )
+    assert np.isfinite(score).all()
+    for wanted in ("auto", "conformal"):
+        settings = OodSettings(threshold=wanted)
+        found = find_threshold(
+            score, np.zeros(60), settings, learned=False, selected=score[(labels >= 0).numpy()]
+        )
+        assert np.isfinite(found.threshold)
+    if count == 0:
+        assert not (score > found.threshold).any()
+        assert detector.notes() == [NO_DETECTOR]
 
 
 def test_a_detector_that_learns_next_to_nothing_scores_all_by_itself() -> None:
