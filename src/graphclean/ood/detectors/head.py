@@ -70,7 +70,7 @@ class ViM(HeadDetector):
         self.register_buffer("alpha", torch.zeros(()))
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """The principal space of the selected samples, seen from where all logits of the bias vanish."""
+        """The principal space of the selected samples, around the point where all logits are 0."""
         x = features[labels >= 0]
         origin = -torch.linalg.pinv(self.weight.double()) @ self.bias.double()
         moment = scatter(x, origin[None], torch.zeros_like(labels[labels >= 0]))
