@@ -100,7 +100,7 @@ def their_score(kit: Any, name: str, case: Case) -> Tensor:
     return makers[name]().detach().double()
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", [name for name in SCORES if name != "ssd"])  # which it has not
 def test_scores_are_those_of_pytorch_ood(theirs: Any, name: str) -> None:
     case = make_case()
     found = fitted(name, case, **PARAMETERS.get(name, {}))(case.new)

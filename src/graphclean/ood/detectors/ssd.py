@@ -19,7 +19,7 @@ class ClusterDistance(Detector):
     needs = "features"
     title = "squared Mahalanobis distance of normalized features from the mean of all samples"
     paper = "Sehwag et al., SSD: A Unified Framework for Self-Supervised Outlier Detection, ICLR 2021"
-    cost = "d² multiplications for d features"
+    cost = "d²"
     choices = "none; one cluster"
     cross_fit = True
 

@@ -48,7 +48,7 @@ class RotationScore(_Transformed):
     title = "−KL(uniform ‖ class probabilities) + loss of telling four rotations"
     paper = "Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and Uncertainty, "
     paper += "NeurIPS 2019"
-    cost = "four passes, of each input in four rotations"
+    cost = f"{ROTATIONS} passes"
     choices = "none"
     methods = ("rot-plus",)
 
@@ -69,7 +69,7 @@ class TransformationScore(_Transformed):
     name = "rot"
     title = "unlikelihood of what is told of 72 flips, shifts and rotations"
     paper = "Golan and El-Yaniv, Deep Anomaly Detection Using Geometric Transformations, NeurIPS 2018"
-    cost = f"{TRANSFORMATIONS} passes, of each input in as many transformations"
+    cost = f"{TRANSFORMATIONS} passes"
     choices = "a Dirichlet distribution for each transformation, of the selected samples"
     methods = ("rot",)
     outputs = TRANSFORMATIONS
