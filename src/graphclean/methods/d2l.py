@@ -13,7 +13,7 @@ from .blocks.supervised import given_losses, labeled_mean
 
 LID_NEIGHBORS, LID_BATCH, LID_BATCHES = 20, 128, 10
 """Neighbors, samples among which they are found, and sets of so many samples, of the paper."""
-DEVIATIONS = 2
+TURNING_DEVIATIONS = 2
 """Standard deviations over the mean of the last epochs that are a turning point."""
 
 
@@ -98,7 +98,7 @@ class D2L(Method):
         if run.epoch < max(round(s.warmup_fraction * run.settings.epochs), 1) + s.window:
             return False
         window = lids[-s.window - 1 : -1]
-        return bool(lids[-1] - window.mean() > DEVIATIONS * window.std(correction=0))
+        return bool(lids[-1] - window.mean() > TURNING_DEVIATIONS * window.std(correction=0))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy with `alpha` of the given label and the rest of the predicted class."""

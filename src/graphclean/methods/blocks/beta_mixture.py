@@ -11,7 +11,7 @@ BETA_EDGE = 1e-4
 """Values are kept this far from 0 and 1, where densities are 0 or infinite."""
 LEAST_DENSITY = 1e-12
 """Least density, so that a value that neither component explains belongs to both."""
-LEAST_VARIANCE = 1e-9
+LEAST_BETA_VARIANCE = 1e-9
 """Of a component, so that equal values have a density."""
 TRIMMED = 0.05
 """Share of the losses at either end that no mixture is fitted to: they are outliers."""
@@ -48,7 +48,7 @@ def fit_beta_mixture(x: Tensor, iterations: int = 10) -> BetaMixture:
         count = share.sum(1)
         mean = (share * x).sum(1) / count
         variance = (share * (x - mean.unsqueeze(1)) ** 2).sum(1) / count
-        a = mean * (mean * (1 - mean) / variance.clamp(min=LEAST_VARIANCE) - 1)
+        a = mean * (mean * (1 - mean) / variance.clamp(min=LEAST_BETA_VARIANCE) - 1)
         mixture = BetaMixture(a, a * (1 - mean) / mean, count / len(x))
     return mixture
 
