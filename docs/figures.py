@@ -1,16 +1,20 @@
 """Draw the figures of the docs: python docs/figures.py (about half a minute).
 
-Those of "How it works" from a run of the demo, where the truth is used to color and to count, never by the
-method; those of "The paper's benchmarks" from a recorded run.
+Those of "How it works" come from a run of the demo, where the truth is used to color and to count, never by
+the method; those of the paper from recorded runs. `benchmarks/charts.py` draws the recorded benchmarks, and
+`docs/photos.py` eight pictures on their way to a verdict.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -249,6 +253,18 @@ def _bare(axes: Axes) -> None:
         spine.set_visible(False)
 
 
+def charts() -> ModuleType:
+    """benchmarks/charts.py, whose neighbors it imports by name."""
+    sys.path.insert(0, str(IMAGES.parents[1] / "benchmarks"))
+    try:
+        return import_module("charts")
+    finally:
+        sys.path.pop(0)
+
+
 if __name__ == "__main__":
-    for path in draw_all(run_demo(), IMAGES) + draw_recorded(IMAGES):
+    from photos import save_verdicts
+
+    drawn = [*draw_all(run_demo(), IMAGES), *draw_recorded(IMAGES), *charts().draw_charts(IMAGES)]
+    for path in [*drawn, save_verdicts(IMAGES)]:
         print(path)

@@ -25,6 +25,7 @@ from urllib.request import Request, urlopen
 import pytest
 import torch
 import typer
+from PIL import Image
 
 from graphclean.bench.cells import CELLS
 from graphclean.bench.registry import SETS, NamedSet
@@ -394,10 +395,22 @@ def test_figures_are_drawn_from_a_run(tmp_path: Path, one_thread: None) -> None:
 
 
 @pytest.mark.slow
+def test_the_eight_pictures_show_the_verdicts_of_today(one_thread: None) -> None:
+    del one_thread
+    photos = load("photos")
+    found = photos.make_pictures()
+    shown = found.verdicts.iloc[photos.choose(found)]
+    assert shown["verdict"].value_counts().to_dict() == {"keep": 3, "relabel": 3, "ood": 2}
+    assert (shown["proposed_label"] == found.truth[shown.index])[shown["verdict"] == "relabel"].all()
+    with Image.open(ROOT / "docs" / "images" / "verdicts.png") as picture:
+        assert picture.text["Description"] == photos.facts(found), "run python docs/figures.py"
+
+
+@pytest.mark.slow
 def test_figures_are_drawn_from_a_recorded_run(tmp_path: Path) -> None:
     drawn = {path.name for path in load("figures").draw_recorded(tmp_path)}
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    assert set(re.findall(r"images/([\w.-]+)\)", page)) == drawn
+    pages = [(ROOT / page).read_text() for page in ("docs/reproduction.md", "results/README.md")]
+    assert set(re.findall(r"images/(cifar10-[\w.-]+)\)", "".join(pages))) == drawn
     assert all((ROOT / "docs" / "images" / name).is_file() for name in drawn)
     for name in drawn:
         titles = [
