@@ -10,6 +10,7 @@ from typing import Any
 from graphclean.bench.machine import machine
 
 RESULTS = Path(__file__).parent / "results"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 THREADS = 2
 
 
@@ -28,7 +29,7 @@ def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def with_measured(page: str, blocks: dict[str, str]) -> str:
-    """A page with its measured blocks made anew, each between the marks that have its name."""
+    """A page with its measured blocks made again, each between the marks that have its name."""
     for name, block in blocks.items():
         opening, closing = f"<!-- measured{name}: made by benchmarks/tables.py -->", "<!-- /measured -->"
         before, rest = page.split(opening, 1)
@@ -40,6 +41,11 @@ def load(name: str) -> dict[str, Any] | None:
     """A recorded result, or None where it was not run."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def shown(chart: str, alt: str) -> str:
+    """A chart of charts.py in Markdown; nothing where nothing was recorded to draw it from."""
+    return f"![{alt}](images/{chart}.svg)\n" if (IMAGES / f"{chart}.svg").exists() else ""
 
 
 def note_scorings(scorings: list[dict[str, Any]]) -> Path:

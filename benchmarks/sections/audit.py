@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe, load
+from common import describe, load, shown
 from graphclean.bench.markdown import markdown_table
 
 COLUMNS = {
@@ -25,25 +25,25 @@ SETS = {
 WHO = {
     "ours": "**graphclean `clean`**",
     "train": "**graphclean `train`**",
-    "datalab": "cleanlab's Datalab, C by its own log-loss, defaults",
-    "cleanlab_best": "cleanlab, best C and best option per column and draw",
+    "datalab": "cleanlab's Datalab, C by log-loss, defaults",
+    "cleanlab_best": "cleanlab, best C and options per column and noise seed",
 }
 OF_NEW = {
     "accuracy": "accuracy",
     "auroc": "AUROC",
-    "known_rejected": "known ones rejected",
+    "known_rejected": "known rejected",
     "ood_rejected": "OOD rejected",
 }
 WAYS = {
     "graph": "`clean`",
-    "prototypes": "`clean`, class prototypes, which that commit offered",
+    "prototypes": "`clean`, class prototypes (removed since)",
     "heads": "`train`",
-    "gain": "`train` − `clean`, draw by draw",
+    "gain": "`train` − `clean`, per noise seed",
 }
 
 
 def one_core() -> str:
-    """The same time on a single core, where neither waits for threads."""
+    """Seconds on a single core, where neither waits for threads."""
     result = load("audit-one-core")
     if result is None:
         return "On a single core: not run."
@@ -63,7 +63,7 @@ def audit_section(result: dict[str, Any]) -> str:
                 f"{values[c]:.2f}" if c == "seconds" else f"{values[c]:.3f}" if c in values else "–"
                 for c in COLUMNS
             ]
-            rows.append([f"{SETS[group]} ({entry['draws']} draws)" if who == "ours" else "", name, *cells])
+            rows.append([f"{SETS[group]} ({entry['draws']} seeds)" if who == "ours" else "", name, *cells])
     behind = [
         f"`{'clean' if who == 'ours' else who}`, {SETS[group]}: {COLUMNS[column]} on {count} of {entry['draws']}"
         for group, entry in result["summary"].items()
@@ -77,31 +77,32 @@ def audit_section(result: dict[str, Any]) -> str:
         [[name, str(row["wrong"]), str(row["flagged"]), str(row["flagged_wrong"]), str(row["ood_verdicts"])]
          for name, row in result["without_ood"].items()],
     )  # fmt: skip
-    return f"""## Verdicts on features, beside cleanlab
+    return f"""## Verdicts on features, compared with cleanlab
 
-The same features (EfficientNet-Lite0), the same noise draws; means over the draws. Photos: 1,200 of ten classes and
-300 scenes of none. CIFAR: 2,400 + 600 images. Columns as in [verdicts](verdicts.md#scores). `train` is with its preset
-`embeddings`. cleanlab works on 5-fold logistic regression with C from {{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1}}. Datalab looks
-for label issues and outliers; an outlier is its OOD verdict. "Best" may choose C, filter (default or
-`predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and per draw, by the
-truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean` with
-its whole search over k, `train` with its model besides, cleanlab for one C (in the "best" row its quickest). {one_core()}
+{shown("bench-features", "Mislabel F1 on each set: clean and train of graphclean, Datalab, and cleanlab with its best options")}
+Every tool gets the same features (EfficientNet-Lite0) and the same noisy labels; means over noise seeds. Photos: 1,200 of
+ten classes and 300 OOD scenes. CIFAR: 2,400 + 600 images. Columns as in [verdicts](verdicts.md#scores). `train` uses its
+preset `embeddings`. cleanlab gets 5-fold logistic regression with C from {{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1}}. Datalab
+reports label issues and outliers; an outlier is its OOD verdict. "Best" chooses C, filter (default or
+`predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and noise seed by the
+truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean`
+with its search over k, `train` including its model, cleanlab for one C (in the "best" row its fastest). {one_core()}
 
 {markdown_table(["set", "", *COLUMNS.values()], rows)}
 
-Draws on which cleanlab's best is ahead of us: {losing}.
+Noise seeds on which cleanlab's best is ahead of us: {losing}.
 
 {quiet}
 
 ### New photos
 
-450 photos that were not trained on, 150 of them of no class; mean ± deviation over the draws. "Rejected" is at the threshold
-each found by itself.
+450 photos that were not trained on, 150 of them OOD; mean ± standard deviation over noise seeds. "Rejected" is at the
+threshold that each model finds by itself.
 
 {new_photos_table({SETS[group]: entry for group, entry in result["new_photos"].items()})}
 
-{describe(result)} Since then `clean` joins near-duplicates, takes class means where held-out labels ask for them and
-has another detector: see the further sets and what is rejected of new inputs, below.
+{describe(result)} Since then `clean` joins near-duplicates, uses class means where held-out labels support them, and
+has another detector: see the further sets and the rejection of new inputs below.
 """
 
 
@@ -111,7 +112,7 @@ def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tu
     for name, entry in sets.items():
         for way in (way for way in ways if way in entry):
             cells = [spread_cell(entry[way][c], "+" if way == "gain" else "") for c in OF_NEW]
-            rows.append([f"{name} ({entry['draws']} draws)" if way == ways[0] else "", WAYS[way], *cells])
+            rows.append([f"{name} ({entry['draws']} seeds)" if way == ways[0] else "", WAYS[way], *cells])
     return markdown_table(["set", "", *OF_NEW.values()], rows)
 
 
@@ -127,8 +128,8 @@ def scorings_section(result: dict[str, Any]) -> str:
     }
     return f"""### Every scoring of `train`, and of embedders, on the photos
 
-`train` beside `clean` on the labels as shipped and four draws like them, or `clean` alone. Recipes were chosen on other data (classes of
-TinyImageNet under the same embedder, and the digits); every time that the photos were scored is listed, in order:
+`train` and `clean` on the labels as shipped and four noise seeds like them, or `clean` alone. Recipes were chosen on other
+data (classes of TinyImageNet under the same embedder, and the digits). Every time that the photos were scored, in order:
 
 {new_photos_table(listed, ("graph", "heads", "gain"))}
 """

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe
+from common import describe, shown
 from graphclean.bench.markdown import markdown_table
 
 WHO = {
@@ -47,7 +47,7 @@ def duplicates_section(result: dict[str, Any]) -> str:
         ],
     )
     cost = markdown_table(
-        ["no duplicates were put in", "samples", "groups found", "mislabel F1, joined", "not joined", "CPU seconds, joined", "not joined"],
+        ["no duplicates added", "samples", "groups found", "mislabel F1, joined", "not joined", "CPU seconds, joined", "not joined"],
         [
             [SETS[name], f"{row['samples']:,}", f"{row['groups_joined']:.0f}", f"{row['f1_joined']:.4f}",
              f"{row['f1_not_joined']:.4f}", f"{row['seconds_joined']:.2f}", f"{row['seconds_not_joined']:.2f}"]
@@ -56,19 +56,20 @@ def duplicates_section(result: dict[str, Any]) -> str:
     )  # fmt: skip
     return f"""## Near-duplicates
 
-1,200 photos of ten classes. 40 of them carry a wrong label and come once or, changed, as a group of 2 to 8 with that label; 40 more do
-so with the right label. Changed ones are saved again, scaled to 60 %, cropped by 5 %, brightened or darkened, or several of
-these. All other labels are right, or 25 % of them resampled. Share of samples in wrong groups that are flagged (`relabel` or `ood`;
-cleanlab: a label issue), in %, and of those in right groups and of other right labels; means over {seeds} draws. cleanlab works on 5-fold
-logistic regression with C = 1e-3.
+{shown("bench-duplicates", "Flagged copies of wrongly labeled photos by the number of copies, in percent: without joining near-duplicates, clean finds none of them")}
+1,200 photos of ten classes. 40 of them have a wrong label and appear once or as a group of 2 to 8 modified copies with that
+label; 40 more do so with the right label. Copies are saved again, scaled to 60 %, cropped by 5 %, brightened or darkened, or
+several of these. All other labels are right, or 25 % of them are resampled. The table shows the fraction of samples in wrong
+groups that are flagged (`relabel` or `ood`; cleanlab: a label issue), in %, and of those in right groups and of other right
+labels; means over {seeds} seeds. cleanlab gets 5-fold logistic regression with C = 1e-3.
 
-{markdown_table([*head, "right groups flagged", "other right ones flagged"], rows)}
+{markdown_table([*head, "right groups flagged", "other right labels flagged"], rows)}
 
-Groups that are found whole, in %:
+Groups found completely, in %:
 
 {markdown_table(["", *(f"of {size}" for size in sizes if size != "1")], groups)}
 
-`clean` found {joined} groups of photos in all draws together, {mixed} of which join two classes.
+Over all seeds `clean` found {joined} groups of photos, {mixed} of which join two classes.
 
 {cifar}
 

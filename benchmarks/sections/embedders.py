@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe
+from common import describe, shown
 from graphclean.bench.markdown import markdown_table
 from sections.audit import spread_cell
 
@@ -15,7 +15,7 @@ OF_VERDICTS = {
 OF_NEW = {
     "accuracy": "new photos: accuracy",
     "auroc": "OOD AUROC",
-    "known_rejected": "known ones rejected",
+    "known_rejected": "known rejected",
     "ood_rejected": "OOD rejected",
 }
 
@@ -32,15 +32,15 @@ def embedders_section(result: dict[str, Any]) -> str:
         cost = [f"{entry['cpu_seconds_per_1000']:.1f}", f"{entry['pixels']}", f"{entry['features']:,}"]
         scores = [spread_cell(entry["verdicts"][c]) for c in OF_VERDICTS]
         rows.append([entry["embedder"], *cost, *scores, *(spread_cell(entry["new"][c]) for c in OF_NEW)])
-    head = ["embedder", "CPU seconds for 1,000 photos", "pixels a side", "features"]
+    head = ["embedder", "CPU seconds for 1,000 photos", "pixels per side", "features"]
     return f"""## Embedders
 
-`clean` on the {result["photos"]:,} photos under each embedder: labels as shipped and {result["draws"] - 1} draws like them, mean ±
-deviation; new photos as above. Raw pixels and color histograms are the floor. 30 % of the labels are resampled: under a label
-accuracy of 0.7, verdicts leave labels worse than they were. Seconds are those of the processor, reading
-and resizing of the photos included. The photos' ten classes are among the thousand that both EfficientNets were trained
-on: on other subjects expect less of them. What was not run needs packages or weights that were not there. "–":
-not run, or no class signal in the features, and no verdicts.
+{shown("bench-embedders", "Label accuracy and accuracy on new photos against CPU seconds, for each embedder")}
+`clean` on the {result["photos"]:,} photos with each embedder: labels as shipped and {result["draws"] - 1} noise seeds like them, mean ±
+standard deviation; new photos as above. Raw pixels and color histograms are baselines. 30 % of the labels are resampled, so
+below a label accuracy of 0.7 verdicts leave the labels worse than before. CPU seconds include reading and resizing the
+photos. Both EfficientNets were trained on the photos' ten classes, among a thousand: expect less on other subjects. "–": not
+run (packages or weights were not available), or no class signal in the features, and so no verdicts.
 
 {markdown_table([*head, *OF_VERDICTS.values(), *OF_NEW.values()], rows)}
 

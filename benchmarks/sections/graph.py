@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe, seconds
+from common import describe, seconds, shown
 from graphclean.bench.markdown import markdown_table
 
 STAGES = ("search", "graph", "weights", "propagation", "selection")
@@ -58,7 +58,7 @@ def cpu_section(result: dict[str, Any]) -> str:
         share = after / point["stages"]["search"]["seconds"]
         shares.append(f"{share:.3f} (N = {point['n']:,}, k = {point['k']}, K = {point['classes']})")
     approximate = markdown_table(
-        ["70,000 points, k = 30", "exact", "approximate", "faster by", "recall"],
+        ["70,000 points, k = 30", "exact", "approximate", "speedup", "recall"],
         [[row["data"], seconds(row["exact"]["seconds"]), seconds(row["approximate"]["seconds"]), f"{row['speedup']:.1f} ×", f"{row['recall']:.4f}"]
          for row in result["approximate"]],
     )  # fmt: skip
@@ -66,27 +66,28 @@ def cpu_section(result: dict[str, Any]) -> str:
     total = sum(million["stages"][s]["seconds"] for s in STAGES)
     return f"""## The graph step on two cores
 
-Time and the memory it takes on top, by stage. Clustered points on the unit sphere, 64 dimensions
+{shown("growth-graph", "Seconds of the graph step by the number of samples, on two cores and on a GPU, both axes logarithmic")}
+Time and additional memory by stage. Clustered points on the unit sphere, 64 dimensions
 (`{result["generator"]["formula"]}`, spread {result["generator"]["spread"]["clustered"]}; loose: {result["generator"]["spread"]["loose"]}).
 
 {points_table(result["points"])}
 
-Peers in the same run; over 1 × means that ours is faster. SciPy solves the same system in the same type to the same
-residual (1e-6); LabelSpreading iterates on the same weights until it moves by less than 1e-6.
+Peers in the same run; above 1 × ours is faster. SciPy solves the same system in the same precision to the same residual
+(1e-6); LabelSpreading iterates on the same weights until it changes by less than 1e-6.
 
-{markdown_table(["N", "k", "K", "peer", "peer takes", "ours takes", ""], rows)}
+{markdown_table(["N", "k", "K", "peer", "its time", "our time", "speedup"], rows)}
 
-All that follows the search, as a share of the search: {"; ".join(shares)}.
+Everything after the search, as a fraction of the search: {"; ".join(shares)}.
 
 {growth_line(result["growth"])}
 
-Approximate neighbors (`--search approx`) search until a sample finds 97 % of its true neighbors; on loose data
-that may take as long as the exact search, or longer:
+Approximate neighbors (`--search approx`) search until a sample finds 97 % of its true neighbors; on loosely
+clustered data that may take as long as the exact search, or longer:
 
 {approximate}
 
-A million points (k = {million["k"]}, K = {million["classes"]}, approximate neighbors, recall {million["recall_by_sample"]:.3f} by sample):
-{seconds(total)} in all, of which the search {seconds(million["stages"]["search"]["seconds"])}; the whole process peaks at {million["process_peak_gib"]:.1f} GiB.
+A million points (k = {million["k"]}, K = {million["classes"]}, approximate neighbors, recall {million["recall_by_sample"]:.3f} on a sample):
+{seconds(total)} in total, {seconds(million["stages"]["search"]["seconds"])} of it for the search; the whole process peaks at {million["process_peak_gib"]:.1f} GiB.
 
 {describe(result)}
 """
@@ -100,7 +101,8 @@ def cuda_section(result: dict[str, Any]) -> str:
     ]  # fmt: skip
     return f"""## The graph step on a GPU
 
-Exact neighbors in fp32 throughout. Medians after a warm-up, by device events.
+Exact neighbors in fp32. Medians after a warm-up, timed by device events. The plot [above](#the-graph-step-on-two-cores)
+shows both devices.
 
 {points_table(result["points"])}
 
@@ -108,7 +110,7 @@ Exact neighbors in fp32 throughout. Medians after a warm-up, by device events.
 
 CPU and GPU on the same points (neighbors differ only where similarities tie within rounding):
 
-{markdown_table(["N", "neighbors shared", "similarities differ by", "soft labels differ by", "selected differently"], rows)}
+{markdown_table(["N", "same neighbors", "largest difference in similarity", "in soft labels", "selected differently"], rows)}
 
 {describe(result, gpu=True)}
 """

@@ -3,7 +3,7 @@
 from statistics import fmean, stdev
 from typing import Any
 
-from common import describe
+from common import describe, shown
 from graphclean.bench.markdown import markdown_table
 from methods import BASELINE, NOISES, ONE_VIEW
 from paper_runs import mean_over_seeds, over_seeds
@@ -11,7 +11,7 @@ from paper_runs import mean_over_seeds, over_seeds
 UNCLAIMED = {
     ("mixup", "asym40"), ("d2l", "asym40"), ("mentornet-pd", "asym40"), ("decoupling", "asym40"),
 }  # fmt: skip
-"""Noise of a kind that a method's paper says nothing of."""
+"""Kinds of noise that a method's paper does not address."""
 
 
 def methods_section(result: dict[str, Any]) -> str:
@@ -30,14 +30,14 @@ def methods_section(result: dict[str, Any]) -> str:
             cells.append(gain if name not in (BASELINE, ONE_VIEW) else "")
             if name not in (BASELINE, ONE_VIEW) and shared and not gain.startswith("**"):
                 claimed = (name, noise) not in UNCLAIMED
-                behind.append(f"`{name}` ({noise}{'' if claimed else ', which its paper does not claim'})")
+                behind.append(f"`{name}` ({noise}{'' if claimed else ', not claimed by its paper'})")
             found += own.values()
         labels = [run["label_accuracy"] for run in found]
         seconds = mean_over_seeds([run["seconds"] for run in found], 1)
         title = f"`{name}`" if name != ONE_VIEW else name
         rows.append([title, f"{found[0]['cost']:g}", *cells, mean_over_seeds(labels, 1, 100), seconds])
     header = ["method", "cost", "sym: accuracy, %", "gain", "asym: accuracy, %", "gain"]
-    header += ["labels right after, %", "seconds"]
+    header += ["final label accuracy, %", "seconds"]
     given = {
         noise: [run["given_right"] for run in result["runs"] if run["noise"] == noise] for noise in NOISES
     }
@@ -49,24 +49,25 @@ def methods_section(result: dict[str, Any]) -> str:
     not_run = "; ".join(f"`{name}` {why}" for name, why in result["not_run"].items())
     return f"""## Every method on the digits
 
-Ten digits, 1,200 to train on and 597 to score, the network, epochs and learning rate of the preset `demo`. Of the labels
-as given are right: {right}.
-`{BASELINE}` is plain, and sees two views of a sample at a time. Gain: points over its variant of one view, which memorizes
-less, on the same seed; mean ± standard deviation, bold where it is over two standard errors. A method's settings are its
-defaults, or its paper's for the kind of noise, and were not chosen here (those of `ngc` are the preset's, from other seeds
-of these digits). Cost: training passes a sample and epoch. Labels right after: those that a method gives all samples in
-the end, over both kinds of noise.
+{shown("bench-methods", "Mean accuracy of each method on the digits, under symmetric and asymmetric noise")}
+Ten digits, 1,200 to train on and 597 to score, with the network, epochs and learning rate of the preset `demo`. Fraction of
+given labels that are right: {right}.
+`{BASELINE}` is plain cross-entropy on two views of each sample. Gain: points over its variant with one view, which memorizes
+less, on the same seed; mean ± standard deviation, bold above two standard errors. A method's settings are its defaults, or
+its paper's for the kind of noise, and were not chosen here (those of `ngc` are the preset's, from other seeds of these
+digits). Cost: training passes per sample and epoch. Final label accuracy: of the labels that a method ends with for all
+samples, over both kinds of noise.
 
 {markdown_table(header, rows)}
 
-No gain that can be told from chance, or a loss: {", ".join(behind) if behind else "none"}.{f" Not run: {not_run}." if not_run else ""}
+No gain beyond chance, or a loss: {", ".join(behind) if behind else "none"}.{f" Not run: {not_run}." if not_run else ""}
 
 {describe(result)}
 """
 
 
 def gain_over(pairs: list[tuple[float, float]]) -> str:
-    """Points by which a method is over another on the same seeds; bold where that is more than chance."""
+    """Points by which a method is ahead of another on the same seeds; bold where that is beyond chance."""
     gains = [100 * (own - plain) for own, plain in pairs]
     if not gains:
         return "–"

@@ -36,7 +36,7 @@ def test_a_single_seed_stands_by_itself(script: ModuleType) -> None:
     text = script.paper_cells()
     assert row(text, PLUS) == ["89.18", "0.960", "0.882", "0.851", "4.5"]
     assert row(text, "cifar10-lcnl") == ["89.18", "", "", "", "4.5"]
-    assert "last epoch, one seed, one A GPU;" in text
+    assert "last epoch, one seed, one A GPU." in text
     assert row(script.steps(), PLUS) == ["–", "–", "–", "89.18", "96.00", "0.882"]
 
 
@@ -55,6 +55,22 @@ def test_several_seeds_are_a_mean_with_its_deviation(script: ModuleType, tmp_pat
     assert row(script.steps(), PLUS) == [
         "90.00", "96.00", "0.882", "93.50 ± 0.50 (3)", "96.00 ± 1.00 (3)", "0.900 ± 0.000 (3)",
     ]  # fmt: skip
+
+
+def test_what_is_missing_is_counted_from_the_records(script: ModuleType, tmp_path: Path) -> None:
+    text = script.missing()
+    assert f"- Cells with OOD images: 1 of the paper's 10 (`{LOND}`)." in text
+    assert "- Cells with label noise alone: 4 of the paper's 9 (`cifar10/sym50`, " in text
+    assert "- Ablations: 0 of 7, on one cell or more (none)." in text
+    assert "- Sweeps: none." in text
+    assert f"- Seeds: {len(script.SHOWN)} of the {len(script.SHOWN)} runs above" in text
+    write_run(tmp_path, "cifar10/places365/10k", epochs=2)
+    write_run(tmp_path, "cifar10/sym50", "cifar10-lcnl--without-mixup", epochs=2)
+    write_run(tmp_path, LOND, PLUS, seed=1, epochs=2)
+    text = script.missing()
+    assert "2 of the paper's 10" in text
+    assert "- Ablations: 1 of 7, on one cell or more (`mixup`)." in text
+    assert f"- Seeds: {len(script.SHOWN) - 1} of the" in text
 
 
 def test_what_was_not_run_is_a_dash(script: ModuleType, tmp_path: Path) -> None:
