@@ -138,7 +138,7 @@ def test_what_is_there_is_checked_and_not_fetched_again(server: Server, place: P
 
 def test_a_cut_download_goes_on_where_it_stopped(server: Server, place: Place) -> None:
     server.stop_after = 500_000
-    with pytest.raises(InputError, match="stopped after 500,000 of 1,280,000 bytes; fetch again to go on"):
+    with pytest.raises(InputError, match="stopped after 500,000 of 1,280,000 bytes; fetch again to continue"):
         fetch_set(entry(server), place.root)
     assert files(place) == [place.part]
     server.stop_after = None
@@ -285,18 +285,18 @@ def test_a_part_longer_than_the_servers_file_is_given_up(server: Server, place: 
     place.part.parent.mkdir(parents=True)
     place.part.write_bytes(CONTENT[:1000])
     server.content = CONTENT[:900]
-    with pytest.raises(InputError, match="says 416"):
+    with pytest.raises(InputError, match="reports 416"):
         fetch_set(entry(server), place.root)
     assert files(place) == []
     server.status = 416
-    with pytest.raises(InputError, match="says 416"):
+    with pytest.raises(InputError, match="reports 416"):
         fetch_set(entry(server), place.root)
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "404 Not Found"), (503, "503 Service Unavailable")])
 def test_a_missing_file_is_told(server: Server, place: Place, status: int, words: str) -> None:
     server.status = status
-    with pytest.raises(InputError, match=f"the server says {words}"):
+    with pytest.raises(InputError, match=f"the server reports {words}"):
         fetch_set(entry(server), place.root)
     assert not place.root.exists()
 

@@ -244,10 +244,10 @@ def test_damaged_draws_are_refused(tmp_path: Path) -> None:
     save_draw(small(), path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"draw\.npz: damaged, or not a draw"):
+    with pytest.raises(InputError, match=r"draw\.npz: damaged, or not a noise file"):
         load_draw(path)
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="damaged, or not a draw"):
+    with pytest.raises(InputError, match="damaged, or not a noise file"):
         load_draw(path)
     for where in range(100, len(whole) - 100, 100):
         changed = bytearray(whole)
@@ -265,7 +265,7 @@ def test_damaged_draws_are_refused(tmp_path: Path) -> None:
         load_draw(path)
     path.write_bytes(whole)
     rewrite(path, labels=np.array([None, 1], dtype=object))
-    with pytest.raises(InputError, match="damaged, or not a draw"):
+    with pytest.raises(InputError, match="damaged, or not a noise file"):
         load_draw(path)
 
 

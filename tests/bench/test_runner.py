@@ -377,7 +377,7 @@ def _short(made: Job) -> Any:
 
 def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> None:
     prepare_material(MIXED, 0, "test", sources, tmp_path / "draw.npz")
-    with pytest.raises(InputError, match="draw of another run; remove"):
+    with pytest.raises(InputError, match="noise of another run; remove"):
         prepare_material(MIXED, 1, "test", sources, tmp_path / "draw.npz")
     shuffled = replace(sources, train=replace(sources.train, labels=sources.train.labels[::-1]))
     with pytest.raises(InputError, match=rf"draw\.npz: .* in another order.*; remove {tmp_path} to start"):
@@ -469,7 +469,7 @@ def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) 
 def test_a_damaged_draw_says_how_to_start_again(sources: Sources, tmp_path: Path) -> None:
     (tmp_path / "draw.npz").write_bytes(b"draw")
     (tmp_path / "checkpoint" / "epoch-00001").mkdir(parents=True)
-    with pytest.raises(InputError, match=f"damaged, or not a draw; .*remove {tmp_path} to start over"):
+    with pytest.raises(InputError, match=f"damaged, or not a noise file; .*remove {tmp_path} to start over"):
         run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
     assert (tmp_path / "draw.npz").exists()
 

@@ -260,9 +260,9 @@ def test_two_networks_of_two_draws_are_told(tmp_path: Path, name: str, cell: str
     for seed in (0, 1):
         write_run(tmp_path, cell, seed=seed, epochs=2, arrays=scored_set(seed, 20), draw="a" * 64)
         write_run(tmp_path, "cifar10/other", seed=seed, epochs=2)
-    assert "two draws" not in render_table(name, tmp_path, "markdown")
+    assert "two noise seeds" not in render_table(name, tmp_path, "markdown")
     write_run(tmp_path, cell, seed=1, epochs=2, arrays=scored_set(1, 20), draw="b" * 64)
-    assert "recorded seeds. They were trained on two draws of the noise" in render_table(
+    assert "recorded seeds. They were trained with two noise seeds" in render_table(
         name, tmp_path, "markdown"
     )
 

@@ -46,7 +46,7 @@ def rows_of(page: Any) -> list[list[str]]:
 def test_it_opens_and_asks_for_nothing_but_itself(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     assert watched.asked == [report.absolute().as_uri()]
-    headline = "15 of 60 labels look wrong. 12 photos seem to belong to no class."
+    headline = "15 of 60 labels look wrong. 12 photos seem to be out of distribution (OOD): no class fits."
     assert page.locator("h1").inner_text() == headline
     assert page.locator("[data-gallery=relabel] .card").count() == 10
     assert page.locator("#table-body .said").inner_text() == "60 rows"
@@ -290,7 +290,7 @@ def test_the_slider_tells_what_another_threshold_would_do(watched: Watched, repo
     page = watched.open(report)
     output = page.locator(".border output")
     assert "threshold 0.500" in output.inner_text()
-    assert "12 of the 60 photos would be rejected; this is where the line is" in output.inner_text()
+    assert "12 of the 60 photos would be rejected; this is the threshold in use" in output.inner_text()
     bars = page.locator(".border rect")
     assert bars.count() > page.locator(".border rect.rejected").count() > 0
     assert page.locator(".border rect.known.rejected").count() == 0  # these score 0.1 to 0.2, OOD over 0.9

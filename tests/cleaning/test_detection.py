@@ -132,7 +132,7 @@ def test_few_samples_say_that_nothing_can_be_promised() -> None:
     cleaning = infer_verdicts(z, labels, settings=CleaningSettings(k=(2,), near_duplicates=False))
     assert cleaning.detection is not None
     assert cleaning.detection.found.promised is None
-    few = "18 known samples can't tell how many good inputs will be rejected: to promise 5 %, 19 are needed"
+    few = "18 known samples can't calibrate how many good inputs are rejected: for 5 %, 19 are needed"
     assert few in cleaning.summary.warnings
 
 

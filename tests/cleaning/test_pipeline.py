@@ -196,7 +196,7 @@ def test_classes_that_merely_look_alike_are_not_taken_for_noise() -> None:
 def test_table_keeps_its_contract() -> None:
     z, labels, _ = blobs([60, 60, 60], noise=0.2, ood=30)
     names = np.array(["ant", "bee", "cat"])[labels]
-    with pytest.warns(DataWarning, match="with 3 classes a wrong label and a sample of no class look alike"):
+    with pytest.warns(DataWarning, match="with 3 classes a wrong label and an OOD sample look alike"):
         table = clean_embeddings(z, names, ids=[f"photo {i}" for i in range(len(z))])
     columns = "id given_label proposed_label verdict confidence label_quality ood_score selected neighbors"
     columns = f"{columns} duplicate_group"

@@ -97,7 +97,7 @@ def test_predict_from_the_run(cli: Cli, named: Path) -> None:
     assert table.id[5] == "n5"
     expected = np.array(["ant", "bee", "cat"])[truth[:240]]
     assert (table.predicted_label == expected).mean() > 0.95
-    assert f"{(table.verdict == 'ood').sum()} of them of no known class" in done.out
+    assert f"{(table.verdict == 'ood').sum()} of them rejected as OOD" in done.out
     from_python = load_model(named.parent / "runs/insects-clean").predict(z[:240].astype(np.float32))
     np.testing.assert_allclose(table.ood_score, from_python.ood_score, atol=1e-6)
     assert cli("predict", "runs/insects-clean", "new.csv").err.count("the file exists; use --overwrite") == 1

@@ -177,7 +177,7 @@ def test_what_another_process_is_at_is_left_to_it(cli: Run, tmp_path: Path) -> N
     with in_use(busy):
         code, out, err = cli("run", WRONG.name, *SETTINGS, "--name", "mine", "--seeds", "0,1")
     assert code == 2
-    assert "seed 0: left to another process" in err
+    assert "seed 0: another process is working on it" in err
     assert err.splitlines()[-1].startswith(
         "graphclean: runs/bench/cifar10--symtiny/mine/test-0: another process"
     )
@@ -207,7 +207,7 @@ def test_an_interrupted_run_says_that_it_goes_on(
     assert code == 130
     assert err.splitlines()[-1] == (
         "graphclean: cifar10/symtiny mine, test split, seed 0: interrupted in epoch 2; "
-        "the same command goes on from there"
+        "the same command continues from there"
     )
     assert not (tmp_path / "results").exists()
     code, _, err = cli(*command)

@@ -100,7 +100,7 @@ def test_a_failed_fetch_is_one_line_and_2(
     monkeypatch.setitem(registry.SETS, "cifar10", with_archive(SETS["cifar10"], CONTENT, server.url))
     code, out, err = cli("fetch", "cifar10")
     assert (code, out) == (2, "")
-    assert err == f"graphclean: {server.url}: the server says 404 Not Found; try again later\n"
+    assert err == f"graphclean: {server.url}: the server reports 404 Not Found; try again later\n"
     assert not (tmp_path / "root").exists()
 
 
@@ -114,7 +114,7 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(
     monkeypatch.setattr(data_cli, "fetch_set", interrupt)
     code, out, err = cli("fetch", "cifar10")
     assert (code, out) == (130, "")
-    assert err == "graphclean: interrupted; fetch cifar10 again to go on from there\n"
+    assert err == "graphclean: interrupted; fetch cifar10 again to continue from there\n"
 
 
 def test_fetch_leaves_another_form_alone(cli: Run, cifar10: Path) -> None:

@@ -123,7 +123,7 @@ SPOILED[[1, 2, 4, 6], 0, 0] = np.nan
         (np.zeros((8, 8), np.uint8), r"3 or 4 dimensions, not of shape \(8, 8\)"),
         (np.zeros((2, 2, 8, 8, 3), np.uint8), "3 or 4 dimensions"),
         (np.zeros((32, 32, 3), np.uint8), "looks like one color image"),
-        (np.zeros((9, 3, 3, 3), np.uint8), "channels first or last; images are too small to tell"),
+        (np.zeros((9, 3, 3, 3), np.uint8), "channels first or last: images this small"),
         (np.zeros((9, 8, 8, 2), np.uint8), "no axis of 1, 3 or 4 channels"),
     ],
 )

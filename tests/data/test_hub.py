@@ -49,9 +49,7 @@ def test_splits_of_a_saved_copy(tmp_path: Path) -> None:
     datasets.DatasetDict(train=make(4), test=make(2)).save_to_disk(tmp_path / "saved")
     assert is_saved(tmp_path / "saved")
     assert len(load_saved(tmp_path / "saved", "test").dataset) == 2
-    with pytest.raises(
-        InputError, match=r"saved: say which split, as in .*saved:train; there are test, train$"
-    ):
+    with pytest.raises(InputError, match=r"saved: name a split, as in .*saved:train; there are test, train$"):
         load_saved(tmp_path / "saved", None)
     with pytest.raises(InputError, match=r"no split val in it; there are test, train$"):
         load_saved(tmp_path / "saved", "val")
@@ -77,7 +75,7 @@ def test_names_go_to_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not names_hub(Path("photos"))
     assert len(load_hub("owner/name", "test").dataset) == 2
     with pytest.raises(
-        InputError, match=r"^hf:name: say which split, as in hf:name:train; there are test, train$"
+        InputError, match=r"^hf:name: name a split, as in hf:name:train; there are test, train$"
     ):
         load_hub("name", None)
     assert asked == [("owner/name", "test"), ("name", None)]

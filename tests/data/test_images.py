@@ -253,10 +253,10 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
     assert (images.ids, images.labels) == (["k1", "k2"], ["a", "b"])
     assert images.paths[0] == images.root / "dog" / "2.png"
     for columns, message in (
-        ({}, r"more than one column could hold the path \(path, image\); say which with path_column$"),
+        ({}, r"more than one column could hold the path \(path, image\); name it with path_column$"),
         (
             {"path_column": "path"},
-            r"the label \(there are: path, image, labels, kind, key\); say which one does, with label_column",
+            r"\(there are: path, image, labels, kind, key\); name the one that does with label_column",
         ),
         ({"path_column": "pth"}, "no column 'pth' in it; did you mean 'path'"),
         ({"path_column": "path", "label_column": "zzz"}, "no column 'zzz' in it; it holds path,"),
@@ -274,7 +274,7 @@ def test_columns_are_named_or_asked_for(folder: Path) -> None:
     [
         (
             b"a,b,c,d,e,f,g,h,i\n",
-            r"the path \(there are: a, b, c, d, e, f, g, h, …\); say which one does, with path_column$",
+            r"the path \(there are: a, b, c, d, e, f, g, h, …\); name the one that does with path_column$",
         ),
         (b"", "the file is empty"),
         (b"\n\n", r"no column is known to hold the path \(there are: none\)"),

@@ -113,7 +113,7 @@ def test_parts_are_one_table_and_splits_are_named(tmp_path: Path) -> None:
     assert colors(images) == dict(enumerate([0, 1, 2, 10, 11, 12]))
     assert len({tuple(stamp) for stamp in images.stamps()}) == 6
     save_hub_table(tmp_path / "hub" / "data" / "validation-00000-of-00001.parquet", 2)
-    with pytest.raises(InputError, match=r"hub: say which split, as in .*hub:val; there are train, val$"):
+    with pytest.raises(InputError, match=r"hub: name a split, as in .*hub:val; there are train, val$"):
         read_parquet_photos(tmp_path / "hub", None, Names())
     assert len(read_parquet_photos(tmp_path / "hub", "validation", Names()).ids) == 2
     with pytest.raises(InputError, match=r"no split test in it; there are train, val$"):
@@ -164,7 +164,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         (
             {"a": [photo], "kind": ["x"]},
             Names(),
-            r"known to hold the label \(there are: a, kind\); say which one does, with label_column$",
+            r"known to hold the label \(there are: a, kind\); name the one that does with label_column$",
         ),
         ({"a": [photo], "label": ["x"]}, Names(label_column="lable"), "did you mean 'label'"),
         (

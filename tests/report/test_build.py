@@ -75,7 +75,7 @@ def test_photos_that_have_gone_are_said_and_found_again_with_data(
     assert "Pictures are not shown" in (run / "report.html").read_text()
     done = cli("report", str(run), "--data", str(tmp_path / "moved"), "--json")
     assert json.loads(done.out)["warnings"] == []
-    refuse(["report", str(run), "--data", "nowhere"], "nowhere: not there")
+    refuse(["report", str(run), "--data", "nowhere"], "nowhere: not found")
 
 
 def test_a_run_of_training_on_arrays_shows_their_images(tmp_path: Path, cli: Any) -> None:
@@ -121,7 +121,7 @@ def test_features_without_signal_have_a_page_too(tmp_path: Path, cli: Any) -> No
     assert cli("clean", "z.npz", "--out", "run").code == 0
     assert cli("report", "run").code == 0
     page = (tmp_path / "run/report.html").read_bytes()
-    assert "These features can’t tell right labels from wrong ones." in page.decode()
+    assert "These features can’t separate right labels from wrong ones." in page.decode()
     assert read_data(page)[0]["border"] is None
 
 

@@ -49,15 +49,15 @@ def words(
     [
         (
             {"keep": 7, "relabel": 2, "ood": 1},
-            "2 of 10 labels look wrong. 1 photo seems to belong to no class.",
+            "2 of 10 labels look wrong. 1 photo seems to be out of distribution (OOD): no class fits.",
         ),
         ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to belong to a class."),
         (
             {"keep": 5, "ood": 2, "unlabeled": 3, "unreadable": 1},
-            "0 of 7 labels look wrong. 2 photos seem to belong to no class.",
+            "0 of 7 labels look wrong. 2 photos seem to be out of distribution (OOD): no class fits.",
         ),
         ({"keep": 10}, "None of 10 labels looks wrong."),
-        ({"uncertain": 10}, "These features can’t tell right labels from wrong ones."),
+        ({"uncertain": 10}, "These features can’t separate right labels from wrong ones."),
     ],
 )
 def test_headline(counts: dict[str, int], headline: str) -> None:
@@ -73,7 +73,7 @@ def test_steps_name_commands_that_can_be_pasted() -> None:
     steps = words({"keep": 3, "relabel": 2, "ood": 1, "uncertain": 1}, run="runs/my run").steps
     commands = [step.command for step in steps]
     assert commands[:2] == ["graphclean review 'runs/my run'", "graphclean apply 'runs/my run'"]
-    assert "2 relabeled, 1 left out" in steps[1].text
+    assert "2 relabeled, 1 removed" in steps[1].text
     assert str(commands[-1]).endswith("graphclean train 'my photos' --label-column 'is it'")
 
 
@@ -89,7 +89,7 @@ def test_what_was_embedded_by_a_function_goes_on_in_python() -> None:
 
 def test_what_had_no_label_is_counted_as_it_is_carried_out() -> None:
     steps = words({"relabel": 3, "unlabeled": 4, "ood": 1, "unreadable": 1}).steps
-    assert "5 relabeled, 4 left out" in steps[1].text
+    assert "5 relabeled, 4 removed" in steps[1].text
 
 
 def test_nothing_is_to_be_carried_out_where_nothing_was_found() -> None:

@@ -109,7 +109,7 @@ def test_photos_that_are_not_those_of_the_run_are_refused(tmp_path: Path) -> Non
     (tmp_path / "a").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "a/x.png")
     source = {"kind": "photos", "data": str(tmp_path / "gone")}
-    with pytest.raises(InputError, match=r"gone: not there; .* or say with data where it is now$"):
+    with pytest.raises(InputError, match=r"gone: not found; .* or name its place now with data$"):
         find_pictures(tmp_path, source, ["a/x.png"])
     with pytest.raises(InputError, match="not one of the run's photos is in it"):
         find_pictures(tmp_path, source, ["b.png"], tmp_path)

@@ -27,18 +27,18 @@ def test_the_manifest_tells_label_action_and_reason(cli: Cli, tmp_path: Path) ->
     done = cli("apply", "run")
     assert done.code == 0
     table = pd.read_csv(tmp_path / "run/cleaned.csv", keep_default_na=False)
-    unsure = "can't tell whether the label fits, so it stays (confidence 0.45)"
+    unsure = "uncertain whether the label fits, so it stays (confidence 0.45)"
     assert list(table.columns) == ["id", "label", "given_label", "action", "reason"]
     assert table.values.tolist() == [
         ["cat/1.png", "cat", "cat", "kept", "the label fits (confidence 0.98)"],
         ["cat/2.png", "dog", "cat", "relabeled", "given cat, looks like dog (confidence 0.92)"],
         ["cat/deep/1.png", "cat", "cat", "kept", "the label fits (confidence 0.90)"],
         ["cat/bad.png", "", "cat", "removed", "can't be read"],
-        ["dog/1.png", "", "dog", "removed", "looks like no known class (confidence 0.93)"],
+        ["dog/1.png", "", "dog", "removed", "fits no known class (confidence 0.93)"],
         ["dog/2.png", "dog", "dog", "kept", unsure],
         ["dog/3.png", "dog", "dog", "kept", "the label fits (confidence 0.99)"],
         ["loose.png", "dog", "", "relabeled", "had no label, looks like dog (confidence 0.88)"],
-        ["vague.png", "", "", "removed", "had no label, and no class is sure enough (confidence 0.35)"],
+        ["vague.png", "", "", "removed", "had no label, and no class is probable enough (confidence 0.35)"],
     ]  # fmt: skip
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
         ["kept", "4"],
@@ -52,7 +52,7 @@ def test_uncertain_ones_can_be_dropped() -> None:
     differs = (dropped.action != decide_actions(make_verdicts(ROWS)).action).to_numpy()
     assert dropped.id[differs].tolist() == ["dog/2.png"]
     scores = "confidence 0.45"
-    assert dropped.reason[differs].tolist() == [f"can't tell whether the label fits ({scores})"]
+    assert dropped.reason[differs].tolist() == [f"uncertain whether the label fits ({scores})"]
     assert dropped.label[differs].isna().all()
 
 
@@ -131,13 +131,13 @@ def test_what_nobody_reviewed_can_be_left_alone() -> None:
     table = decide_actions(make_verdicts(ROWS), decided, reviewed_only=True)
     rows = list(zip(table.action, table.reason, strict=True))
     assert rows[:3] == [
-        ("kept", "nobody reviewed it, so it stays (confidence 0.98)"),
+        ("kept", "not reviewed, so it stays (confidence 0.98)"),
         ("relabeled", "reviewed: given cat, is dog"),
-        ("removed", "reviewed: of no class"),
+        ("removed", "reviewed: out of distribution"),
     ]
     assert rows[3] == ("removed", "can't be read")
     assert {action for action, _ in rows[4:7]} == {"kept"}
-    assert rows[7] == ("removed", "had no label, and nobody reviewed it (confidence 0.88)")
+    assert rows[7] == ("removed", "had no label, and not reviewed (confidence 0.88)")
     alone = decide_actions(make_verdicts(ROWS), decided, reviewed_only=True, drop_uncertain=True)
     assert alone.id[alone.action != "removed"].tolist() == ["cat/2.png"]
 
@@ -158,7 +158,7 @@ def test_notes_of_a_review_stand_in_the_manifest(cli: Cli, tmp_path: Path) -> No
 def test_confidences_that_make_no_sense_are_refused(refuse: Refuse) -> None:
     for given in ("90", "-0.1", "nan"):
         refuse(f"apply run --min-confidence={given}", "--min-confidence")
-    refuse("apply run --min-confidence 0.9 --reviewed-only", "carries out no verdict, however sure")
+    refuse("apply run --min-confidence 0.9 --reviewed-only", "applies no verdict")
 
 
 def test_tables_of_paths_and_odd_labels(cli: Cli, photos: Path) -> None:
@@ -230,7 +230,7 @@ def test_refused_with_one_line_and_nothing_written(refuse: Refuse, photos: Path)
         "apply run --out mine": "the manifest is a .csv or .parquet",
         "apply run --out m.txt": "the manifest is a .csv or .parquet",
         "apply run --link --copy": "give one of them",
-        "apply run --data photos": "is of use with --link",
+        "apply run --data photos": "only has an effect with --link",
         "apply arrays --link": "there are no photos to link or copy",
         "apply elsewhere --link": "not one of the run's photos is in it",
     }
@@ -307,8 +307,8 @@ def test_what_was_reviewed_goes_before_the_verdicts(photos: Path, cli: Any) -> N
     found = {name: tuple(table.loc[name, ["label", "action", "reason"]].fillna("")) for name in table.index}
     assert found["cat/1.png"] == ("dog", "relabeled", "reviewed by Ada: given cat, is dog")
     assert found["cat/2.png"] == ("cat", "kept", "reviewed by Ada: the label is right")
-    assert found["dog/1.png"] == ("", "removed", "reviewed by Ada: of no class")
-    assert found["dog/2.png"] == ("", "removed", "reviewed by Ada: of no class")
+    assert found["dog/1.png"] == ("", "removed", "reviewed by Ada: out of distribution")
+    assert found["dog/2.png"] == ("", "removed", "reviewed by Ada: out of distribution")
     assert found["loose.png"] == ("cat", "relabeled", "reviewed by Ada: had no label, is cat")
     assert "reviewed" not in found["dog/3.png"][2]
 

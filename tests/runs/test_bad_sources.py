@@ -44,7 +44,7 @@ TABLES = {
     "path,label\n../outside.png,cat\n/etc/passwd,dog\n": "../outside.png: leaves the folder",
     "path,label\nphotos/cat/1.png,cat\n\"photos/dog/2.png,dog\n": "m.csv, line 3: ",
     "path,path,label\nphotos/cat/1.png,photos/cat/1.png,cat\n": "more than one column could hold the path",
-    "path,kind\nphotos/cat/1.png,cat\n": "no column is known to hold the label (there are: path, kind); say",
+    "path,kind\nphotos/cat/1.png,cat\n": "no column is known to hold the label (there are: path, kind); name",
     "path,label\n": "m.csv: the table has no rows",
 }  # fmt: skip
 

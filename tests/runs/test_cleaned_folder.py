@@ -120,7 +120,7 @@ def test_a_dry_run_tells_and_writes_nothing(cli: Cli, photos: Path) -> None:
     for arguments, count in (([], 1), (["--link", "--out", "clean"], 7)):
         done = cli("apply", "run", "--dry-run", *arguments)
         assert done.code == 0
-        assert "looks like no known class (confidence 0.93)" in " ".join(done.out.split())
+        assert "fits no known class (confidence 0.93)" in " ".join(done.out.split())
         where = arguments[-1] if arguments else "run/cleaned.csv"
         assert f"Nothing was written; files to change in {where}: {count}" in done.out
         assert states(photos.parent) == before
@@ -156,7 +156,7 @@ def test_photos_that_have_gone_moved_or_lead_out(cli: Cli, refuse: Refuse, photo
     assert not any(path.read_bytes() == b"secret" for path in (here / "clean").rglob("*") if path.is_file())
     os.rename(photos, here / "moved")
     refuse(
-        "apply run --link --out links", "photos: not there; run this from the folder where the run was made"
+        "apply run --link --out links", "photos: not found; run this from the folder where the run was made"
     )
     assert cli("apply", "run", "--link", "--out", "links", "--data", "moved").code == 0
     assert (here / "links/dog/2.png").samefile(here / "moved/dog/2.png")
@@ -211,7 +211,7 @@ def test_an_interrupted_update_goes_on(cli: Cli, photos: Path, monkeypatch: pyte
 
         patch.setattr("os.symlink", interrupted)
         done = cli(*again)
-    assert (done.code, done.err) == (130, "graphclean: stopped at once; the same command goes on\n")
+    assert (done.code, done.err) == (130, "graphclean: stopped at once; the same command continues\n")
     assert cli(*again).code == 0
     out = photos.parent / "clean"
     assert {str(path.relative_to(out)) for path in out.glob("*/*")} == set(PLACED)

@@ -287,7 +287,7 @@ def test_the_command_line_merges(run: Path, tmp_path: Path, cli: Callable[..., o
     write(run / "decisions.jsonl", make(2))
     other = write(tmp_path / "theirs.jsonl", make(1), make(2, label=None, time="2027"))
     done = cli("review", str(run), "--merge", str(other))
-    assert "1 decision taken over, 0 the same, 1 different." in done.out
+    assert "1 decision merged, 0 the same, 1 different." in done.out
     assert "no class" in done.out
     done = cli("review", str(run), "--merge", str(other), "--json")
     assert json.loads(done.out) == {"added": 0, "agreed": 2, "conflicts": [], "notes": 0, "gone": []}

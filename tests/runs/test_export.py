@@ -72,7 +72,7 @@ def test_a_network_for_images(cli: Cli, trained: Path) -> None:
         "images         uint8 (N, 1, 8, 8): gray, 0 to 255",
         "probabilities  float32 (N, 8)",
         "ood_score      float32 (N,), 1 − largest cosine with a class prototype: larger is more OOD",
-        f"rejected       bool (N,), ood_score > {threshold:.3f}: of no known class",
+        f"rejected       bool (N,), ood_score > {threshold:.3f}: OOD",
         "agree on 33 inputs",
         "Serve: onnxruntime.InferenceSession('run/model.onnx').run(None, {'images': x})",
     ):
@@ -267,7 +267,7 @@ def test_damaged_runs_are_one_line(cli: Cli, trained: Path) -> None:
     changed = json.loads(config)
     del changed["source"]["pixels"]
     (trained / "config.json").write_text(json.dumps(changed))
-    assert "run: damaged: config.json does not say how pixels are scaled" in refused()
+    assert "run: damaged: config.json does not record how pixels are scaled" in refused()
     (trained / "config.json").write_text(config)
     model = trained / "model.safetensors"
     whole = model.read_bytes()

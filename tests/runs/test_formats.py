@@ -181,6 +181,6 @@ def test_a_dry_run_writes_nothing(cli: Cli, run: Path) -> None:
 
 def test_data_that_has_moved_is_named(cli: Cli, run: Path) -> None:
     (run.parent / "ph & otos").rename("moved")
-    assert "say with --data where it is now" in cli("apply", "run", "--format", "fiftyone").err
+    assert "name its place now with --data" in cli("apply", "run", "--format", "fiftyone").err
     assert cli("apply", "run", "--format", "fiftyone", "--data", "moved").code == 0
     assert cli("apply", "run", "--format", "cleanlab").code == 0  # which needs no photos

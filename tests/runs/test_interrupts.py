@@ -236,5 +236,5 @@ def test_what_may_be_resumed(cli: Cli, tmp_path: Path) -> None:
     env["device"] = "cuda"
     (out / "env.json").write_text(json.dumps(env))
     refused = cli("train", "digits.npz", *TINY, "--resume", "--device", "cpu")
-    assert "the run was started on cuda and can't go on with --device cpu" in refused.err
+    assert "the run was started on cuda and can't be continued with --device cpu" in refused.err
     assert len(metrics(out)) == 3

@@ -185,7 +185,7 @@ def test_class_folders_without_photos_are_named(cli: Cli, folder: Path) -> None:
     (folder / ".hidden").mkdir()
     done = cli("clean", "photos")
     assert done.code == 0
-    assert "no photos in 1 folder, so no class: yellow" in " ".join(done.err.split())
+    assert "no photos in 1 folder, so not a class: yellow" in " ".join(done.err.split())
 
 
 @pytest.mark.slow
@@ -231,7 +231,8 @@ def test_embeddings_outlast_a_run_that_is_stopped(
         done = cli("clean", "photos", "--quiet", "--set", "cleaning.k=8")
     assert done.code == 130
     assert done.err == (
-        "graphclean: stopped; the embeddings of 62 photos are kept, and the same command goes on from there\n"
+        "graphclean: stopped; the embeddings of 62 photos are kept, "
+        "and the same command continues from there\n"
     )
     assert sorted(path.name for path in folder.parent.iterdir()) == ["photos", "secret.png"]
     (place,) = cache_folder().iterdir()

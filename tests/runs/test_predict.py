@@ -44,7 +44,7 @@ def test_the_columns_are_those_of_clean_runs(cli: Cli, tmp_path: Path) -> None:
     assert list(theirs.columns) == list(ours.columns)
     assert set(ours.predicted_label) <= {f"digit {n}" for n in range(8)}
     assert ours.id.tolist() == [str(row) for row in range(160)]
-    assert f"{(ours.verdict == 'ood').sum()} of them of no known class" in done.out
+    assert f"{(ours.verdict == 'ood').sum()} of them rejected as OOD" in done.out
 
 
 @pytest.mark.usefixtures("trained")
@@ -55,8 +55,8 @@ def test_predictions_on_standard_output_are_those_of_the_file(
     done = cli("predict", "run", "new.npz", "--out", "-")
     assert (whole.code, done.code) == (0, 0)
     assert done.out == (tmp_path / "new.csv").read_text()
-    assert "of them of no known class" in done.err
-    assert "of them of no known class" in whole.out
+    assert "of them rejected as OOD" in done.err
+    assert "of them rejected as OOD" in whole.out
     quiet = cli("predict", "run", "new.npz", "--out", "-", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, done.out, "")
     assert not (tmp_path / "-").exists()
@@ -186,7 +186,7 @@ def test_damaged_and_mixed_runs_are_one_line(cli: Cli, trained: Path) -> None:
     del config["source"]["pixels"]
     model.write_bytes(whole)
     (folder / "other" / "config.json").write_text(json.dumps(config))
-    assert "does not say how pixels are scaled" in cli("predict", "other", "new.npz").err
+    assert "does not record how pixels are scaled" in cli("predict", "other", "new.npz").err
     config["source"]["kind"] = "sounds"
     (folder / "other" / "config.json").write_text(json.dumps(config))
     assert "does not say what kind of data" in cli("predict", "other", "new.npz").err

@@ -215,7 +215,7 @@ def test_two_of_many_classes_unlabeled_samples_and_named_labels(cli: Cli, tmp_pa
 def test_a_validation_set_is_watched_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     done = cli("train", "digits.npz", *TINY, "--validation", "new.npz")
-    assert "31 validation samples are of no class of the data" in done.err
+    assert "31 validation samples have a class that the data lacks" in done.err
     assert "of the validation samples right" in done.out
     cli("train", "digits.npz", *TINY, "--out", "without", "--quiet")
     watched, plain = results(tmp_path / "runs/digits-train"), results(tmp_path / "without")

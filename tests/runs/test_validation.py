@@ -36,7 +36,7 @@ def test_validation_samples_without_a_label_are_of_no_class(tmp_path: Path) -> N
     found = read(tmp_path / "t.npz", "features")
     assert found.codes.tolist() == [0, 1]
     np.testing.assert_array_equal(found.inputs, np.eye(4)[[0, 2]])
-    assert found.notes == ["2 validation samples are of no class of the data, and are left out"]
+    assert found.notes == ["2 validation samples have a class that the data lacks, and are left out"]
 
 
 def save_unlabeled(folder: Path) -> None:

@@ -110,7 +110,7 @@ def find_pool(name: str, root: Path | None = None) -> tuple[Found, str]:
     split = next((split for split in named.pools if split in found.splits), None)
     if split is None:
         raise InputError(
-            f"{found.path}: none of the splits {', '.join(named.pools)}, which OOD is drawn from"
+            f"{found.path}: none of the splits {', '.join(named.pools)}, the source of OOD images"
         )
     return found, split
 

@@ -118,7 +118,7 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
         with error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)  # it can't be gone on with
-            says = f"the server says {error.code} {' '.join(str(error.reason).split())}"
+            says = f"the server reports {error.code} {' '.join(str(error.reason).split())}"
             raise InputError(f"{url}: {says}; try again later") from error
     except urllib.error.URLError as error:
         raise InputError(f"{url}: can't be reached: {_reason(error.reason)}") from error
@@ -156,7 +156,7 @@ def _content_range(header: str | None, size: int) -> tuple[int, int]:
 
 def _stopped(url: str, part: Path, size: int) -> InputError:
     have = part.stat().st_size if part.exists() else 0
-    return InputError(f"{url}: stopped after {have:,} of {size:,} bytes; fetch again to go on from there")
+    return InputError(f"{url}: stopped after {have:,} of {size:,} bytes; fetch again to continue from there")
 
 
 def _reason(reason: object) -> str:

@@ -137,7 +137,7 @@ def prepare_material(cell: Cell, seed: int, split: Split, sources: Sources, save
         except InputError as error:
             raise InputError(f"{error}: remove {saved.parent} to start over") from error
         if draw.protocol != protocol:
-            raise InputError(f"{saved}: the draw of another run; remove {saved.parent} to start over")
+            raise InputError(f"{saved}: the noise of another run; remove {saved.parent} to start over")
         try:
             check_draw(draw, sources.train.labels, pool, test)
         except InputError as error:

@@ -188,7 +188,7 @@ def make_draw(
     if trained_pool is None:
         check_pool(protocol, pool_size)
     if (test_labels is None) != (protocol.split == "dev"):
-        raise InputError(f"a draw of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
+        raise InputError(f"noise of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
     # The order of these calls is what a recorded run rests on.
     rng = np.random.default_rng(protocol.seed)
     labels = _spoil(truth, protocol, rng, basis)
@@ -277,7 +277,7 @@ def load_draw(path: Path) -> Draw:
     except FileNotFoundError as error:
         raise InputError(f"no such file: {path}") from error
     except READING as error:
-        raise InputError(f"{path}: damaged, or not a draw; make it again from its seed") from error
+        raise InputError(f"{path}: damaged, or not a noise file; make it again from its seed") from error
     if not whole:
         raise InputError(f"{path}: damaged: what it holds is not what was saved; make it again from its seed")
     return draw
@@ -292,10 +292,10 @@ def check_draw(
     sizes = (train.size, 0 if draw.protocol.split == "dev" else scored.size, pool_size)
     if sizes != draw.sizes:
         made, have = (", ".join(f"{size:,}" for size in counts) for counts in (draw.sizes, sizes))
-        raise InputError(f"the draw was made for sets of {made} (training, test, OOD), and these hold {have}")
+        raise InputError(f"the noise was made for sets of {made} (training, test, OOD), these hold {have}")
     same = np.array_equal(train[draw.train_ind], draw.truth[: len(draw.train_ind)])
     if not same or not np.array_equal(scored[draw.eval_ind], draw.eval_truth[: len(draw.eval_ind)]):
-        raise InputError("the draw was made for a set in another order: its true labels are not these")
+        raise InputError("the noise was made for a set in another order: its true labels differ")
 
 
 def _describe(draw: Draw) -> str:

@@ -55,7 +55,7 @@ STRATEGIES_EVERY = 10
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
 """What a work folder holds."""
 
-GO_ON = "the same command goes on from there"
+GO_ON = "the same command continues from there"
 
 Watch = Callable[[EpochRecord], None]
 
@@ -200,7 +200,7 @@ def run_job(
         def ask() -> None:
             prepared.trainer.request_stop()
             if say is not None:
-                say("stopping once this step is done; once more to stop at once")
+                say("stopping after this step; interrupt again to stop at once")
 
         with one_line_errors(job.config, work / CHECKPOINT), StopSignals(ask) as asked:
             try:

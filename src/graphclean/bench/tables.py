@@ -42,7 +42,7 @@ F_SCORES = {"best ζ": "f_best", "ζ = 0.5": "f_0.5", "ζ = 0.7": "f_0.7", "auto
 OURS_NOTE = "Ours: mean ± standard deviation over seeds, their number in brackets; last epoch, test set."
 TWO_NETWORKS = "Two networks: the mean softmax of the first two recorded seeds."
 TWO_DRAWS = (
-    "They were trained on two draws of the noise: a label that is wrong for one may be right for the other."
+    "They were trained with two noise seeds: a label that is wrong for one may be right for the other."
 )
 
 
@@ -152,7 +152,7 @@ class _Runs:
         who = f"{cell}, {_our_name(method)}"
         if taken and max(taken) > CONTROL_LIMIT:
             auroc = round_text(_decimal(max(taken)), 3)
-            return [f"Control failed: {who} tells resampled images from others (AUROC {auroc})."]
+            return [f"Control failed: {who} separates resampled images from others (AUROC {auroc})."]
         return [f"Control not recorded: {who}."] if len(taken) < len(records) else []
 
     def partial_notes(self, cells: Iterable[str]) -> list[str]:

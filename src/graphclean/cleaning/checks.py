@@ -55,8 +55,8 @@ def ood_notes(labels: Labels, n_ood: int) -> list[str]:
     if len(labels.classes) > FEW_CLASSES or n_ood == 0:
         return []
     return [
-        f"with {len(labels.classes)} classes a wrong label and a sample of no class look alike: "
-        "look at the proposed labels of `ood` samples too"
+        f"with {len(labels.classes)} classes a wrong label and an OOD sample look alike: "
+        "check the proposed labels of `ood` samples too"
     ]
 
 
@@ -67,7 +67,7 @@ def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
         return []
     few = "1 known sample" if found.calibrated_on == 1 else f"{found.calibrated_on} known samples"
     return [
-        f"{few} can't tell how many good inputs will be rejected: to promise {100 * settings.reject:g} %, "
+        f"{few} can't calibrate how many good inputs are rejected: for {100 * settings.reject:g} %, "
         f"{needed} are needed"
     ]
 

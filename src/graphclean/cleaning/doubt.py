@@ -52,8 +52,8 @@ def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: 
         return model
     if suspects.sum() >= FEWEST_SUSPECTS:
         notes.append(
-            f"{suspects.sum()} samples might be of no class, but nothing shows that there is any such: "
-            "the verdict is uncertain, or relabel"
+            f"{suspects.sum()} samples might be OOD, but nothing shows that there are any OOD samples: "
+            "their verdict is uncertain, or relabel"
         )
     return replace(model, doubt=DOUBT)
 

@@ -178,7 +178,7 @@ def infer_verdicts(
     if propagated is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbors agree with labels {signal:.1f} standard errors "
-            f"beyond chance, {settings.signal:g} are needed; nothing was relabeled"
+            f"above the permutation baseline, {settings.signal:g} are needed; nothing was relabeled"
         )
     else:
         model = doubt_ood(model, propagated, voices, notes)

@@ -49,7 +49,7 @@ def run(
         list[str] | None, typer.Option(metavar="SEED…", help="One or more, e.g. 0 1 2 (default: 0).")
     ] = None,
     split: Annotated[
-        SplitName, typer.Option(help="dev: train on a part and score on the rest, to choose settings.")
+        SplitName, typer.Option(help="dev: train on nine tenths and score on the rest, to choose settings.")
     ] = SplitName.test,
     settings: Annotated[
         list[str] | None,
@@ -65,23 +65,24 @@ def run(
         ),
     ] = None,
     ablate: Annotated[
-        list[str] | None, typer.Option(metavar="PART", help=f"Leave a part out: {', '.join(ABLATIONS)}.")
+        list[str] | None,
+        typer.Option(metavar="PART", help=f"Leave out a part: {', '.join(ABLATIONS)}."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Another preset than the cell's own.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A preset other than the cell's own.")] = None,
     name: Annotated[
-        str | None, typer.Option(help="What results are filed by (default: method, preset and changes).")
+        str | None, typer.Option(help="Name of the results (default: method, preset and changes).")
     ] = None,
     device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
     results: Results = Path("results"),
     work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/bench"),
     sharing: Annotated[
-        int, typer.Option(metavar="N", min=1, help="So many runs share the device now: noted with the time.")
+        int, typer.Option(metavar="N", min=1, help="Runs that share the device now; recorded with the time.")
     ] = 1,
     keep: Annotated[bool, flag("--keep", "Keep a run's work folder when it is done.")] = False,
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run cells, one result a seed; what is done is skipped, what was interrupted goes on."""
+    """Run cells, one result per seed; recorded runs are skipped, interrupted ones continue."""
     with loading():
         from ..bench.cells import Cell, get_cell, make_method
         from ..bench.inputs import check_sources, load_sources
@@ -144,7 +145,7 @@ def run(
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
         except InUseError as error:
-            _say(f"{job.title}: left to another process", quiet)
+            _say(f"{job.title}: another process is working on it", quiet)
             elsewhere.append(error)
             continue
         if not quiet:
@@ -155,7 +156,7 @@ def run(
 
 @app.command("cells")
 def list_cells() -> None:
-    """Show the cells, the paper's first: their noise, and the preset that is run on them."""
+    """List the cells, the paper's first, with their noise and preset."""
     with loading():
         from ..bench.cells import CELLS
 
@@ -169,7 +170,7 @@ def list_cells() -> None:
 
 @app.command("list")
 def list_done(results: Results = Path("results")) -> None:
-    """Show what is done, a line a result."""
+    """List recorded results, one per line."""
     with loading():
         from ..bench.results import list_results, read_record
 
@@ -210,7 +211,7 @@ def table(
     latex: Annotated[bool, flag("--latex", "LaTeX instead of Markdown.")] = False,
     results: Results = Path("results"),
 ) -> None:
-    """Print one of the paper's tables with our results beside it."""
+    """Print one of the paper's tables with our results."""
     with loading():
         from ..bench.tables import render_table, table_names
 
@@ -324,8 +325,8 @@ def _show_result(result: "Result", path: Path) -> None:
     control = scores["control_auroc"]
     if control is not None and control > CONTROL_LIMIT:
         typer.echo(
-            f"control: known images resampled as the OOD ones were are told from others with an AUROC of "
-            f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected here may be the resampling"
+            f"control: known images resized like OOD images are separated from the others with an AUROC of "
+            f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected may be the resizing"
         )
 
 

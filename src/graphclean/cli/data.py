@@ -20,7 +20,7 @@ from .progress import StageProgress, open_console
 
 app = typer.Typer(
     cls=Commands,
-    help="The data sets of the paper's benchmarks, by name; and what is kept for the next time.",
+    help="Data sets of the paper's benchmarks by name, and the cache.",
     no_args_is_help=True,
 )
 
@@ -85,7 +85,7 @@ def fetch(
             with StageProgress(quiet=quiet) as progress:
                 path, fetched = fetch_set(named, where, progress)
         except KeyboardInterrupt as error:
-            raise RunStopped(f"interrupted; fetch {name} again to go on from there", 130) from error
+            raise RunStopped(f"interrupted; fetch {name} again to continue from there", 130) from error
         message = f"{path}: {'fetched' if fetched else 'already there'}, MD5 as published"
     if not quiet:
         open_console().print(escape(message), soft_wrap=True)

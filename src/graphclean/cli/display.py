@@ -66,12 +66,12 @@ def _show_detector(console: Console, detector: dict[str, Any]) -> None:
         if promised is not None
         else f"about {_percent(known)} of good inputs, by its own estimate"
         if detector["calibrated_on"]
-        else f"an unknown share of good inputs ({_percent(known)} of the known training samples)"
+        else f"an unknown fraction of good inputs ({_percent(known)} of the known training samples)"
     )
     of_ood = (
-        f"about {_percent(ood)} of inputs of no class, if they are like those in the training set"
+        f"about {_percent(ood)} of OOD inputs, if they resemble those in the training set"
         if ood is not None
-        else "an unknown share of inputs of no class: the training set holds none to learn from"
+        else "an unknown fraction of OOD inputs: the training set has none to learn from"
     )
     console.print(
         f"Detector ({escape(detector['name'])}): threshold {detector['threshold']:.3f}, {how}. "
@@ -188,7 +188,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None
         return
     lost = f", {counts[Verdict.UNREADABLE]:,} can't be read" if counts[Verdict.UNREADABLE] else ""
     console.print(
-        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them of no known class{lost}\n",
+        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them rejected as OOD{lost}\n",
         soft_wrap=True,
     )
     shown = plain_table("class", "samples")
@@ -227,7 +227,7 @@ def _predicted(row: pd.Series[Any]) -> str:
     if row.verdict == Verdict.UNREADABLE:
         return "can't be read"
     best = f"{row.predicted_label}, probability {row.probability:.2f}"
-    return best if row.verdict == "known" else f"of no known class; the nearest is {best}"
+    return best if row.verdict == "known" else f"rejected as OOD; the nearest class is {best}"
 
 
 def show_report(out: Path, size: int, notes: list[str]) -> None:
@@ -258,11 +258,11 @@ def show_merged(
     """What another reviewer's file brought, where the two differ, and what is not in this run."""
     console = open_console()
     decisions = "decision" if added == 1 else "decisions"
-    console.print(f"{added:,} {decisions} taken over, {agreed:,} the same, {len(conflicts):,} different.")
+    console.print(f"{added:,} {decisions} merged, {agreed:,} the same, {len(conflicts):,} different.")
     if notes:
-        console.print(f"{notes:,} {'note' if notes == 1 else 'notes'} taken over.")
+        console.print(f"{notes:,} {'note' if notes == 1 else 'notes'} merged.")
     if conflicts:
-        table = plain_table("id", "ours", "theirs", "taken (the later)")
+        table = plain_table("id", "ours", "theirs", "kept (the later)")
         for conflict in conflicts:
             ours, theirs = (conflict[side] or "no class" for side in ("ours", "theirs"))
             table.add_row(escape(conflict["id"]), escape(ours), escape(theirs), conflict["taken"])

@@ -126,7 +126,7 @@ def train(
     ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
-    resume: Annotated[bool, flag("--resume", "Go on with an unfinished run.")] = False,
+    resume: Annotated[bool, flag("--resume", "Continue an unfinished run.")] = False,
     overwrite: Overwrite = False,
     validation: Annotated[
         Path | None,
@@ -198,9 +198,7 @@ def predict(
     ] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
-    evaluate: Annotated[
-        bool, flag("--evaluate", "DATA has labels, and they are true: say how many are met.")
-    ] = False,
+    evaluate: Annotated[bool, flag("--evaluate", "DATA has correct labels: score the predictions.")] = False,
     device: Device = DeviceName.auto,
     threads: Threads = None,
     out: Annotated[

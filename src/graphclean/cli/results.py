@@ -46,7 +46,7 @@ def review(
         Path | None,
         typer.Option(metavar="FILE", help="Take over another reviewer's decisions.jsonl, and end."),
     ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Your name, to stand beside your decisions.")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Your name, recorded with your decisions.")] = None,
     data: Data = None,
     show: Show = None,
     port: Annotated[
@@ -113,7 +113,7 @@ def apply(
     data: Data = None,
     drop_uncertain: Annotated[
         bool,
-        flag("--drop-uncertain", "Remove what is uncertain (default: its label stays)."),
+        flag("--drop-uncertain", "Remove uncertain samples (default: keep their label)."),
     ] = False,
     drop_duplicates: Annotated[
         bool,
@@ -122,13 +122,13 @@ def apply(
     min_confidence: Annotated[
         float,
         typer.Option(
-            help="Carry out verdicts of at least this confidence; others count as uncertain.",
+            help="Apply verdicts of at least this confidence; others count as uncertain.",
             show_default=False,
         ),
     ] = 0.0,
     reviewed_only: Annotated[
         bool,
-        flag("--reviewed-only", "Carry out what people decided alone; all else counts as uncertain."),
+        flag("--reviewed-only", "Apply only decisions of the review; all others count as uncertain."),
     ] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and write nothing.")] = False,
     as_json: Json = False,

@@ -145,7 +145,7 @@ def _channels_first(array: Numbers, where: str) -> Numbers:
     ahead, behind = shape[1] in CHANNELS, shape[3] in CHANNELS
     if ahead and behind:
         raise InputError(
-            f"{where}: shape {shape} may have its channels first or last; images are too small to tell"
+            f"{where}: shape {shape} may have its channels first or last: images this small don't show it"
         )
     if not ahead and not behind:
         raise InputError(f"{where}: shape {shape} has no axis of 1, 3 or 4 channels, neither second nor last")

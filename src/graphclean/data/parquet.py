@@ -159,7 +159,7 @@ def choose_split(data: Path | str, asked: str | None, there: Sequence[str]) -> s
         return there[0]
     which = f"there are {', '.join(sorted(there))}"
     if asked is None:
-        raise InputError(f"{data}: say which split, as in {data}:{sorted(there)[-1]}; {which}")
+        raise InputError(f"{data}: name a split, as in {data}:{sorted(there)[-1]}; {which}")
     if asked not in there:
         raise InputError(f"{data}: no split {asked} in it; {which}")
     return asked

@@ -287,11 +287,11 @@ def find_column(
     found = usual_columns(header, usual)
     if len(found) > 1:
         which = f"more than one column could hold the {what} ({', '.join(found)})"
-        raise InputError(f"{path}: {which}; say which with {arg(f'{what}_column')}")
+        raise InputError(f"{path}: {which}; name it with {arg(f'{what}_column')}")
     if found:
         return found[0]
     missing = f"{path}: no column is known to hold the {what} (there are: {listed(header)})"
-    advice = advice if advice is not None else f"say which one does, with {arg(f'{what}_column')}"
+    advice = advice if advice is not None else f"name the one that does with {arg(f'{what}_column')}"
     raise MissingLabels(missing, advice) if what == "label" else InputError(f"{missing}; {advice}")
 
 

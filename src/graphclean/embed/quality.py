@@ -13,7 +13,7 @@ Scores: TypeAlias = npt.NDArray[np.float64]
 
 ISSUES = {
     "blank": "one color all over",
-    "dark": "too dark to tell much",
+    "dark": "too dark to show much",
     "bright": "overexposed",
     "blurred": "without sharp edges",
     "low information": "few different tones",

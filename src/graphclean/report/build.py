@@ -198,8 +198,8 @@ def _describe_gaps(
         notes.append(f"Pictures are not shown. {why}")
     if len(shown.rows) < len(samples):
         notes.append(
-            f"The table holds {len(shown.rows):,} of {len(samples):,} {things}: the surest suspects, and "
-            "others at random. All numbers above and below are of all of them."
+            f"The table holds {len(shown.rows):,} of {len(samples):,} {things}: the most confident "
+            "suspects, and a random sample of the others. All numbers above and below count every sample."
         )
     if shown.gone:
         are = "1 is" if shown.gone == 1 else f"{shown.gone:,} are"
@@ -207,10 +207,10 @@ def _describe_gaps(
     readable = int((~samples.where(Verdict.UNREADABLE))[shown.rows].sum())
     if pictures is not None and len(shown.pictures) + shown.gone < readable:
         notes.append(
-            f"{len(shown.pictures):,} pictures are in this file, those of the surest suspects first."
+            f"{len(shown.pictures):,} pictures are in this file, those of the most confident suspects first."
         )
     if shown.plan is not None and len(shown.plan["row"]) < shown.plan["of"]:
-        notes.append(f"The map shows {len(shown.plan['row']):,} {things}, drawn at random.")
+        notes.append(f"The map shows {len(shown.plan['row']):,} {things}, chosen at random.")
     decided = read_decided(run)
     if decided and not reviewing:
         notes.append(f"Reviewed by people: {len(decided):,}. `graphclean apply` goes by what they decided.")

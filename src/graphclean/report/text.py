@@ -21,7 +21,7 @@ class Step:
 
 
 REVIEWING = Step(
-    "Go through the suspects below: accept, reject, or name another label. Decisions are saved as you go, "
+    "Go through the suspects below: accept, reject, or choose another label. Decisions are saved as you go, "
     "and you can stop at any time."
 )
 
@@ -57,7 +57,7 @@ def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[s
     wrong, ood = counts[Verdict.RELABEL], counts[Verdict.OOD]
     judged = total - counts[Verdict.UNLABELED] - counts[Verdict.UNREADABLE]
     if judged and counts[Verdict.UNCERTAIN] == judged:
-        return [("These features can’t tell right labels from wrong ones.", "")]
+        return [("These features can’t separate right labels from wrong ones.", "")]
     if wrong == 0 and ood == 0:
         return [(f"None of {judged:,} labels looks wrong.", "")]
     look = "looks" if wrong == 1 else "look"
@@ -68,19 +68,19 @@ def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[s
     return [
         *first,
         (f"{ood:,}", Verdict.OOD),
-        (f" {describe_things(kind, ood)} {seem} to belong to no class.", ""),
+        (f" {describe_things(kind, ood)} {seem} to be out of distribution (OOD): no class fits.", ""),
     ]
 
 
 def _lead(summary: SummaryFile, kind: str) -> str:
     things = describe_things(kind, 2)
-    text = f"Every label was weighed against what the nearest {things} say of it."
+    text = f"Every label was weighed against what the nearest {things} say."
     noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
     if noise is None or ood is None:
-        return f"{text} They say no more than chance would, so no verdict was given."
+        return f"{text} These labels agree no better than at random, so there are no verdicts."
     return (
         f"{text} By the method’s own estimate {100 * noise:.1f} % of the labels of known classes are wrong, "
-        f"and {100 * ood:.1f} % of all {things} belong to none of the classes."
+        f"and {100 * ood:.1f} % of all {things} are OOD: they belong to none of the classes."
     )
 
 
@@ -90,7 +90,7 @@ def _steps(
     """Of the unlabeled, `named` ones get a label when verdicts are carried out."""
     place = shlex.quote(str(run))
     check = Step(
-        "Check the surest cases below, then go through them one by one: accept, reject, or name "
+        "Check the most confident cases below, then review them one by one: accept, reject, or choose "
         "another label.",
         f"graphclean review {place}",
     )
@@ -98,8 +98,10 @@ def _steps(
     judged = sum(counts.values()) - counts[Verdict.UNREADABLE] - counts[Verdict.UNLABELED]
     if judged and counts[Verdict.UNCERTAIN] == judged:
         return [
-            Step("Take features that know the subject: another embedder, or a network trained on such data."),
-            Step("Look at the samples by hand where that can’t be had."),
+            Step(
+                "Use features that show the subject: another embedder, or a network trained on similar data."
+            ),
+            Step("If there are none, check the samples by hand."),
         ]
     predict, train = f"graphclean predict {place} NEW", f"graphclean train {_arguments(run, config)}"
     if "probe" in config.get("source", {}):  # no command has the function
@@ -113,7 +115,7 @@ def _steps(
         removed = counts[Verdict.OOD] + counts[Verdict.UNREADABLE] + counts[Verdict.UNLABELED] - named
         steps.append(
             Step(
-                f"Carry it out: {relabeled:,} relabeled, {removed:,} left out, the rest kept, unless a "
+                f"Apply the verdicts: {relabeled:,} relabeled, {removed:,} removed, the rest kept, unless a "
                 "review decides otherwise. Your own files are never touched.",
                 f"graphclean apply {place}",
             )
@@ -121,13 +123,13 @@ def _steps(
     if counts[Verdict.UNCERTAIN]:
         unsure = counts[Verdict.UNCERTAIN]
         many = f"{unsure:,} {describe_things(kind, unsure)}"
-        steps.append(Step(f"Look at the {many} that can’t be told either way; as things are, labels stay."))
+        steps.append(Step(f"Look at the {many} that can’t be decided; until you do, they keep their labels."))
     if config.get("kind") == "train":
-        steps.append(Step("Use the classifier; it rejects what is of no known class.", predict))
+        steps.append(Step("Use the classifier; it rejects inputs of unknown classes.", predict))
     else:
         steps.append(
             Step(
-                "Sort new data into these classes by what was found, or train a classifier on this data.",
+                "Classify new data with these verdicts, or train a classifier on this data.",
                 f"{predict}\n{train}",
             )
         )

@@ -88,7 +88,7 @@ CLASSES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BROWN, BLACK)
 """For classes in order; with more classes, the marker changes in every cycle."""
 ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GRAY: "#D0D0D0"}
 """Replacements of colors that are hard to see on a dark background."""
-KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "of no class"}
+KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "OOD"}
 
 
 @contextmanager

@@ -35,9 +35,9 @@ from .photos import find_photos
 from .schema import SourceRecord
 
 ACTIONS = ("kept", "relabeled", "removed")
-UNCERTAIN = "can't tell whether the label fits"
+UNCERTAIN = "uncertain whether the label fits"
 NOT_SURE = "the verdict is not sure enough"
-NOT_REVIEWED = "nobody reviewed it"
+NOT_REVIEWED = "not reviewed"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def apply(
         raise InputError(f"{arg('form')} {form}: {suggest(str(form), forms)}")
     if data is not None and form is None:
         raise InputError(
-            f"{arg('data')} says where photos are, and is of use with {arg('link')}, {arg('hardlink')} or "
+            f"{arg('data')} locates photos, and only has an effect with {arg('link')}, {arg('hardlink')} or "
             f"{arg('copy')}, or where another {arg('form')} has photos in it"
         )
     if not 0 <= min_confidence <= 1:
@@ -99,9 +99,7 @@ def apply(
             f"{arg('min_confidence')} {min_confidence:g}: a probability from 0 to 1, such as 0.9"
         )
     if reviewed_only and min_confidence > 0:
-        raise InputError(
-            f"{arg('reviewed_only')} carries out no verdict, however sure; leave out {arg('min_confidence')}"
-        )
+        raise InputError(f"{arg('reviewed_only')} applies no verdict; leave out {arg('min_confidence')}")
     verdicts, reviewed = read_verdicts(run), read_checked(run)
     table = decide_actions(
         verdicts,
@@ -237,10 +235,10 @@ def _decide(
     if verdict == Verdict.RELABEL:
         return proposed, "relabeled", f"given {given}, looks like {proposed}{sure}"
     if verdict == Verdict.OOD:
-        return None, "removed", f"looks like no known class{sure}"
+        return None, "removed", f"fits no known class{sure}"
     if selected:
         return proposed, "relabeled", f"had no label, looks like {proposed}{sure}"
-    return _leave(given, "no class is sure enough", sure, drop_uncertain=drop_uncertain)
+    return _leave(given, "no class is probable enough", sure, drop_uncertain=drop_uncertain)
 
 
 def _leave(given: Any, why: str, sure: str, *, drop_uncertain: bool) -> tuple[Any, str, str]:
@@ -256,7 +254,7 @@ def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[A
     """Label, action and reason of a sample that someone looked at."""
     by = f" by {decision.by}" if decision.by else ""
     if decision.label is None:
-        return None, "removed", f"reviewed{by}: of no class"
+        return None, "removed", f"reviewed{by}: out of distribution"
     if not pd.isna(given) and str(given) == decision.label:
         return given, "kept", f"reviewed{by}: the label is right"
     before = "had no label" if pd.isna(given) else f"given {given}"

@@ -14,10 +14,10 @@ from .schema import SourceRecord, SummaryFile
 
 UNKNOWN = "not known to graphclean; ask its makers"
 LIMITS = (
-    "Its classes and their scores come from labels that were not all checked. No score here was "
-    "taken on data with checked labels, unless it says so.",
-    "It knows the classes below alone, and photos, images or features like those it was made from. What it "
-    "rejects is what looks unlike all of them; other things that look alike will pass.",
+    "Its classes and scores come from labels that were not all checked. No score here was measured on "
+    "checked labels unless stated.",
+    "It knows only the classes below, and photos, images or features like those it was trained on. It "
+    "rejects inputs that look unlike all of them; other things that look alike will pass.",
     "Neither fairness between groups of people nor robustness to attacks was examined.",
 )
 
@@ -41,7 +41,7 @@ def describe_model(
                 "input": about["input"],
                 **{f"output {code(name)}": meaning for name, meaning in about["outputs"].items()},
                 "SHA-256 of the file": code(hashlib.sha256(content).hexdigest()),
-                "license": "for you to say; mind those of the data and of the embedder",
+                "license": "yours to choose; respect those of the data and the embedder",
             },
         ),
         _section("Data", _data(source, summary, env, run)),
@@ -79,7 +79,7 @@ def _data(source: SourceRecord, summary: SummaryFile, env: dict[str, Any], run: 
         "samples": f"{sum(counts.values()):,} in {len(summary.get('classes', []))} classes",
         "verdicts on their labels": found,
         "estimated wrong labels": _percent(summary.get("noise_rate")),
-        "estimated samples of no class": _percent(summary.get("ood_rate")),
+        "estimated OOD samples": _percent(summary.get("ood_rate")),
         "reviewed by people": f"{reviewed:,} samples" if reviewed else "none",
         "SHA-256 of what it was made from": code(env.get("data_sha256")),
     }
@@ -95,7 +95,7 @@ def _threshold(model: Model, summary: SummaryFile) -> dict[str, str]:
         "rejected of inputs of its classes": f"{_percent(found['rejected_known'])} by its own estimate"
         if promised is None
         else f"{_percent(promised)} as promised",
-        "rejected of inputs of no class": "not known: nothing in the training data is of no class"
+        "OOD inputs rejected": "unknown: the training data has no OOD samples"
         if ood is None
         else f"{_percent(ood)} by its own estimate, if they are like those in the training data",
     }

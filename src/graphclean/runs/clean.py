@@ -81,7 +81,7 @@ def clean(
         raise InputError(f"{against}: no such file or folder")
     if config.ood.detector != "auto":
         raise InputError(
-            f"ood.detector={config.ood.detector}: that is for trained networks, and features are judged by "
+            f"ood.detector={config.ood.detector}: that is for trained networks; features have "
             "their own; leave it auto"
         )
     rerun = read_earlier(data)

@@ -127,7 +127,7 @@ def place_files(
     if not dry_run and (before != record or stale or wrong or not same):
         _refuse_links(out, {*files, *before["files"]})
         try:
-            with interruptible("the same command goes on"):
+            with interruptible("the same command continues"):
                 _remove(stale)
                 _fill(out, form, wrong, manifest, record, progress)
         except OSError as error:

@@ -129,7 +129,7 @@ def _meanings(model: Model) -> tuple[str, str, str]:
     return (
         f"float32 (N, {len(model.classes)}), of the classes in the metadata's order",
         f"float32 (N,), {model.describe_score()}: larger is more OOD",
-        f"bool (N,), ood_score > {model.threshold:.3f}: of no known class",
+        f"bool (N,), ood_score > {model.threshold:.3f}: OOD",
     )
 
 

@@ -122,7 +122,7 @@ def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
         check_unlocked(out, busy(out, "out"))
     if not overwrite and is_unfinished(out):
         raise InputError(
-            f"{out}: the folder holds a training run that did not finish; go on with it by "
+            f"{out}: the folder holds an unfinished training run; continue it with "
             f"{arg('resume')}, or replace it with {arg('overwrite')}"
         )
     if not overwrite:
@@ -183,7 +183,7 @@ def is_unfinished(run: Path) -> bool:
 def require_finished(run: Path) -> None:
     """Refuse a training run that has no results yet."""
     if is_unfinished(run):
-        raise InputError(f"{run}: its training has not finished; go on with {arg('resume')}")
+        raise InputError(f"{run}: its training has not finished; continue it with {arg('resume')}")
 
 
 @contextmanager

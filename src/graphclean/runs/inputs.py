@@ -83,7 +83,7 @@ class Source:
         for decision in self.decisions:
             if decision.label not in codes:
                 raise InputError(
-                    f"{decision.id} was decided to be {decision.label}, which is no class any more"
+                    f"{decision.id} was decided to be {decision.label}, which is no longer a class"
                 )
             decided[decision.row] = codes[decision.label]
         return replace(labels, decided=decided if self.photos is None else decided[self.photos.rows])
@@ -275,7 +275,7 @@ def recorded_reading(
         return given
     if isinstance(described.get("size"), int):
         return Cropping(described["size"])
-    raise InputError(f"{run}: damaged: config.json does not say how photos are read")
+    raise InputError(f"{run}: damaged: config.json does not record how photos are read")
 
 
 def _check_embedder(given: Embedding, described: SourceRecord, run: Path) -> None:
@@ -331,8 +331,8 @@ def find_data(described: SourceRecord, data: Path | None) -> Path:
     path = data if data is not None else Path(str(described.get("data")))
     if not is_there(path):
         raise InputError(
-            f"{path}: not there; run this from the folder where the run was made, or say with {arg('data')} "
-            "where it is now"
+            f"{path}: not found; run this from the folder where the run was made, or name "
+            f"its place now with {arg('data')}"
         )
     return path
 
@@ -382,7 +382,7 @@ def find_kind(described: SourceRecord, run: Path) -> InputKind:
     """What a run was made from, as its config.json has it."""
     kind = described.get("kind", "photos" if "embedder" in described else "features")
     if kind not in NAMED:
-        raise InputError(f"{run}: damaged: config.json does not say what kind of data it was made from")
+        raise InputError(f"{run}: damaged: config.json does not record the kind of its data")
     return cast(InputKind, kind)
 
 
@@ -391,7 +391,7 @@ def recorded_pixels(described: SourceRecord, run: Path) -> Pixels:
     scale = described.get("pixels", {})
     kind = scale.get("kind")
     if kind not in get_args(PixelKind) or "low" not in scale or "high" not in scale:
-        raise InputError(f"{run}: damaged: config.json does not say how pixels are scaled")
+        raise InputError(f"{run}: damaged: config.json does not record how pixels are scaled")
     return Pixels(cast(PixelKind, kind), scale["low"], scale["high"])
 
 
@@ -413,4 +413,4 @@ def _folder_notes(data: Path, images: ImageSet) -> list[str]:
     if not empty:
         return []
     some = f"{', '.join(empty[:3])}{' …' if len(empty) > 3 else ''}"
-    return [f"no photos in {len(empty)} folder{'s' if len(empty) > 1 else ''}, so no class: {some}"]
+    return [f"no photos in {len(empty)} folder{'s' if len(empty) > 1 else ''}, so not a class: {some}"]

@@ -109,7 +109,7 @@ def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None
 
     def ask() -> None:
         prepared.trainer.request_stop()
-        watcher.say("stopping once a checkpoint is saved; once more to stop at once")
+        watcher.say("stopping after a checkpoint is saved; interrupt again to stop at once")
 
     with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
@@ -139,7 +139,9 @@ def telling_what_is_kept(cache: EmbeddingCache) -> Iterator[None]:
         if cache.kept == 0:
             raise
         kept = f"the embeddings of {cache.kept:,} photos are kept"
-        raise RunStopped(f"stopped; {kept}, and the same command goes on from there", _code(error)) from error
+        raise RunStopped(
+            f"stopped; {kept}, and the same command continues from there", _code(error)
+        ) from error
 
 
 def _code(stopped: BaseException) -> int:

@@ -378,7 +378,9 @@ def _check_data(out: Path, source: Source) -> None:
 def _same_device(out: Path, asked: str) -> str:
     used = str(read_env(out).get("device", "cpu"))
     if asked not in ("auto", used):
-        raise InputError(f"{out}: the run was started on {used} and can't go on with {arg('device')} {asked}")
+        raise InputError(
+            f"{out}: the run was started on {used} and can't be continued with {arg('device')} {asked}"
+        )
     return used
 
 

@@ -88,7 +88,9 @@ def read_validation(
         raise InputError(f"{path}: not one validation label is a class of {labels_of}")
     left_out = int((~use).sum())
     notes = (
-        [f"{left_out} validation samples are of no class of the data, and are left out"] if left_out else []
+        [f"{left_out} validation samples have a class that the data lacks, and are left out"]
+        if left_out
+        else []
     )
     hashes = hashes_of(found)
     ids = found.ids if found.ids is not None else [str(row) for row in range(len(inputs))]

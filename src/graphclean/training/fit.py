@@ -127,8 +127,8 @@ def prepare(
             )
         if config.cleaning.classifier != "knn" and (detector is not None or config.ood.detector != "auto"):
             raise InputError(
-                f"ood.detector={chosen.name}: embeddings that neighbors and class means judge have their own "
-                "detector; take auto, or cleaning.classifier=knn"
+                f"ood.detector={chosen.name}: embeddings scored by neighbors and class means have their own "
+                "detector; use auto, or cleaning.classifier=knn"
             )
         verdicts = _judge(array, labels, config, ids, progress)
         standardizer = verdicts.standardizer

@@ -100,7 +100,7 @@ def check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
     """Refuse images too small for the views that are asked for, and mirror images of what has none."""
     if settings.flip_tta and (len(shape) != 3 or not settings.horizontal_flip):
         raise InputError(
-            "training.flip_tta is for images that are mirrored in training too (training.horizontal_flip)"
+            "training.flip_tta needs training.horizontal_flip, so that training flips images too"
         )
     if len(shape) != 3:
         return

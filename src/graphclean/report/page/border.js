@@ -9,7 +9,7 @@ function startBorder(root) {
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height + 34}`, "aria-hidden": "true" });
   const bars = [];
   // Two rows, each as tall as its own tallest bar: there may be few OOD samples next to many of known classes.
-  for (const [place, [kind, title]] of [["known", "probably of a known class"], ["ood", "probably of no class"]].entries()) {
+  for (const [place, [kind, title]] of [["known", "probably of a known class"], ["ood", "probably OOD"]].entries()) {
     const heights = border.bins[kind];
     const [foot, most, wide] = [band + place * (band + gap), Math.max(1, ...heights), width / heights.length];
     heights.forEach((number, bin) => {
@@ -40,7 +40,7 @@ function startBorder(root) {
     slider.value = String(place);
     slider.setAttribute("aria-valuetext", `threshold ${threshold.toFixed(3)}, ${count(border.rejected[place])} rejected`);
     number.textContent = `threshold ${threshold.toFixed(3).replace("-", "−")}`;
-    said.textContent = `${count(border.rejected[place])} of the ${count(border.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is where the line is." : "."}`;
+    said.textContent = `${count(border.rejected[place])} of the ${count(border.total)} ${facts.things} would be rejected${place === border.chosen ? "; this is the threshold in use." : "."}`;
     good.textContent = percent(border.known[place]);
     if (border.strange) strange.textContent = percent(border.caught[place] / border.strange);
     line.setAttribute("d", down(threshold));
@@ -52,7 +52,7 @@ function startBorder(root) {
   root.append(make("div", { class: "border" },
     make("div", {}, picture, slider),
     make("output", {}, number, said,
-      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), border.strange ? make("span", {}, strange, `of the ${count(border.strange)} probably of no class turned away`) : make("span", {}, make("b", {}, "unknown"), "how many inputs of no class are turned away: there are none here to tell by")),
+      make("span", { class: "pair" }, make("span", {}, good, "of good inputs lost, by estimate"), border.strange ? make("span", {}, strange, `of the ${count(border.strange)} probable OOD samples rejected`) : make("span", {}, make("b", {}, "unknown"), "OOD inputs rejected: the training set has none to measure it")),
       make("span", {}, back), how)));
   show(border.chosen);
 }

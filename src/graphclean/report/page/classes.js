@@ -14,7 +14,7 @@ function startClasses(root, galleries) {
   const off = Math.max(1, ...facts.pairs.filter(([from, to]) => from !== to).map((pair) => pair[2]));
   const same = Math.max(1, ...facts.pairs.filter(([from, to]) => from === to).map((pair) => pair[2]));
   const heat = (number, most) => ({ "--heat": `${Math.round(14 + 34 * (number / most))}%` });
-  const few = all.length > chosen.length ? ` Shown are the ${chosen.length} of ${count(all.length)} classes with most labels changed.` : "";
+  const few = all.length > chosen.length ? ` Shown are the ${chosen.length} of ${count(all.length)} classes with the most labels changed.` : "";
   const tall = chosen.some((place) => className(place).length > 3);
   const head = make("tr", {}, make("td", { class: "corner" }), ...chosen.map((place) => make("th", { scope: "col", title: className(place) }, make("span", {}, className(place)))));
   const body = chosen.map((from) => make("tr", {},
@@ -32,7 +32,7 @@ function startClasses(root, galleries) {
   const matrix = make("table", { class: chosen.length <= 10 && !tall ? "matrix roomy" : "matrix", "aria-labelledby": "matrix-about" },
     make("thead", { class: tall ? "tall" : "" }, head), make("tbody", {}, ...body));
   root.append(make("div", {},
-    make("p", { class: "said", id: "matrix-about" }, `Rows: the label given. Columns: what it looks like, of all ${facts.things} kept or relabeled.${few}`),
+    make("p", { class: "said", id: "matrix-about" }, `Rows: given label. Columns: proposed label, of all ${facts.things} kept or relabeled.${few}`),
     make("div", { class: "scroll" }, matrix)));
 
   const total = (place) => facts.by_class[place].reduce((sum, number) => sum + number, 0);
@@ -47,5 +47,5 @@ function startClasses(root, galleries) {
   const more = make("button", { type: "button", class: "button", hidden: ranked.length <= MOST_CLASSES, on: { click: () => { list.append(...ranked.slice(MOST_CLASSES).map(line)); more.hidden = true; } } }, `Show all ${count(ranked.length)}`);
   list.append(...ranked.slice(0, MOST_CLASSES).map(line));
   const keys = facts.verdicts.filter((name) => facts.counts[name]).map(verdictMark);
-  root.append(make("div", {}, make("p", { class: "said" }, "By the label given; flagged is what is called relabel or ood."), make("div", { class: "keys" }, ...keys), list, make("div", { class: "more" }, more)));
+  root.append(make("div", {}, make("p", { class: "said" }, "By given label; flagged means relabel or ood."), make("div", { class: "keys" }, ...keys), list, make("div", { class: "more" }, more)));
 }

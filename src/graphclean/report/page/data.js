@@ -62,8 +62,8 @@ function describe(row) {
   return {
     keep: `label ${label} fits`,
     relabel: `given ${label}, looks like ${proposed(row)}`,
-    ood: `given ${label}, looks like no class; nearest is ${proposed(row)}`,
-    uncertain: `given ${label}, can’t tell`,
+    ood: `given ${label}, fits no class; nearest is ${proposed(row)}`,
+    uncertain: `given ${label}, undecided`,
     unlabeled: `no label, looks like ${proposed(row)}`,
     unreadable: "no image",
   }[verdict(row)];

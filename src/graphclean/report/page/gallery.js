@@ -84,7 +84,7 @@ function startGallery(root) {
   const least = choice("Confidence", [["", "any"], ...reached.map((value) => [String(value), `${value / 10} % or more`])], (value) => set({ confidence: value }));
   const seen = choice("Reviewed", [["", "any"], ["no", "not yet"], ["yes", "already"], ["note", "with a note"]], (value) => set({ reviewed: value }));
   const isReviewed = { "": () => true, no: (row) => !review.isDone(row), yes: (row) => review.isDone(row), note: (row) => review.noteOf(row) !== "" };
-  const accept = make("button", { type: "button", class: "button", title: "All that the filter leaves, also what “Show more” would show; U takes it back in one step", on: { click: () => review.acceptAll(list) } });
+  const accept = make("button", { type: "button", class: "button", title: "All that pass the filter, including those behind “Show more”; U undoes it in one step", on: { click: () => review.acceptAll(list) } });
 
   function set(change) {
     Object.assign(state, change);
@@ -120,7 +120,7 @@ function startGallery(root) {
     for (let place = from_; place < state.shown; place++) cards.append(makeCard(list[place], () => detail.open(list, place)));
     if (from_ === 0) focusable(0);
     more.hidden = state.shown >= list.length;
-    said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown${held}` : "None of these.";
+    said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown${held}` : "None.";
   }
 
   // One card is a tab stop; arrows walk through the others.

@@ -163,7 +163,7 @@ const review = (() => {
 
   async function acceptAll(list) {
     const wanted = waiting(list);
-    if (await send(wanted, "accept")) bar.text.textContent = `${count(wanted.length)} accepted in one step; U takes it back`;
+    if (await send(wanted, "accept")) bar.text.textContent = `${count(wanted.length)} accepted in one step; U undoes it`;
   }
 
   /** Go on to the next that waits for a decision: in the dialog, or among the cards after that of `row`, then from the first. */

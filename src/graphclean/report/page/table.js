@@ -56,7 +56,7 @@ function startTable(root) {
       column.compare ? make("button", { type: "button", on: { click: () => sortBy(column) } }, column.title) : make("span", { class: "off-screen" }, "Picture"))));
   const space = make("div", { role: "presentation" });
   const view = make("div", { class: "rows", tabindex: "-1", role: "rowgroup", on: { scroll: () => requestAnimationFrame(paint) } }, space);
-  const none = make("p", { class: "empty", hidden: true }, "No row is like that.");
+  const none = make("p", { class: "empty", hidden: true }, "No row matches.");
 
   function toggle(name) {
     const verdicts = new Set(state.verdicts);
@@ -173,7 +173,7 @@ function startTable(root) {
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total
-    ? `${count(size)} of ${count(facts.total)} ${facts.things}: the surest suspects, and others at random. verdicts.csv has them all.`
+    ? `${count(size)} of ${count(facts.total)} ${facts.things}: the most confident suspects, and a random sample of the others. verdicts.csv has all rows.`
     : `Every one of the ${count(size)} ${facts.things}. Click a heading to sort; Enter or a click opens a row.`;
   set({});
   new ResizeObserver(() => paint()).observe(view);
