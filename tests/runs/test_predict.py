@@ -189,7 +189,7 @@ def test_damaged_and_mixed_runs_are_one_line(cli: Cli, trained: Path) -> None:
     assert "does not record how pixels are scaled" in cli("predict", "other", "new.npz").err
     config["source"]["kind"] = "sounds"
     (folder / "other" / "config.json").write_text(json.dumps(config))
-    assert "does not say what kind of data" in cli("predict", "other", "new.npz").err
+    assert "does not record the kind of its data" in cli("predict", "other", "new.npz").err
 
 
 @pytest.mark.parametrize(
