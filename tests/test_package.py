@@ -1,12 +1,17 @@
 """The wheel, built and installed elsewhere, works by itself."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import graphclean
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,3 +91,57 @@ assert not [entry for entry in added if entry[2].__module__.startswith("PIL")], 
 assert before[1:] == (random.getstate(), torch.get_rng_state().tolist())
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+SOURCE = pytest.mark.skipif(not (ROOT / ".github").exists(), reason="needs the source tree")
+
+
+def workflow(name: str) -> tuple[dict[Any, Any], str]:
+    """A workflow, and all commands that it runs."""
+    yaml = pytest.importorskip("yaml")
+    read = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    steps = [step for job in read["jobs"].values() for step in job["steps"]]
+    return read, "\n".join(step.get("run", "") for step in steps)
+
+
+@SOURCE
+def test_the_test_workflow_covers_three_systems_and_names_what_exists() -> None:
+    read, commands = workflow("test")
+    assert read["permissions"] == {"contents": "read"}
+    matrix = read["jobs"]["test"]["strategy"]["matrix"]
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f">={min(matrix['python'])}" == project["requires-python"]
+    (extras,) = re.findall(r"\.\[([\w,]+)\]", commands)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    targets = [word for line in re.findall(r"make (.+)", commands) for word in line.split()]
+    assert targets == ["lint", "docs"]
+    assert all(re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in targets)
+
+
+@SOURCE
+def test_the_release_workflow_checks_before_it_publishes() -> None:
+    read, commands = workflow("release")
+    assert read[True] == {"push": {"tags": ["v*"]}}  # YAML reads `on` as true
+    assert all(word in commands for word in ("-m build", "twine check --strict", "*.whl dist/*.tar.gz"))
+    publish = read["jobs"]["publish"]
+    assert publish["needs"] == "build"
+    assert publish["permissions"] == {"id-token": "write"}
+    assert "password" not in str(read)
+    assert "token" not in str(read).replace("id-token", "")
+
+
+@SOURCE
+def test_the_changelog_has_the_version_of_the_package() -> None:
+    first = re.findall(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert first[0] == graphclean.__version__
+    assert re.fullmatch(r"unreleased|\d{4}-\d\d-\d\d", first[1])
+
+
+@pytest.mark.skipif(not (ROOT / "results").exists(), reason="needs the source tree")
+def test_the_lower_bound_of_torch_is_the_oldest_that_was_run() -> None:
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (bound,) = [found[1] for text in dependencies if (found := re.fullmatch(r"torch>=([\d.]+)", text))]
+    records = [*(ROOT / "results").glob("*/*/*.json"), *(ROOT / "benchmarks" / "results").glob("*.json")]
+    run = {found for path in records for found in re.findall(r'"torch": "(\d+\.\d+)', path.read_text())}
+    assert bound == min(run, key=lambda version: [int(part) for part in version.split(".")])

@@ -17,6 +17,7 @@ from ..runs.device import limited_threads
 from ..runs.inputs import Source
 from ..runs.memory import hold_arrays
 from ..runs.rerun import default_run, usual_settings
+from ..runs.trackers import Callback, open_callbacks
 from .names import NameOptions, to_names
 from .run import Run
 
@@ -119,6 +120,7 @@ def train(
     show: Sequence[str] | Mapping[str, Any] | None = None,
     threads: int | None = None,
     resume: bool = False,
+    log_to: Sequence[str | Callback] = (),
     overwrite: bool = False,
     quiet: bool = False,
     **names: Unpack[NameOptions],
@@ -126,9 +128,11 @@ def train(
     """Learn a classifier and a detector from labels that can't be trusted, as `graphclean train` does.
 
     Parameters are those of `clean`, with `preset`, `method` and `detector` (see `graphclean presets`,
-    `graphclean methods` and `graphclean detectors`), `validation` (a path to
-    samples whose labels are known to be right) and `resume`, which continues an unfinished run. `data` in
-    memory may be images, too: (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names them in a file.
+    `graphclean methods` and `graphclean detectors`), `validation` (a path to samples whose labels are known
+    to be right), `resume`, which continues an unfinished run, and `log_to`: `tensorboard` or `mlflow`
+    (extras of these names), or functions of your own that get the metrics of every epoch and the number of
+    epochs. `data` in memory may be images, too: (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names
+    them in a file.
 
     Examples
     --------
@@ -140,8 +144,14 @@ def train(
     target = Path(out) if out is not None else default_run(source, "train", resume=resume)
     assignments = with_choice(METHOD, "method", method, _as_assignments(settings))
     assignments = with_choice(DETECTOR, "detector", detector, assignments)
-    with limited_threads(threads), StageProgress(quiet=quiet) as progress:
-        watcher = Watcher(progress.say, progress.epoch, progress)
+    if isinstance(log_to, str):
+        log_to = (log_to,)
+    with (
+        limited_threads(threads),
+        StageProgress(quiet=quiet) as progress,
+        open_callbacks([progress.epoch, *log_to], target) as epoch,
+    ):
+        watcher = Watcher(progress.say, epoch, progress)
         if isinstance(source, Source):
             _refuse_for_arrays(embedder=embedder, validation=validation, resume=resume or None, **names)
             training.train_arrays(

@@ -10,7 +10,7 @@ import typer
 
 from ..bench.ablations import ABLATIONS
 from ..config.presets import DeviceName
-from ..errors import InputError, InUseError, RunStopped, suggest
+from ..errors import InputError, InUseError, RunStopped, arg, suggest
 from .loading import loading
 from .options import Commands, DataRoot, MethodOption, Quiet, as_option, flag
 from .progress import StageProgress
@@ -152,6 +152,61 @@ def run(
             _show_result(result, path)
     if elsewhere:
         raise elsewhere[0]
+
+
+@app.command()
+def rerun(
+    result: Annotated[
+        Path, typer.Argument(metavar="RESULT", help="A recorded result, e.g. results/CELL/METHOD/0.json.")
+    ],
+    device: Annotated[DeviceName, typer.Option(help="Where to compute.")] = DeviceName.auto,
+    out: Annotated[Path, typer.Option(help="Folder of the new results.")] = Path("reruns"),
+    work: Annotated[Path, typer.Option(help="Folder of unfinished runs.")] = Path("runs/rerun"),
+    root: DataRoot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a recorded result again, with the same cell, settings, seed and split, and compare the scores."""
+    with loading():
+        from ..bench.inputs import check_sources, load_sources
+        from ..bench.rerun import compare, differences, job_of
+        from ..bench.results import read_result, result_path
+        from ..bench.runner import GO_ON, find_done, run_job
+        from ..runs.device import choose_device
+
+    old = read_result(result)
+    job, where = job_of(old, result), choose_device(device.value)
+    path = result_path(out, job.cell.name, job.split, job.method.name, job.seed)
+    if path.resolve() == result.resolve():
+        raise InputError(f"{result}: it would be replaced; choose another {arg('out')}")
+    done = find_done(job, out)
+    if done is not None:
+        _say(f"{job.title}: already in {done}", quiet)
+        new = read_result(done)
+    else:
+        for partial in check_sources([job.cell], job.split, root):
+            _say(f"warning: {partial}", quiet)
+        with StageProgress(quiet=quiet) as progress:
+            sources = load_sources(job.cell, job.split, root, progress)
+        _say(f"{job.title} on {where.type}", quiet)
+        try:
+            new = run_job(
+                job,
+                sources,
+                job.work_folder(work),
+                path,
+                where,
+                watch=None if quiet else _follow(job),
+                say=lambda text: _say(text, quiet),
+            )
+        except KeyboardInterrupt:
+            raise RunStopped(f"interrupted; {GO_ON}", 130) from None
+    rows: list[tuple[str, ...]] = [("", "recorded", "now", "difference")]
+    for name, then, now in compare(old, new):
+        shown = [f"{value:,.1f}" if name == "seconds" else f"{value:.4f}" for value in (then, now)]
+        rows.append((name, *shown, f"{now - then:+,.1f}" if name == "seconds" else f"{now - then:+.4f}"))
+    _print_rows(rows)
+    for line in differences(old, new):
+        typer.echo(line)
 
 
 @app.command("cells")

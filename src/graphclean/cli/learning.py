@@ -145,6 +145,13 @@ def train(
     device: Device = DeviceName.auto,
     threads: Threads = None,
     show: Show = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER",
+            help="Log the metrics of every epoch to tensorboard or mlflow, too (extras of these names).",
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -161,11 +168,16 @@ def train(
         from ..runs.callbacks import Watcher
         from ..runs.device import limited_threads
         from ..runs.rerun import default_run
+        from ..runs.trackers import open_callbacks
 
     chosen = with_choice(METHOD, "method", method, settings or [])
     chosen = with_choice(DETECTOR, "detector", detector, chosen)
     target = out if out is not None else default_run(data, "train", resume=resume)
-    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
+    with (
+        limited_threads(threads),
+        StageProgress(quiet=quiet or as_json) as progress,
+        open_callbacks([progress.epoch, *(log_to or [])], target) as epoch,
+    ):
         done = job.train(
             data,
             target,
@@ -179,7 +191,7 @@ def train(
             show=show or [],
             resume=resume,
             overwrite=overwrite,
-            watcher=Watcher(progress.say, progress.epoch, progress),
+            watcher=Watcher(progress.say, epoch, progress),
         )
     if as_json:
         screen.print_json({"run": str(target), **done.summary})

@@ -12,6 +12,8 @@ from ..errors import InputError, arg
 
 def choose_device(name: str) -> torch.device:
     """`auto` is CUDA where there is any; `cuda` without it is refused, and so is any other name."""
+    if name == "mps":
+        raise InputError(f"{arg('device')} mps: GPUs of Apple are not supported; use cpu")
     if name not in list(DeviceName):
         raise InputError(f"{arg('device')} {name}: no such device; there are {', '.join(DeviceName)}")
     there = torch.cuda.is_available()

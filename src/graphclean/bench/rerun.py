@@ -1,0 +1,66 @@
+"""A recorded run again, with the code of today, and its scores next to the recorded ones."""
+
+from pathlib import Path
+
+from .._shapes import JsonObject
+from ..config.overrides import recorded_settings
+from ..methods import complete_settings
+from .cells import Recipe, get_cell
+from .noise import Split
+from .runner import Job
+from .schema import Result
+
+COMPARED = ("accuracy", "auroc", "f_auto", "f_best")
+RENAMED = {"training.augmix": "training.strong_augmentation"}
+RENAMED_VALUES = {"full": "augmix", "last-chain": "augmix-last-chain"}
+"""Settings of older results, and values of those."""
+ONLY_WAY = {
+    "training.final_norm": True,
+    "training.gate_once": True,
+    "training.restart_from": 1.0,
+    "training.running_stats": "all",
+}
+"""Settings that are gone, and the value that stands for what every run does now."""
+
+
+def job_of(result: Result, path: Path) -> Job:
+    """What makes a result again; a setting that this version does not have is refused.
+
+    A setting that the result lacks is newer than it, and had its default then.
+    """
+    settings: dict[str, JsonObject] = {}
+    for section, values in result["config"].items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            if name in ONLY_WAY and ONLY_WAY[name] == value:
+                continue
+            if name in RENAMED:
+                name, value = RENAMED[name], RENAMED_VALUES.get(str(value), value)
+            settings.setdefault(section, {})[name.partition(".")[2]] = value
+    config = complete_settings(recorded_settings(settings, str(path)))
+    recipe = Recipe(result["method"], result["preset"], tuple(result["changes"]), config)
+    split: Split = "dev" if result["split"] == "dev" else "test"
+    return Job(get_cell(result["cell"]), recipe, result["seed"], split)
+
+
+def compare(old: Result, new: Result) -> list[tuple[str, float, float]]:
+    """Name, recorded value and value of today, of every score that both have."""
+    pairs = [(name, old["scores"].get(name), new["scores"].get(name)) for name in COMPARED]
+    pairs.append(("label accuracy", old["cleaning"]["label_accuracy"], new["cleaning"]["label_accuracy"]))
+    pairs.append(("seconds", old["seconds"], new["seconds"]))
+    return [(name, then, now) for name, then, now in pairs if then is not None and now is not None]
+
+
+def differences(old: Result, new: Result) -> list[str]:
+    """What else differs between the two, and may explain other scores."""
+    found = []
+    if old["draw"] != new["draw"]:
+        found.append("the noisy labels differ: the data, or how noise is made, has changed")
+    for name, key in (("GPU", "gpu"), ("commit", "commit"), ("Python", "python")):
+        then, now = old["machine"].get(key), new["machine"].get(key)
+        if then != now:
+            found.append(f"{name}: {then or 'none'} then, {now or 'none'} now")
+    then, now = (str((one["machine"].get("packages") or {}).get("torch")) for one in (old, new))
+    if then != now:
+        found.append(f"torch: {then} then, {now} now")
+    return found
