@@ -33,6 +33,7 @@ from graphclean.cli.app import app, main
 from graphclean.config import Config, apply_settings
 from graphclean.errors import DataWarning, InputError
 from graphclean.methods import OWN_METHODS, load_method
+from graphclean.ood.detectors import OWN_DETECTORS, load_detector
 from graphclean.report.theme import KIND_STYLES
 from graphclean.runs.decisions import DecisionLog
 from tests.embed.fakes import fake_timm
@@ -72,6 +73,8 @@ def run_command(words: list[str]) -> None:
         run_review(words)
         return
     quick = QUICK if words[0] in ("train", "demo") else []
+    if any(word.startswith("method.name=") for word in words):  # not every method has a warm-up
+        quick = quick[:2]
     with pytest.raises(SystemExit) as stop:
         main([*words, *quick])
     assert stop.value.code == 0, f"graphclean {' '.join(words)}"
@@ -346,6 +349,18 @@ def test_the_list_of_methods_has_every_setting_once() -> None:
     for settings in {load_method(name).Settings for name in OWN_METHODS}:
         sharing = [name for name in OWN_METHODS if load_method(name).Settings is settings]
         assert page.count(f"Settings as of `{sharing[0]}`.") == len(sharing) - 1
+
+
+def test_every_method_and_detector_is_on_the_page_of_methods() -> None:
+    page = load("catalog").on_page_markdown((ROOT / "docs" / "methods.md").read_text())
+    for name in OWN_METHODS:
+        info = load_method(name).info
+        assert re.search(rf"^\| `{name}` \| {re.escape(info.title)}", page, re.MULTILINE)
+    for name in OWN_DETECTORS:
+        assert f"| `{name}` | {load_detector(name).title}" in page
+    assert "<!--" not in page
+    kinds = {load_method(name).info.kind for name in OWN_METHODS}
+    assert kinds <= set(load("catalog").KINDS), "give the kind a heading in docs/catalog.py"
 
 
 def test_the_list_of_commands_is_that_of_the_command_line() -> None:

@@ -1,0 +1,105 @@
+"""The overview of methods and detectors, made from their registries when the site is built.
+
+A page asks for it by a comment on a line: `<!-- overview: methods -->`, `<!-- overview: digits -->`
+or `<!-- overview: detectors -->`. A new method or detector appears by itself.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from graphclean.bench.markdown import markdown_table
+from graphclean.methods import OWN_METHODS, load_method
+from graphclean.ood.detectors import OWN_DETECTORS, load_detector
+
+REQUEST = re.compile(r"^<!-- overview: (\w+) -->$", re.MULTILINE)
+RECORDED = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.json"
+KINDS = {
+    "baseline": ("Baselines", "What every other method must beat. They memorize wrong labels in the end."),
+    "loss": (
+        "Robust losses and corrections",
+        "Little extra cost: they change the loss, or the labels it sees.",
+    ),
+    "selection": (
+        "Sample selection",
+        "Train on samples that are probably clean, and leave out the others.",
+    ),
+    "relabel": (
+        "Relabeling",
+        "Replace labels by confident predictions of the model or the neighbors.",
+    ),
+    "semi-supervised": (
+        "Semi-supervised",
+        "Treat samples with doubtful labels as unlabeled. Accurate under heavy noise, and expensive.",
+    ),
+    "contrastive": (
+        "Contrastive",
+        "Learn features that need no labels as well, and clean the labels by neighbors in them.",
+    ),
+    "ood": ("OOD detection alone", "Train a network to detect OOD inputs; labels are not cleaned."),
+}
+"""By kind: its heading, and what is common to its methods."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """For mkdocs: the page with all that it asks for."""
+    return REQUEST.sub(lambda match: MAKERS[match[1]](), markdown)
+
+
+def methods_overview() -> str:
+    """Every method of the package, by kind."""
+    infos = [load_method(name).info for name in OWN_METHODS]
+    parts = []
+    for kind in [*KINDS, *sorted({str(info.kind) for info in infos} - set(KINDS))]:
+        rows = [
+            (
+                f"`{info.name}`",
+                f"{info.title}. {info.paper}".strip().rstrip(".") + ".",
+                str(info.networks),
+                f"{info.cost:g}",
+                ", ".join(info.needs) or "–",
+            )
+            for info in infos
+            if info.kind == kind
+        ]
+        heading, about = KINDS.get(kind, (kind, ""))
+        if rows:
+            table = markdown_table(("method", "what it is", "networks", "cost", "also needs"), rows)
+            parts.append(f"### {heading}\n\n{about}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def digits_overview() -> str:
+    """Mean accuracy of the recorded methods on the digits; nothing is shown that was not recorded."""
+    if not RECORDED.exists():
+        return "The comparison of all methods (`benchmarks/methods.py`) has not been recorded yet."
+    runs = json.loads(RECORDED.read_text())["runs"]
+    noises = list(dict.fromkeys(run["noise"] for run in runs))
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        found.setdefault(run["method"], {}).setdefault(run["noise"], []).append(100 * run["accuracy"])
+    rows = [
+        (name, *(f"{fmean(by[noise]):.1f} ({len(by[noise])})" if noise in by else "–" for noise in noises))
+        for name, by in sorted(found.items(), key=lambda item: -fmean(next(iter(item[1].values()))))
+    ]
+    table = markdown_table(("method", *(f"accuracy under {noise}, % (seeds)" for noise in noises)), rows)
+    return f"{table}\n\nIn full: [benchmarks](benchmarks.md)."
+
+
+def detectors_overview() -> str:
+    """Every detector of the package."""
+    rows = []
+    for made in map(load_detector, OWN_DETECTORS):
+        needs = made.needs if isinstance(made.needs, str) else ", ".join(made.needs)
+        rows.append((f"`{made.name}`", f"{made.title}. {made.paper}".strip().rstrip(".") + ".", needs))
+    return markdown_table(("detector", "its score, larger is more OOD", "needs"), rows)
+
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "methods": methods_overview,
+    "digits": digits_overview,
+    "detectors": detectors_overview,
+}
