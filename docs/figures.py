@@ -194,7 +194,7 @@ def draw_border(story: Story) -> Figure:
     similarity = 1 - story.result.predict(story.digits.images[story.test]).ood_score
     strange = story.digits.is_ood[story.test]
     bins = np.linspace(min(0.0, float(similarity.min())), 1, 61)
-    for rows, kind, name in ((~strange, "clean", "0 to 7"), (strange, "ood", "8 and 9, of no class")):
+    for rows, kind, name in ((~strange, "clean", "0 to 7"), (strange, "ood", "8 and 9, OOD")):
         color = plotting.KIND_STYLES[kind].color
         axes.hist(similarity[rows], bins, color=color, alpha=0.65, label=name)
     zeta = 1 - story.result.model.threshold
@@ -218,9 +218,9 @@ def draw_neighbors(story: Story) -> Figure:
         sample = table.iloc[row]
         near = [int(name) for name in sample["neighbors"]]
         verdict = sample["verdict"]
-        said = f"→ {sample['proposed_label']}" if verdict == "relabel" else ""
+        proposal = f"→ {sample['proposed_label']}" if verdict == "relabel" else ""
         for column, (at, title) in enumerate(
-            [(row, f"{verdict}\ngiven {sample['given_label']} {said}")]
+            [(row, f"{verdict}\ngiven {sample['given_label']} {proposal}")]
             + [(at, f"given {table.iloc[at]['given_label']}") for at in near]
         ):
             axes = figure.add_subplot(len(rows), 6, 6 * line + column + 1)

@@ -22,7 +22,7 @@ def check_tutorial(scope: Scope) -> None:
 
 
 def check_photos(scope: Scope) -> None:
-    assert scope["after"] > 0.9 > 0.7 > scope["before"]
+    assert scope["after"] > 0.9 > 0.75 > scope["before"]
     found = scope["found"].set_index("id")["verdict"]
     bars = found.index.str.contains("bar")
     assert (found[bars] == "ood").mean() > 0.5

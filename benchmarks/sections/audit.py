@@ -121,9 +121,25 @@ def spread_cell(found: dict[str, float | None], sign: str = "") -> str:
     return "–" if found["mean"] is None else f"{found['mean']:{sign}.3f} ± {found['sd']:.3f}"
 
 
+TERMS = {
+    "neighbors' shared mistakes undone": "class-dependent noise corrected",
+    "where labels get likelier": "where that raises the likelihood of the labels",
+    "verdicts by neighbors and whitened centers": "verdicts by neighbors and whitened class means",
+    "class by them and the heads, OOD by them alone (`panel`)": "class by these and the heads, OOD by these alone",
+}
+"""Words of older records, and the terms of today."""
+
+
+def in_terms(recipe: str) -> str:
+    """A recorded recipe in the terms of today."""
+    for old, new in TERMS.items():
+        recipe = recipe.replace(old, new)
+    return recipe
+
+
 def scorings_section(result: dict[str, Any]) -> str:
     listed = {
-        f"{number}. {entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`: {entry['recipe']}": entry
+        f"{number}. {entry['machine']['time'][:10]}, commit `{entry['machine']['commit'][:10]}`: {in_terms(entry['recipe'])}": entry
         for number, entry in enumerate(result["scorings"], 1)
     }
     return f"""### Every scoring of `train`, and of embedders, on the photos
