@@ -24,6 +24,10 @@ REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
 
 
+UNRECORDED = {"methods": "Every method on the digits", "few": "Few small images"}
+"""Headings of sections that may have no record yet."""
+
+
 def render() -> str:
     """The whole page."""
     parts = [summary()]
@@ -44,7 +48,11 @@ def render() -> str:
     }
     for name, section in sections.items():
         result = load(name)
-        parts.append(section(result) if result is not None else f"## Not recorded yet: {name}\n")
+        parts.append(
+            section(result)
+            if result is not None
+            else f"## {UNRECORDED.get(name, name)}\n\nNot recorded yet.\n"
+        )
     return "\n".join(parts)
 
 

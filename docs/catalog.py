@@ -1,7 +1,6 @@
-"""The overview of methods and detectors, made from their registries when the site is built.
+"""The overview of methods, made from their registry when the site is built; a new method appears by itself.
 
-A page asks for it by a comment on a line: `<!-- overview: methods -->`, `<!-- overview: digits -->`
-or `<!-- overview: detectors -->`. A new method or detector appears by itself.
+A page asks for it by a comment on a line of its own: `<!-- overview: methods -->` or `<!-- overview: digits -->`.
 """
 
 import json
@@ -13,7 +12,6 @@ from typing import Any
 
 from graphclean.bench.markdown import markdown_table
 from graphclean.methods import OWN_METHODS, load_method
-from graphclean.ood.detectors import OWN_DETECTORS, load_detector
 
 REQUEST = re.compile(r"^<!-- overview: (\w+) -->$", re.MULTILINE)
 RECORDED = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.json"
@@ -89,17 +87,7 @@ def digits_overview() -> str:
     return f"{table}\n\nIn full: [benchmarks](benchmarks.md)."
 
 
-def detectors_overview() -> str:
-    """Every detector of the package."""
-    rows = []
-    for made in map(load_detector, OWN_DETECTORS):
-        needs = made.needs if isinstance(made.needs, str) else ", ".join(made.needs)
-        rows.append((f"`{made.name}`", f"{made.title}. {made.paper}".strip().rstrip(".") + ".", needs))
-    return markdown_table(("detector", "its score, larger is more OOD", "needs"), rows)
-
-
 MAKERS: dict[str, Callable[[], str]] = {
     "methods": methods_overview,
     "digits": digits_overview,
-    "detectors": detectors_overview,
 }

@@ -352,7 +352,9 @@ def test_the_list_of_methods_has_every_setting_once() -> None:
 
 
 def test_every_method_and_detector_is_on_the_page_of_methods() -> None:
-    page = load("catalog").on_page_markdown((ROOT / "docs" / "methods.md").read_text())
+    page = (ROOT / "docs" / "methods.md").read_text()
+    for hook in ("catalog", "hooks"):
+        page = load(hook).on_page_markdown(page)
     for name in OWN_METHODS:
         info = load_method(name).info
         assert re.search(rf"^\| `{name}` \| {re.escape(info.title)}", page, re.MULTILINE)
@@ -367,7 +369,7 @@ def test_the_list_of_commands_is_that_of_the_command_line() -> None:
     page = load("hooks").on_page_markdown("before\n<!-- made: commands -->\nafter")
     names = re.findall(r"^## graphclean (.+)$", page, re.MULTILINE)
     assert {"clean", "train", "predict", "apply", "bench run", "data fetch"} <= set(names)
-    assert "`--drop-uncertain` | Remove what is uncertain" in page
+    assert "`--drop-uncertain` | Remove uncertain samples" in page
     assert "<!--" not in page
 
 
