@@ -1,6 +1,6 @@
 """The overview of methods, made from their registry when the site is built; a new method appears by itself.
 
-A page asks for it by a comment on a line of its own: `<!-- overview: methods -->` or `<!-- overview: digits -->`.
+A page asks for it by a comment on its own line: `<!-- overview: methods -->` or `<!-- overview: digits -->`.
 """
 
 import json

@@ -22,7 +22,7 @@ SPOKEN = r"""
     \bof[ ]no[ ]class\b | \bnone[ ]of[ ]these\b | \boutlasts?\b | \bdrawn[ ]at[ ]random\b
 """
 """What readers and users saw once, and a native speaker would not write."""
-REPORTED = r"\b(?:told|said|heard)\b"
+REPORTED = r"\btold\b(?![ ]apart) | \b(?:said|heard)\b"
 """No words for a program or a page; in scripts and styles they are names."""
 PLACES = {"src": f"{OWN} | {BRITISH}", "docs": f"{OWN} | {BRITISH} | {SPOKEN} | {REPORTED}"}
 KINDS = {".py", ".toml", ".js", ".html", ".css", ".md"}

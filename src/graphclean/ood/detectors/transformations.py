@@ -67,7 +67,7 @@ class TransformationScore(_Transformed):
     """How improbable the probabilities of 72 transformations are, by a Dirichlet distribution for each."""
 
     name = "rot"
-    title = "unlikelihood of what is told of 72 flips, shifts and rotations"
+    title = "negative Dirichlet log-likelihood of the predictions for 72 flips, shifts and rotations"
     paper = "Golan and El-Yaniv, Deep Anomaly Detection Using Geometric Transformations, NeurIPS 2018"
     cost = f"{TRANSFORMATIONS} passes"
     choices = "a Dirichlet distribution for each transformation, of the selected samples"
