@@ -18,8 +18,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's cache is never touched, also by what is made once for many tests."""
+    """The user's cache and configuration are never touched, also by what is made once for many tests."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.setenv("GRAPHCLEAN_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("GRAPHCLEAN_CACHE_GB", raising=False)
         yield

@@ -250,6 +250,12 @@ def system_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "graphclean"
 
 
+def user_config() -> Path:
+    """Our folder in the place that the system has for what a user sets."""
+    base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "graphclean"
+
+
 def has_file(path: Path) -> bool:
     """Whether a file is there; what is none, such as a pipe, on which a reader would wait, is refused."""
     if path.exists() and not path.is_file():

@@ -13,6 +13,7 @@ from graphclean.errors import InputError
 from graphclean.report.thumbnails import Pictures, find_pictures
 from graphclean.runs.folder import write_env
 from graphclean.runs.inputs import Names, read_source
+from graphclean.runs.origin import sealed
 
 
 def opened(content: bytes | None) -> Image.Image:
@@ -48,13 +49,13 @@ def test_a_folder_in_the_run_is_not_taken_for_its_photos(
     for folder, level in (("photos/a", 200), ("run/photos/a", 10)):
         Path(folder).mkdir(parents=True)
         Image.new("L", (4, 4), level).save(f"{folder}/0.png")
-    pictures = find_pictures(Path("run"), {"kind": "photos", "data": "photos"}, ["a/0.png"])
+    pictures = find_pictures(Path("run"), sealed({"kind": "photos", "data": "photos"}), ["a/0.png"])
     assert np.asarray(opened(pictures.encode(0, 9)))[0, 0, 0] == 200
 
 
 def test_arrays_are_not_taken_for_a_table_of_photos(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros((2, 3, 8, 8), dtype=np.uint8))
-    source = {"kind": "photos", "data": str(tmp_path / "x.npz")}
+    source = sealed({"kind": "photos", "data": str(tmp_path / "x.npz")})
     with pytest.raises(InputError, match=r"x\.npz: no photos; they are a folder, a file, or a table"):
         find_pictures(tmp_path / "run", source, ["a/0.png"])
 
@@ -68,7 +69,7 @@ def test_photos_in_a_table_are_read_in_one_pass(tmp_path: Path) -> None:
     cells[7] = {"bytes": b"no picture", "path": "7.png"}
     table = {"image": cells, "label": [str(number % 2) for number in range(200)]}
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    source = {"kind": "photos", "data": str(tmp_path / "t.parquet")}
+    source = sealed({"kind": "photos", "data": str(tmp_path / "t.parquet")})
     pictures = find_pictures(tmp_path, source, [f"{number}.png" for number in range(200)])
     assert not pictures.direct
     found = {
@@ -91,7 +92,7 @@ def test_a_large_jpeg_is_small_and_upright(tmp_path: Path) -> None:
     exif[0x0112] = 6  # turned by a quarter
     (tmp_path / "a").mkdir()
     Image.new("RGB", (800, 400), "teal").save(tmp_path / "a/x.jpg", exif=exif)
-    source = {"kind": "photos", "data": str(tmp_path)}
+    source = sealed({"kind": "photos", "data": str(tmp_path)})
     image = opened(find_pictures(tmp_path, source, ["a/x.jpg"]).encode(0, 100))
     assert image.size == (50, 100)
 
@@ -100,7 +101,7 @@ def test_broken_and_missing_photos_have_no_picture(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     Image.new("RGB", (40, 40)).save(tmp_path / "a/x.png")
     (tmp_path / "a/y.png").write_bytes(b"no picture")
-    source = {"kind": "photos", "data": str(tmp_path)}
+    source = sealed({"kind": "photos", "data": str(tmp_path)})
     pictures = find_pictures(tmp_path, source, ["a/x.png", "a/y.png", "a/z.png"])
     assert [pictures.encode(row, 50) is None for row in range(3)] == [False, True, True]
 
@@ -108,7 +109,7 @@ def test_broken_and_missing_photos_have_no_picture(tmp_path: Path) -> None:
 def test_photos_that_are_not_those_of_the_run_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "a/x.png")
-    source = {"kind": "photos", "data": str(tmp_path / "gone")}
+    source = sealed({"kind": "photos", "data": str(tmp_path / "gone")})
     with pytest.raises(InputError, match=r"gone: not found; .* or name its place now with data$"):
         find_pictures(tmp_path, source, ["a/x.png"])
     with pytest.raises(InputError, match="not one of the run's photos is in it"):
@@ -123,7 +124,7 @@ def test_arrays_are_known_by_their_fingerprint(tmp_path: Path) -> None:
     images, labels = rng.integers(0, 256, (6, 5, 5, 3), dtype=np.uint8), np.arange(6) % 2
     np.savez(tmp_path / "data.npz", images=images, labels=labels)
     write_env(tmp_path, read_source(tmp_path / "data.npz", Names(), images=True).fingerprint())
-    source = {"kind": "images", "data": "data.npz"}
+    source = sealed({"kind": "images", "data": str(tmp_path / "data.npz")})
     image = opened(find_pictures(tmp_path, source, []).encode(3, 50))
     np.testing.assert_array_equal(np.asarray(image), images[3])
     np.savez(tmp_path / "data.npz", images=images[::-1], labels=labels)

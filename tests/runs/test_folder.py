@@ -54,7 +54,7 @@ def test_a_broken_run_leaves_nothing(tmp_path: Path, error: type[BaseException])
 
     with pytest.raises(error):
         break_off()
-    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert read_config(tmp_path / "run")["source"]["mark"] == "first"
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
@@ -64,7 +64,7 @@ def test_another_run_is_replaced_only_when_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds another run; use overwrite"):
         make_run(out, "second")
     make_run(out, "second", overwrite=True)
-    assert read_config(out)["source"] == {"mark": "second"}
+    assert read_config(out)["source"]["mark"] == "second"
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
@@ -74,7 +74,7 @@ def test_the_folder_one_is_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path / "run")
     make_run(Path(), "first")
     make_run(Path("../run"), "second", overwrite=True)
-    assert read_config(Path())["source"] == {"mark": "second"}
+    assert read_config(Path())["source"]["mark"] == "second"
     rename = os.rename
 
     def failing(before: Path, after: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_folder_one_is_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         broken.setattr(os, "rename", failing)
         with pytest.raises(InputError, match="can't be written"):
             make_run(Path(), "third", overwrite=True)
-    assert read_config(Path())["source"] == {"mark": "second"}
+    assert read_config(Path())["source"]["mark"] == "second"
     assert sorted(path.name for path in Path().iterdir()) == ["config.json", "env.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -111,7 +111,7 @@ def test_a_signal_while_a_run_is_replaced_brings_the_older_one_back(
         signaled.setattr(os, "rename", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make_run(tmp_path / "run", "second", overwrite=True)
-    assert read_config(tmp_path / "run")["source"] == {"mark": "first"}
+    assert read_config(tmp_path / "run")["source"]["mark"] == "first"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "env.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -124,7 +124,7 @@ def test_of_two_runs_in_one_place_one_is_refused(tmp_path: Path) -> None:
         for overwrite in (False, True):
             with pytest.raises(InUseError, match="another process is training in it"):
                 make_run(out, "second", overwrite=overwrite)
-    assert read_config(out)["source"] == {"mark": "first"}
+    assert read_config(out)["source"]["mark"] == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -155,7 +155,7 @@ def test_a_run_is_back_after_a_kill_while_it_was_replaced(tmp_path: Path, again:
     if again:
         with pytest.raises(InputError, match="the folder holds another run"):
             make_run(out, "third")
-    assert read_config(out)["source"] == {"mark": "first"}
+    assert read_config(out)["source"]["mark"] == "first"
     make_run(out, "third", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -16,7 +16,7 @@ from graphclean.config.presets import FormatName
 from graphclean.data.digits import noisy_digits
 from graphclean.errors import InputError
 from graphclean.runs.decisions import DecisionLog
-from graphclean.runs.folder import RUN_FORMAT
+from graphclean.runs.folder import write_config
 from graphclean.runs.formats import OOD_CHOICE, UNLABELED, Format
 from tests.builders import Cli, Refuse
 
@@ -46,8 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run = tmp_path / "run"
     run.mkdir()
     source = {"data": "ph & otos", "kind": "photos", "embedder": "efficientnet-lite0"}
-    head = {"graphclean": "0", "format": RUN_FORMAT, "kind": "clean", "source": source, "settings": {}}
-    write_json(run / "config.json", head)
+    write_config(run, "clean", source, {})
     write_json(run / "env.json", {"data_sha256": "0"})
     write_json(run / "summary.json", {"classes": ["a", "b"]})
     table.to_parquet(run / "verdicts.parquet", index=False)

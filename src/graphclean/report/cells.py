@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..runs.cells import Cells, Shown, read_cells, write_cells
-from ..runs.folder import recorded_data
-from ..runs.inputs import IN_PYTHON, find_data, recorded_names
+from ..runs.inputs import IN_PYTHON, find_data, find_labels, recorded_names
 from ..runs.schema import SourceRecord
 from .escape import count_bytes, to_json
 
@@ -20,11 +19,9 @@ def choose_cells(
     """Values of the columns to `show`, which the run stores from then on; by default the stored ones."""
     if not show:
         return read_cells(run, len(ids))
-    place = recorded_data(run, source)
-    if data is not None or str(place) != IN_PYTHON:
-        place = find_data(source, data if data is not None else place)
-    labels = Path(str(source["labels"])) if source.get("labels") is not None else None
-    photos = source.get("kind") == "photos"
+    in_python = data is None and source.get("data") == IN_PYTHON
+    place = Path(IN_PYTHON) if in_python else find_data(run, source, data)
+    labels, photos = find_labels(run, source), source.get("kind") == "photos"
     cells = Shown(show, place, recorded_names(source), labels=labels, photos=photos).read(ids)
     write_cells(cells, run)
     return cells

@@ -23,6 +23,7 @@ from ..runs.folder import read_env, recorded_data
 from ..runs.inputs import (
     IN_PYTHON,
     find_data,
+    find_labels,
     match_photos,
     read_source,
     recorded_names,
@@ -99,7 +100,7 @@ def find_pictures(run: Path, source: SourceRecord, ids: list[str], data: Path | 
     recorded, names = recorded_data(run, source), recorded_names(source)
     if data is None and names_hub(recorded):
         raise InputError(f"{recorded}: not loaded again unasked; {arg('data')} asks for it")
-    path = find_data(source, data if data is not None else recorded)
+    path = find_data(run, source, data)
     if source["kind"] == "images":
         return _of_array(_read_array(run, source, path, names), str(read_env(run).get("data_sha256")))
     return _of_photos(find_photos(path, names, labeled=False), ids, path)
@@ -133,8 +134,7 @@ def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
 
 
 def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Images:
-    labels = Path(str(source["labels"])) if source.get("labels") is not None else None
-    found = read_source(path, names, labels=labels, images=True)
+    found = read_source(path, names, labels=find_labels(run, source), images=True)
     if found.fingerprint() != read_env(run).get("data_sha256"):
         raise InputError(f"{path}: the images or their labels are not those that the run was made from")
     return np.asarray(found.inputs, dtype=np.uint8)

@@ -133,7 +133,7 @@ def apply(
             f"{run}: made from arrays or embeddings, so there are no photos to link or copy; "
             "`graphclean apply` without that writes a manifest"
         )
-    path = find_data(source, data)
+    path = find_data(run, source, data)
     images = find_photos(path, recorded_names(source), labeled=False)
     assert form in ("link", "hardlink", "copy")
     if isinstance(images, ImageTable):

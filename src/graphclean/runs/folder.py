@@ -35,6 +35,7 @@ from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.tables import read_table
 from ..data.verdict import Verdict
 from ..errors import ELSEWHERE, InputError, arg, occupied
+from .origin import made_here, sealed
 from .schema import ConfigFile, Epoch, ScoresFile, SourceRecord, SummaryFile
 
 SUMMARY, METRICS = "summary.json", "metrics.jsonl"
@@ -242,7 +243,7 @@ def write_config(
     head: dict[str, Any] = {"graphclean": __version__, "format": RUN_FORMAT, "kind": kind}
     if preset is not None:
         head["preset"] = preset
-    write_json(folder / "config.json", {**head, "source": source, "settings": settings})
+    write_json(folder / "config.json", {**head, "source": sealed(source), "settings": settings})
 
 
 def write_env(folder: Path, fingerprint: str, device: str = "cpu", decisions: str | None = None) -> None:
@@ -313,8 +314,22 @@ def read_config(run: Path) -> ConfigFile:
 
 def recorded_data(run: Path, source: SourceRecord) -> Path:
     """Where the data of a run lay, by the `source` of its config; the demo brings its own in its folder."""
-    path = Path(str(source.get("data")))
-    return run / path if source.get("kind") == "images" and (run / path).is_file() else path
+    return run / DIGITS if brings_data(run, source) else Path(str(source.get("data")))
+
+
+def brings_data(run: Path, source: SourceRecord) -> bool:
+    """Whether the data of a run is a file in its own folder."""
+    demo = source.get("kind") == "images" and source.get("data") == DIGITS
+    return demo and (run / DIGITS).is_file() and not (run / DIGITS).is_symlink()
+
+
+def check_origin(run: Path, source: SourceRecord, advice: str) -> None:
+    """Refuse to read what a run names, unless it was made here."""
+    if not made_here(source):
+        raise InputError(
+            f"{run}: not made by you on this machine, as far as it shows, so what it names is not read "
+            f"unasked; {advice}"
+        )
 
 
 def read_env(run: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from .hub_table import Content, of_features, of_files, of_images, write_hub_tabl
 from .inputs import (
     IN_PYTHON,
     find_data,
+    find_labels,
     match_photos,
-    path_or,
     read_source,
     recorded_names,
 )
@@ -58,7 +58,7 @@ class HandOver:
         return write_files(files, dry_run=self.dry_run, overwrite=self.overwrite)
 
     def _find_photos(self, form: Format) -> list[Path | None]:
-        path = find_data(self.source, self.data)
+        path = find_data(self.run, self.source, self.data)
         images = find_photos(path, recorded_names(self.source), labeled=False)
         if not isinstance(images, ImageFiles):
             raise InputError(
@@ -70,7 +70,7 @@ class HandOver:
         """The folder that holds the folder of the photos: Label Studio wants that in one of its own."""
         if photos is None:
             return Path()
-        place = find_data(self.source, self.data).absolute()
+        place = find_data(self.run, self.source, self.data).absolute()
         return place.parent if place.is_dir() else place.parent.parent
 
     def _serving_notes(self, photos: list[Path | None] | None, root: Path) -> list[str]:
@@ -88,7 +88,7 @@ class HandOver:
                 f"{self.run}: made from arrays in Python, which are not kept; {arg('form')} cleanlab has the "
                 "labels alone"
             )
-        path = find_data(self.source, self.data)
+        path = find_data(self.run, self.source, self.data)
         photos = self.source.get("kind") == "photos"
         fingerprint: Any
         if photos:
@@ -105,7 +105,7 @@ class HandOver:
             content: Content = of_files(find_files(images, path, self.outcome.table["id"].tolist()))
             fingerprint = images.stamps()
         else:
-            labels = path_or(None, self.source.get("labels"))
+            labels = find_labels(self.run, self.source)
             found = read_source(
                 path, recorded_names(self.source), labels=labels, embedder="none", images=True
             )

@@ -23,6 +23,7 @@ from ..embed.quality import is_blank
 from ..errors import ELSEWHERE, InputError, arg
 from .cells import Cells, Shown
 from .decisions import Decision
+from .folder import brings_data, check_origin, recorded_data
 from .photos import (
     DEFAULT_EMBEDDER,
     Cropping,
@@ -326,15 +327,25 @@ def is_there(data: Path) -> bool:
     return names_hub(data) or locate(data)[0].exists()
 
 
-def find_data(described: SourceRecord, data: Path | None) -> Path:
-    """Where the data of a run lies: as told, or where the run found it."""
-    path = data if data is not None else Path(str(described.get("data")))
+def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
+    """Where the data of a run lies: as told, or where a run that was made here found it."""
+    if data is None and not brings_data(run, source):
+        check_origin(run, source, f"{arg('data')} says where its data is")
+    path = data if data is not None else recorded_data(run, source)
     if not is_there(path):
         raise InputError(
             f"{path}: not found; run this from the folder where the run was made, or name "
             f"its place now with {arg('data')}"
         )
     return path
+
+
+def find_labels(run: Path, source: SourceRecord) -> Path | None:
+    """The file of labels that a run had beside its data; that of a run made elsewhere is refused."""
+    if source.get("labels") is None:
+        return None
+    check_origin(run, source, "as its labels are in a file of their own, make a run of that data here")
+    return Path(str(source["labels"]))
 
 
 def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]:

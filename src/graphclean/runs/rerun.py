@@ -20,6 +20,7 @@ from .folder import (
     CHANGES,
     DECISIONS,
     SHOWN_CELLS,
+    check_origin,
     is_run,
     read_config,
     read_summary,
@@ -61,6 +62,11 @@ class EarlierRun:
         path = recorded_data(self.run, self.source)
         if str(path) == IN_PYTHON:
             raise InputError(f"{self.run}: made from arrays in Python, and can be made again only there")
+        check_origin(
+            self.run,
+            self.source,
+            "make a run of that data here, and take the decisions over by `graphclean review --merge`",
+        )
         if not is_there(path):
             raise InputError(
                 f"{path}: not there; {self.run} was made from it. Run this from the folder where the run was "

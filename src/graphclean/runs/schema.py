@@ -36,6 +36,8 @@ class SourceRecord(TypedDict, total=False):
     class_type: str
     route: str
     seed: int
+    seal: str
+    """By which a run is known to be the user's own."""
 
 
 class ConfigFile(TypedDict, total=False):

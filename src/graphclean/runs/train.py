@@ -29,6 +29,7 @@ from .folder import (
     CHECKPOINT,
     METRICS,
     busy,
+    check_origin,
     check_target,
     in_use,
     is_unfinished,
@@ -115,6 +116,9 @@ def train(
     earlier = made.get("source", SourceRecord()) if made is not None else SourceRecord()
     before = recorded_options(earlier)
     names = complete_names(names, earlier)
+    for name, given in {"labels": labels, "validation": validation}.items():
+        if given is None and name in before:
+            check_origin(out, earlier, f"{arg(name)} names its file")
     labels, validation = (
         path_or(labels, before.get("labels")),
         path_or(validation, before.get("validation")),

@@ -1,0 +1,62 @@
+"""Which runs the user made here: what others' runs name as their data is not read unasked."""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from typing import Any
+
+from .._files import locked, plain, replaced, user_config
+from ..errors import InputError
+from .schema import SourceRecord
+
+KEY_FILE = "run-key"
+KEY_BYTES = 32
+
+
+def sealed(source: SourceRecord) -> SourceRecord:
+    """What a run was made from, with an HMAC of it; without one where this user can keep no key."""
+    bare, key = _bare(source), _read_key() or _make_key()
+    return bare | {"seal": _sign(bare, key)} if key is not None else bare
+
+
+def made_here(source: SourceRecord) -> bool:
+    """Whether this user, with this configuration folder, wrote it."""
+    key, seal = _read_key(), source.get("seal")
+    return key is not None and seal is not None and hmac.compare_digest(_sign(_bare(source), key), seal)
+
+
+def _bare(source: SourceRecord) -> SourceRecord:
+    bare = source.copy()
+    bare.pop("seal", None)
+    return bare
+
+
+def _sign(source: SourceRecord, key: bytes) -> str:
+    text: Any = json.dumps(plain(dict(source)), sort_keys=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _read_key() -> bytes | None:
+    """The user's; None where there is none, or something else."""
+    try:
+        path = user_config() / KEY_FILE
+        key = path.read_bytes() if path.is_file() else b""
+    except (OSError, RuntimeError):  # nor is there a home
+        return None
+    return key if len(key) == KEY_BYTES else None
+
+
+def _make_key() -> bytes | None:
+    """One that lasts, readable by the user alone; of processes that make it at once, one does."""
+    try:
+        path = user_config() / KEY_FILE
+        with locked(path, f"{path}: in use", wait=lambda _: None):
+            if _read_key() is None:
+                with replaced(path) as draft:
+                    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                    draft.write_bytes(secrets.token_bytes(KEY_BYTES))
+    except (InputError, OSError, RuntimeError):
+        return None
+    return _read_key()
