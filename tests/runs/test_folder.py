@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -279,10 +280,32 @@ def test_formulas_are_made_inert_in_csv() -> None:
     hostile = ["=cmd()", "+1", "-x", "@a", "\t=1", "fine", "<script>"]
     table = pd.DataFrame({"id": hostile, "n": range(7), "neighbors": [["=a", 'b"']] * 7})
     safe = safe_csv(table)
-    assert safe.id.tolist() == ["'=cmd()", "'+1", "'-x", "'@a", "'\t=1", "fine", "<script>"]
+    assert safe.id.tolist() == ["'=cmd()", "'+1", "'-x", "'@a", "'\t'=1", "fine", "<script>"]
     assert json.loads(safe.neighbors[0]) == ["=a", 'b"']
     assert safe.n.tolist() == list(range(7))
     assert table.id.tolist() == hostile
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a;=2+2", "a;'=2+2"),
+        ('a; "@x', "a;' \"@x"),
+        ("a\t-1\n+1", "a\t'-1\n'+1"),
+        (' "=1', "' \"=1"),
+        ("＝1", "'＝1"),
+        ("\rx", "'\rx"),
+        ("a-b;c+d=e, -f", "a-b;c+d=e, -f"),
+        ("x;y\tz", "x;y\tz"),
+    ],
+)
+def test_a_formula_after_a_separator_is_made_inert_too(text: str, written: str) -> None:
+    safe = safe_csv(pd.DataFrame({"id": [text], "neighbors": [[text]]}))
+    assert safe.id[0] == written
+    for line in [safe.id[0], *safe.neighbors]:
+        for cell in re.split(r"[;\t\n\r]", line):
+            assert not re.match(r'[\s"]*[=+\-@＝＋－＠]', cell)
+    assert len(json.loads(safe.neighbors[0])) == 1
 
 
 def test_a_run_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:

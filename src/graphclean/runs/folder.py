@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -94,6 +95,8 @@ VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *(*SCORE_COLUMNS, "selected", "neighbors"),
 }
+FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n])(?=[\s"]*[=+\-@＝＋－＠]))')
+"""Where a spreadsheet would begin a formula; many part cells at semicolons or tabs, whatever quotes say."""
 RUN_FORMAT = 4
 """Rises when an older version could no longer read what this one writes."""
 
@@ -218,7 +221,7 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
 
 
 def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
-    """Lists as JSON, and text that a spreadsheet would run as a formula made inert with a leading quote."""
+    """Lists as JSON, and text that a spreadsheet would run as a formula made inert by a quote before it."""
     safe = table.copy()
     for name in safe.columns:
         kind = safe[name].dtype
@@ -230,10 +233,8 @@ def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
 
 def _safe_cell(value: Any) -> Any:
     if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+        value = json.dumps(value, ensure_ascii=False)
+    return FORMULA.sub(r"\1'", value) if isinstance(value, str) else value
 
 
 def write_config(
