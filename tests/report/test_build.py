@@ -39,13 +39,28 @@ def test_a_note_ends_once(tmp_path: Path) -> None:
 
 def test_photos_are_in_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
-    page, notes, _ = build_page(run)
+    page, notes, *_ = build_page(run)
     facts, rows = read_data(page)
     assert notes == []
     assert len(facts["pictures"]) == len(rows["id"]) == 60
     assert facts["counts"] == {
         "keep": 30, "relabel": 15, "ood": 12, "uncertain": 3, "unlabeled": 0, "unreadable": 0
     }  # fmt: skip
+
+
+def test_long_class_names_count_in_the_size_of_a_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", classes=[f"{place}{'x' * 700_000}" for place in range(40)])
+    page = build_page(run)
+    facts, _ = read_data(page.content)
+    assert len(page.content) < 4_000_000
+    assert len(facts["classes"]) == 40
+    assert page.cut[facts["classes"][3]] == f"3{'x' * 700_000}"
+
+
+def test_a_page_may_hold_no_row_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MOST_TABLE_BYTES", 10)
+    facts, rows = read_data(build_page(make_run(tmp_path / "run")).content)
+    assert (rows["id"], facts["pictures"], facts["total"]) == ([], {}, 60)
 
 
 def test_photos_without_an_image_are_not_missed(tmp_path: Path) -> None:
@@ -59,7 +74,7 @@ def test_photos_without_an_image_are_not_missed(tmp_path: Path) -> None:
     ]
     table.to_parquet(run / "verdicts.parquet")
     (tmp_path / "photos" / table.id[3]).write_bytes(b"")
-    page, notes, _ = build_page(run)
+    page, notes, *_ = build_page(run)
     assert len(read_data(page)[0]["pictures"]) == 59
     assert notes == []
 
@@ -158,7 +173,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = make_run(tmp_path / "run", 200, photos=tmp_path / "photos")
     monkeypatch.setattr(sampling, "MOST_ROWS", 80)
     monkeypatch.setattr(build, "MOST_PICTURES", 30)
-    page, notes, _ = build_page(run)
+    page, notes, *_ = build_page(run)
     facts, rows = read_data(page)
     assert len(rows["id"]) == 80
     assert facts["total"] == 200
@@ -177,7 +192,7 @@ def test_photos_that_are_gone_are_counted_as_such(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", photos=tmp_path / "photos")
     for name in sorted((tmp_path / "photos").rglob("*.png"))[:2]:
         name.unlink()
-    page, notes, _ = build_page(run)
+    page, notes, *_ = build_page(run)
     assert notes == ["Of the photos 2 are no longer there, or can't be read any more, and not shown."]
     assert len(read_data(page)[0]["pictures"]) == 58
 
@@ -193,7 +208,7 @@ def test_pictures_stop_where_there_is_no_more_room(tmp_path: Path, monkeypatch: 
 def test_a_run_of_an_earlier_version_has_a_page_without_map(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "points.safetensors").unlink()
-    page, notes, _ = build_page(run)
+    page, notes, *_ = build_page(run)
     facts, rows = read_data(page)
     assert (facts["map"], facts["border"], "detector_score" in rows) == (None, None, False)
     assert any("earlier version" in note for note in notes)

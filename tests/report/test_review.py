@@ -116,6 +116,12 @@ def test_the_page_needs_its_token(ask: Asker) -> None:
         assert TOKEN.encode() not in page
 
 
+def test_a_class_that_is_cut_in_the_page_is_decided_by_its_name(ask: Asker, built: Page) -> None:
+    ask.server.show(built._replace(cut={"ca… (1)": CLASSES[0]}))
+    asked = {"rows": [33], "kind": "label", "label": "ca… (1)"}
+    assert json.loads(ask("POST", "/decide", asked)[1])[0]["label"] == CLASSES[0]
+
+
 def test_a_decision_is_on_the_disk_when_it_is_answered(ask: Asker) -> None:
     status, answer, _ = ask("POST", "/decide", ACCEPT)
     assert status == 200

@@ -10,6 +10,7 @@ from graphclean.report.samples import (
     choose_rows,
     count_classes,
     count_pairs,
+    cut_classes,
     duplicate_groups,
     is_conflicting,
     rank,
@@ -92,7 +93,7 @@ def test_too_many_rows_are_sampled_suspects_first(monkeypatch: pytest.MonkeyPatc
 
 def test_rows_with_long_names_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MOST_TABLE_BYTES", 1000)
-    for letters, most in (("abcdef", 2), ("<>&<>&", 1)):  # an escape takes six bytes
+    for letters, most in (("abcdef", 2), ("<>&<>&", 0)):  # an escape takes six bytes
         samples = read_samples(TABLE.assign(id=[letter * 400 for letter in letters]), ["cat", "dog"], None)
         assert len(choose_rows(samples, np.zeros(0, dtype=np.int64))) == most
 
@@ -115,3 +116,26 @@ def test_groups_with_conflicting_labels_come_first() -> None:
     assert duplicate_groups(read_samples(other, ["cat", "dog"], None)) == [[2, 4], [0, 3]]
     alone = TABLE.assign(duplicate_group=pd.array([None] * 6, dtype="Int64"))
     assert duplicate_groups(read_samples(alone, ["cat", "dog"], None)) == []
+
+
+def test_class_names_are_cut_where_they_would_not_fit_and_stay_different() -> None:
+    assert cut_classes(["cat", "dog" * 5000]) == ["cat", "dog" * 5000]
+    names = ["cat", *(f"{'x' * 700_000}{place}" for place in range(40)), "x" * 2000]
+    cut = cut_classes(names)
+    assert cut[0] == "cat"
+    assert cut[1] == f"{'x' * 2000}… (2)"
+    assert len(set(cut)) == len(names)
+    many = [f"{place:06}{'<' * 30}" for place in range(60_000)]
+    assert len(set(cut_classes(many))) == len(many)
+
+
+def test_a_row_with_a_huge_name_does_not_take_the_room_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_TABLE_BYTES", 2000)
+    table = pd.concat([TABLE.iloc[:1]] * 50, ignore_index=True)
+    table["id"] = [f"{row}{'x' * (4000 if row == 7 else 0)}" for row in range(50)]
+    chosen = choose_rows(read_samples(table, ["cat", "dog"], None), np.array([7, 3]))
+    assert 3 in chosen
+    assert 7 not in chosen
+    assert len(chosen) > 5
+    table = table.assign(id=["x" * 9000] * 50)
+    assert len(choose_rows(read_samples(table, ["cat", "dog"], None), np.array([7, 3]))) == 0

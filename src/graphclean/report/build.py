@@ -39,6 +39,7 @@ from .samples import (
     choose_rows,
     count_classes,
     count_pairs,
+    cut_classes,
     duplicate_groups,
     is_conflicting,
     rank,
@@ -76,6 +77,8 @@ class Page(NamedTuple):
     """What it does not show, and why."""
     pictures: Pictures | None
     """Where its pictures come from."""
+    cut: dict[str, str]
+    """Classes whose names are cut in it -> their names."""
 
 
 class _Shown(NamedTuple):
@@ -137,7 +140,11 @@ def build_page(
     detector_score, mapped, z = read_points(run)
     verdicts = read_verdicts(run)
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
-    samples = replace(samples, cells=fit_cells(choose_cells(run, source, samples.ids, show, data)))
+    classes = cut_classes(samples.classes)
+    cut = {short: name for short, name in zip(classes, samples.classes, strict=True) if short != name}
+    samples = replace(
+        samples, classes=classes, cells=fit_cells(choose_cells(run, source, samples.ids, show, data))
+    )
     tell("drawing the map", 0, 1)
     kept = KeptParts(run)
     plan = draw_map(mapped, z, samples, kept)
@@ -157,7 +164,7 @@ def build_page(
         token=token,
     )
     kept.save()
-    return Page(page, notes, pictures)
+    return Page(page, notes, pictures, cut)
 
 
 def _choose_shown(
@@ -170,7 +177,8 @@ def _choose_shown(
     encoded: dict[int, str] = {}
     gone = 0
     if pictures is not None:
-        encoded, lost = _encode(pictures, kept, order, place, MOST_PAGE_BYTES - count_bytes(table), tell)
+        room = MOST_PAGE_BYTES - count_bytes(table) - count_bytes(to_json(samples.classes))
+        encoded, lost = _encode(pictures, kept, order, place, room, tell)
         gone = int((~samples.where(Verdict.UNREADABLE)[lost]).sum())
     within = _within(plan, place) if plan is not None else None
     direct = pictures is not None and pictures.direct

@@ -106,6 +106,8 @@ class ReviewServer(ThreadingHTTPServer):
         if not isinstance(rows, list) or not rows:
             raise InputError("a decision names its rows")
         kind, label, note, time = asked.get("kind"), asked.get("label"), asked.get("note"), now()
+        if self.page is not None and isinstance(label, str):
+            label = self.page.cut.get(label, label)
         with self.writing:
             samples, before = self.log.samples, self.log.decisions
             made = [samples.decide(row, kind, label, self.by, note=note, time=time) for row in rows]

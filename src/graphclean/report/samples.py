@@ -15,6 +15,9 @@ FLAGGED = (Verdict.RELABEL, Verdict.OOD, Verdict.UNCERTAIN)
 MOST_ROWS = 100_000
 MOST_TABLE_BYTES = 13_000_000
 """Bytes of the table in the page; with very long names there are fewer rows."""
+CLASS_LENGTHS = (2000, 600, 200, 80, 20)
+"""Characters of a class name: the largest limit at which all names fit."""
+MOST_CLASS_BYTES = 2_000_000
 ROW_BYTES = 80
 """Approximate bytes per row, excluding its name."""
 SCORE_SCALE = 1000
@@ -143,14 +146,35 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     """The rows of the page in increasing order: all, or first those `wanted`, then flagged ones by
     confidence, then a random sample of the others.
     """
-    size = count_bytes(to_json([samples.ids, samples.cells])) / len(samples) + ROW_BYTES
-    most = max(1, min(MOST_ROWS, int(MOST_TABLE_BYTES / size)))
+    average = count_bytes(to_json([samples.ids, samples.cells])) / len(samples) + ROW_BYTES
+    most = min(MOST_ROWS, int(MOST_TABLE_BYTES / average))
     if len(samples) <= most:
         return np.arange(len(samples))
     others = np.random.default_rng(0).permutation(len(samples))
     by_need = np.concatenate([wanted, *(rank(samples, name)[: most // 4] for name in FLAGGED), others])
     _, first = np.unique(by_need, return_index=True)
-    return np.sort(by_need[np.sort(first)[:most]])
+    held, room = [], MOST_TABLE_BYTES
+    for row in by_need[np.sort(first)[:most]].tolist():
+        cells = [texts[row] for texts in samples.cells.values()]
+        size = count_bytes(to_json([samples.ids[row], cells])) + ROW_BYTES
+        if size <= room:  # after one that is much longer than the others, these may fit yet
+            held.append(row)
+            room -= size
+    return np.sort(np.array(held, dtype=np.int64))
+
+
+def cut_classes(classes: list[str]) -> list[str]:
+    """The names of classes as a page has them: different ones, cut where all are too long to fit."""
+    if count_bytes(to_json(classes)) <= MOST_CLASS_BYTES:
+        return classes
+    for length in CLASS_LENGTHS:
+        cut = [
+            name if len(name) <= length else f"{name[:length]}… ({place + 1})"
+            for place, name in enumerate(classes)
+        ]
+        if count_bytes(to_json(cut)) <= MOST_CLASS_BYTES:
+            break
+    return cut
 
 
 def as_columns(samples: Samples, rows: Ints) -> dict[str, Any]:
