@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,45 @@ def test_a_name_pointed_at_this_machine_is_refused(ask: Asker, host: str | None)
 def test_localhost_is_a_name_of_this_machine(ask: Asker) -> None:
     host = f"localhost:{ask.port}"
     assert ask("POST", "/decide", ACCEPT, Host=host, Origin=f"http://{host}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /?token={token} HTTP/1.1\r\nHost: {host}\r\nHost: evil.example\r\n",
+        "GET /?token={token} HTTP/1.1\r\nHost: {host}\r\nHost: {host}\r\n",
+        "GET http://evil.example/?token={token} HTTP/1.1\r\nHost: {host}\r\n",
+        "GET ?token={token} HTTP/1.1\r\nHost: {host}\r\n",
+        "GET /?token={token} HTTP/1.1\r\nHost: 127.0.0.1:\u00b2\r\n",
+    ],
+)
+def test_a_request_is_for_one_host(ask: Asker, head: str) -> None:
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=10) as connection:
+        connection.sendall((head.format(token=TOKEN, host=ask.host) + "\r\n").encode("latin-1"))
+        assert connection.recv(15).split()[1] == b"403"
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /decide HTTP/1.0\r\nX: "])
+def test_a_request_that_trickles_in_is_ended(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr(review, "LONGEST_REQUEST", 0.4)
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=10) as connection:
+        connection.sendall(start)
+        begun = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() < begun + 5:
+                connection.sendall(b"x")
+                connection.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(100):
+                        break
+        assert time.monotonic() < begun + 3
+    deadline = time.monotonic() + 5
+    while ask.server.reading and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ask.server.reading == {}
+    assert ask("GET", "/decisions")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ import html
 import json
 import re
 import secrets
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,8 +23,12 @@ from ..runs.decisions import DecisionLog, now, settle, settle_notes
 from .build import Page, build_page
 
 HOST = "127.0.0.1"
-HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
-"""Names under which a browser may reach us; any other was pointed at this machine by someone else."""
+HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?", re.ASCII)
+"""Names under which a browser may reach us, at any port, as one may be forwarded from another machine; any
+other name was pointed at this machine by someone else.
+"""
+LONGEST_REQUEST = 20.0
+"""Seconds from the first byte of a request to its last: one that trickles in would hold a thread for good."""
 MOST_REQUEST_BYTES = 1_000_000
 """Of a request's body: it may name every row of a large page."""
 REVIEW_SIDE = 1024
@@ -71,6 +77,8 @@ class ReviewServer(ThreadingHTTPServer):
         """What is done until the page is there."""
         self.ready = threading.Event()
         self.writing = threading.Lock()
+        self.reading: dict[socket.socket, float] = {}
+        """Connections of which the request is not whole yet, and when that ends."""
         try:
             super().__init__((HOST, port), ReviewHandler)
         except OSError as error:
@@ -85,6 +93,13 @@ class ReviewServer(ThreadingHTTPServer):
         """A browser that goes away in the midst of an answer is no news."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
+
+    def service_actions(self) -> None:
+        """Again and again: end the connections whose request takes too long."""
+        for connection, end in list(self.reading.items()):
+            if time.monotonic() > end:
+                with suppress(OSError):  # closed by now
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def address(self) -> str:
@@ -126,15 +141,30 @@ class ReviewHandler(BaseHTTPRequestHandler):
 
     server: ReviewServer
     server_version, sys_version = "graphclean", ""
-    timeout = 20
+    timeout = LONGEST_REQUEST
+    """Seconds that the other side may be silent, or take for an answer."""
+
+    def setup(self) -> None:
+        """From now on the request has to come."""
+        super().setup()
+        self.server.reading[self.connection] = time.monotonic() + LONGEST_REQUEST
+
+    def finish(self) -> None:
+        """However it ended."""
+        self._have_read()
+        super().finish()
 
     def do_GET(self) -> None:
         """The page, the decisions, or a sample's picture."""
+        self._have_read()
         self._answer(self._get)
 
     def do_POST(self) -> None:
         """A decision."""
         self._answer(self._post)
+
+    def _have_read(self) -> None:
+        self.server.reading.pop(self.connection, None)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal belongs to the reviewer."""
@@ -156,8 +186,9 @@ class ReviewHandler(BaseHTTPRequestHandler):
 
     def _check_place(self) -> None:
         """Refuse a name that is not this machine's, and a request that another page makes."""
-        host = self.headers.get("Host", "")
-        if not HERE.fullmatch(host):
+        hosts = self.headers.get_all("Host", [])
+        host = hosts[0] if len(hosts) == 1 else ""
+        if not HERE.fullmatch(host) or not self.path.startswith("/"):
             raise Refused(403, "not for this host")
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
@@ -212,7 +243,9 @@ class ReviewHandler(BaseHTTPRequestHandler):
         if int(length) > MOST_REQUEST_BYTES:
             raise Refused(413, "too long")
         try:
-            asked = parse_json(self.rfile.read(int(length)))
+            content = self.rfile.read(int(length))
+            self._have_read()
+            asked = parse_json(content)
             if not isinstance(asked, dict):
                 raise TypeError("a decision is an object")
             return _json(self.server.decide(asked))
