@@ -1,7 +1,9 @@
 """One encoded image, from a file or from bytes: opened with care, and as RGB whatever it was."""
 
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,9 +17,39 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 """The whitest value of deep gray images, by the bits that are used of it."""
 NO_FILE = "no such file"
+PIXEL_BYTES = 10
+"""Of memory that a pixel takes at most while an image becomes RGB."""
+STRIP = 2**20
+"""Pixels that are made RGB at a time, where that takes more memory than the image itself."""
 
 Encoded: TypeAlias = Path | bytes
 """An image file, or the content of one."""
+
+
+class Room:
+    """So many bytes for all threads together: who needs more than is free waits."""
+
+    def __init__(self, size: int) -> None:
+        self.size = self.free = size
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """While something of that size is used; what is larger than the whole room has it to itself."""
+        size = min(size, self.size)
+        with self._changed:
+            self._changed.wait_for(lambda: self.free >= size)
+            self.free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += size
+                self._changed.notify_all()
+
+
+DECODING = Room(2**30)
+"""For images that are decoded at the same time; one of the most pixels that are read takes nearly all."""
 
 
 class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
@@ -54,14 +86,31 @@ def open_image(source: Encoded, side: int | None = None) -> Image.Image:
         raise UnreadableImage(short_reason(error)) from error
 
 
+def decoded_bytes(source: Encoded, side: int | None = None) -> int:
+    """Memory that `open_image` takes at most; 0 for what it refuses at once."""
+    try:
+        with (
+            source.open("rb") if isinstance(source, Path) and source.is_file() else BytesIO(bytes(source))
+        ) as file:
+            image = Image.open(file, formats=FORMATS)
+            if side is not None:
+                image.draft(None, (side, side))
+            return image.width * image.height * PIXEL_BYTES
+    except Exception:  # as there
+        return 0
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """A new RGB image; what is transparent becomes white."""
+    """An RGB image; what is transparent becomes white."""
     if image.mode.startswith("I") or image.mode == "F":
         image = Image.fromarray(_to_bytes(np.asarray(image)))
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
+    if not image.has_transparency_data:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    opaque = Image.new("RGB", image.size)
+    for rows in _strips(image.height, image.width):
+        part = image.crop((0, rows.start, image.width, rows.stop)).convert("RGBA")
+        opaque.paste(Image.alpha_composite(Image.new("RGBA", part.size, "white"), part), (0, rows.start))
+    return opaque
 
 
 def _to_bytes(gray: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -69,11 +118,25 @@ def _to_bytes(gray: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
     Scanners write 12 bits into files of 16, which say nothing of it and would come out nearly black.
     """
-    values = np.nan_to_num(gray.astype(np.float32), posinf=0, neginf=0)
-    low, high = float(values.min()), float(values.max())
+
+    def values(rows: slice) -> npt.NDArray[np.float32]:
+        return np.nan_to_num(gray[rows].astype(np.float32), posinf=0, neginf=0)
+
+    strips = list(_strips(*gray.shape))
+    low = min(float(values(rows).min()) for rows in strips)
+    high = max(float(values(rows).max()) for rows in strips)
     if gray.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
         low, high = 0, next(depth for depth in DEPTHS if high <= depth)
-    return np.asarray(np.rint((values - low) * (255 / ((high - low) or 1))), dtype=np.uint8)
+    found = np.empty(gray.shape, dtype=np.uint8)
+    for rows in strips:
+        found[rows] = np.rint((values(rows) - low) * (255 / ((high - low) or 1)))
+    return found
+
+
+def _strips(height: int, width: int) -> Iterator[slice]:
+    """Rows in pieces of about `STRIP` pixels."""
+    step = max(STRIP // max(width, 1), 1)
+    return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
 
 def short_reason(error: Exception) -> str:

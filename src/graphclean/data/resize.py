@@ -25,8 +25,8 @@ def to_square(image: Image.Image, size: int = DECODED_SIDE) -> Image.Image:
         return image
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
-    # Cropped first: `resize` with a box would look past its edges.
-    square = image.crop((left, top, left + side, top + side))
+    # Cropped first: `resize` with a box would look past its edges. A square needs no copy of itself.
+    square = image if width == height else image.crop((left, top, left + side, top + side))
     return square.resize((size, size), Image.Resampling.BICUBIC)
 
 

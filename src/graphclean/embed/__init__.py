@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ..config.plugins import Plugins
-from ..data.images import Encoded, UnreadableImage, open_image
+from ..data.images import Encoded, UnreadableImage, decoded_bytes, open_image
 from ..errors import InputError
 from .backbones import TIMM_PREFIX
 from .cache import EmbeddingCache, Key
@@ -80,7 +80,10 @@ def embed_photos(
     """Features (N, d) of photos, by their paths or contents; one that can't be read is an `InputError`."""
     parts = []
     loaded = load_embedder(as_embedder(spec), device)
-    for batch in embed_batches(enumerate(photos), open_image, loaded, refusal=UnreadableImage):
+    batches = embed_batches(
+        enumerate(photos), open_image, loaded, refusal=UnreadableImage, weigh=decoded_bytes
+    )
+    for batch in batches:
         for row, reason in batch.problems.items():
             photo = photos[row]
             raise InputError(f"{photo if isinstance(photo, Path) else f'photo {row}'}: {reason}")

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from ..data.images import DECODING
 from .measures import Measures, as_measures, measure_photo
 
 EMBED_BATCH = 32
@@ -70,18 +71,20 @@ def embed_batches(
     embedder: Embedder,
     *,
     refusal: type[Exception],
+    weigh: Callable[[T], int] = lambda _: 0,
 ) -> Iterator[PhotoBatch]:
     """The features of numbered items that `load` can read; it says no to one by raising `refusal`.
 
     Photos are squashed, not cropped, to the embedder's size. In memory are two batches of encoded images and
-    of small pictures, and one photo a thread at full size, however many there are.
+    of small pictures, and at most one photo a thread at full size, however many there are: as many as fit
+    into the room for `DECODING` by what `weigh` says of each.
     """
 
     def squash(image: Image.Image) -> Picture:
         small = image.resize((embedder.size, embedder.size), Image.Resampling.BICUBIC)
         return np.asarray(small).transpose(2, 0, 1)
 
-    for batch in read_batches(items, load, squash, refusal=refusal):
+    for batch in read_batches(items, load, squash, refusal=refusal, weigh=weigh):
         if not batch.rows:
             yield batch
             continue
@@ -99,15 +102,17 @@ def read_batches(
     shrink: Callable[[Image.Image], Picture],
     *,
     refusal: type[Exception],
+    weigh: Callable[[T], int] = lambda _: 0,
 ) -> Iterator[PhotoBatch]:
     """What `shrink` makes of numbered photos, in order; the next batch is read while the caller uses one."""
 
     def attempt(item: T) -> tuple[Picture, tuple[Any, ...]] | str:
-        try:
-            image = load(item)
-        except refusal as error:
-            return str(error)
-        return shrink(image), measure_photo(image)
+        with DECODING.reserved(weigh(item)):
+            try:
+                image = load(item)
+            except refusal as error:
+                return str(error)
+            return shrink(image), measure_photo(image)
 
     rest = iter(items)
     with ThreadPoolExecutor(decoders()) as pool:

@@ -15,7 +15,7 @@ from PIL import Image
 from ..data.arrays import Images
 from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet
-from ..data.images import Encoded, UnreadableImage, open_image
+from ..data.images import DECODING, Encoded, UnreadableImage, decoded_bytes, open_image
 from ..data.tables import Names
 from ..embed.photos import decoders
 from ..errors import InputError, arg
@@ -70,12 +70,14 @@ class Pictures:
 def _encode(pixels: ImageSource, side: int) -> bytes | None:
     if isinstance(pixels, np.ndarray):
         image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
     else:
-        try:
-            image = open_image(pixels, side)
-        except UnreadableImage:
-            return None
-    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        with DECODING.reserved(decoded_bytes(pixels, side)):
+            try:
+                image = open_image(pixels, side)
+            except UnreadableImage:
+                return None
+            image.thumbnail((side, side), Image.Resampling.LANCZOS)
     content = io.BytesIO()
     if max(image.size) <= LOSSLESS:
         image.save(content, "PNG", optimize=True)

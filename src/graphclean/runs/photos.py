@@ -21,7 +21,7 @@ from ..data.image_folder import (
     read_image_folder,
     require_classes,
 )
-from ..data.images import Encoded, UnreadableImage, open_image
+from ..data.images import Encoded, UnreadableImage, decoded_bytes, open_image
 from ..data.manifests import looks_like_manifest, read_manifest
 from ..data.parquet import (
     ImageTable,
@@ -93,7 +93,7 @@ class Embedding:
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """Features (n, d)."""
         embedder = load_embedder(self.embedder, self.device)
-        return embed_batches(items, open_image, embedder, refusal=UnreadableImage)
+        return embed_batches(items, open_image, embedder, refusal=UnreadableImage, weigh=decoded_bytes)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,11 @@ class Cropping:
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """uint8 pictures (n, 3, size, size)."""
         return read_batches(
-            items, open_image, lambda image: to_array(image, self.size), refusal=UnreadableImage
+            items,
+            open_image,
+            lambda image: to_array(image, self.size),
+            refusal=UnreadableImage,
+            weigh=decoded_bytes,
         )
 
 
