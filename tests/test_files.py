@@ -278,6 +278,32 @@ def test_what_can_not_be_put_back_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["run"]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_of_a_new_folder_is_named_by_its_later_place(tmp_path: Path, again: bool) -> None:
+    run = tmp_path / "some" / "run"
+    if again:
+        run.mkdir(parents=True)
+    with (
+        pytest.raises(InputError) as told,
+        replaced_folder(run) as folder,
+        replaced(folder / "deep" / "x.json"),
+    ):
+        raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+    assert str(told.value) == f"{run}/deep/x.json: can't be written: No space left on device"
+    assert [path.name for path in tmp_path.rglob("*")] == (["some", "run"] if again else [])
+
+
+def test_folders_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't be written"), replaced(tmp_path / "a" / "b" / "c.csv"):
+        raise OSError(28, "")
+    with pytest.raises(KeyboardInterrupt), locked(tmp_path / "runs" / "run", ""):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path / "runs" / "run", ""):
+        (tmp_path / "runs" / "run").mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "run"]
+
+
 def test_the_cache_is_named_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHCLEAN_CACHE", "/named")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from ._shapes import JsonObject, check_shape
-from .errors import InputError, InUseError, parse_json
+from .errors import InputError, InUseError, WriteError, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,7 @@ def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) 
     """
     lock = _lock_of(path)
     blocking = False
+    made = [folder for folder in Path(lock.lock_file).parents if not folder.exists()]
     try:
         while not lock.is_locked:
             try:
@@ -60,6 +61,7 @@ def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) 
         yield
     finally:
         _release(lock)
+        _remove_empty(made)
 
 
 def check_unlocked(path: Path, busy: str) -> None:
@@ -152,17 +154,34 @@ def _close_draft(draft: Path, lock: FileLock) -> None:
 def replaced(path: Path) -> Iterator[Path]:
     """A file to write that takes the place of `path` only when the block ends well."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with drafting(path) as draft:
+        with _parents(path), drafting(path) as draft:
             yield draft / NEW
             os.replace(draft / NEW, path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: can't be written: {reason_of(error)}") from error
+        raise WriteError(path, reason_of(error)) from error
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """The folders above `path`; those that were made for it go again where nothing came to be in them."""
+    made = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        _remove_empty(made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):  # not empty, and so those above it
+        for folder in folders:
+            folder.rmdir()
 
 
 def reason_of(error: Exception) -> str:
     """Why something can't be written, in the words of the system."""
-    return getattr(error, "strerror", None) or str(error)
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number is not None else str(error)
 
 
 @contextmanager
@@ -171,10 +190,14 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
     Whatever is killed when, one of the two is there whole, or is again after the next `sweep`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with drafting(path) as draft:
+    with _parents(path), drafting(path) as draft:
         (draft / NEW).mkdir()
-        yield draft / NEW
+        try:
+            yield draft / NEW
+        except WriteError as error:  # of a file in it, which is known by its later place
+            inside = error.path.is_relative_to(draft / NEW)
+            place = path / error.path.relative_to(draft / NEW) if inside else error.path
+            raise WriteError(place, error.reason) from error
         _swap(draft, path)
 
 

@@ -87,6 +87,14 @@ class InUseError(InputError):
     """Another process is using the named resource."""
 
 
+class WriteError(InputError):
+    """A file can't be written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: can't be written: {reason}")
+        self.path, self.reason = path, reason
+
+
 class RunStopped(UserMessage, RuntimeError):  # noqa: N818 – a signal is no error
     """A run that ended before its results: one line for the user, and the CLI's exit code."""
 

@@ -144,6 +144,49 @@ def test_names_of_folders_and_files() -> None:
     assert plan.notes == []
 
 
+def test_long_names_that_meet_are_shortened_to_what_file_systems_take() -> None:
+    for letter in ("x", "é", "\udcff"):
+        size = len(os.fsencode(letter))
+        stem = "a" * ((255 - 4) % size) + letter * ((255 - 4) // size)
+        photo = Path(f"/p/{stem}.png")
+        assert len(os.fsencode(photo.name)) == 255
+        names = plan_files(["a"] * 12, [photo] * 12, [True] * 12).names
+        placed = [name.removeprefix("a/") for name in names if name is not None]
+        assert placed[0] == photo.name
+        assert placed[1].endswith("-2.png")
+        assert max(len(os.fsencode(name)) for name in placed) == 255
+        assert len({name.casefold() for name in placed}) == 12
+
+
+def test_an_empty_class_folder_that_a_killed_update_left_goes(
+    cli: Cli, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    rows = [
+        ("dog/3.png", "dog", "ant", "relabel", 0.1, 0.1, True) if r[0] == "dog/3.png" else r for r in ROWS
+    ]
+    make_run(photos.parent / "run", rows)
+    again = ("apply", "run", "--copy", "--out", "clean", "--overwrite", "--quiet")
+    with monkeypatch.context() as patch:
+
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("shutil.copy2", killed)
+        assert cli(*again).code == 130
+    ant = photos.parent / "clean/ant"
+    assert ant.is_dir()
+    make_run(photos.parent / "run")  # by now another verdict
+    assert cli(*again).code == 0
+    assert not ant.exists()
+    assert {path.name for path in (photos.parent / "clean").iterdir()} == {
+        "cat",
+        "dog",
+        "cleaned.csv",
+        RECORD,
+    }
+
+
 def test_photos_that_have_gone_moved_or_lead_out(cli: Cli, refuse: Refuse, photos: Path) -> None:
     here = photos.parent
     (photos / "cat/1.png").unlink()

@@ -196,3 +196,16 @@ def test_verdicts_of_a_damaged_file_are_named(refuse: Refuse, run: Path) -> None
     path.write_bytes(path.read_bytes()[:-100])
     for command in ("report", "apply", "review"):
         refuse(f"{command} run", "run/verdicts.parquet: can't be read: ")
+
+
+def test_predictions_that_can_not_be_written_leave_no_folder(
+    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("graphclean.runs.predict.safe_csv", full)
+    done = cli("predict", "run", "z.npz")
+    expected = "graphclean: run/predictions/z.csv: can't be written: No space left on device\n"
+    assert (done.code, done.err) == (2, expected)
+    assert not (run / "predictions").exists()

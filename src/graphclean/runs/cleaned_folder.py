@@ -22,8 +22,8 @@ Placing = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
 """What was placed in a folder: by it the folder is known as ours, and files that became stale are found."""
 MANIFEST = "cleaned.csv"
-LONGEST_NAME = 200
-"""Bytes of a folder's name; most file systems allow 255."""
+LONGEST_FOLDER, LONGEST_NAME = 200, 255
+"""Bytes of a name; most file systems allow no more than the latter."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,16 @@ class _Taken:
         name, key = stem + suffix, (stem + suffix).casefold()
         while name.casefold() in self._last:
             self._last[key] += 1
-            name = f"{stem}-{self._last[key]}{suffix}"
+            name = _shorten(stem, f"-{self._last[key]}{suffix}")
         self._last[name.casefold()] = 1
         return name
+
+
+def _shorten(stem: str, end: str) -> str:
+    """Both together, without as much of the stem's end as would make the name too long."""
+    while stem and len(os.fsencode(stem + end)) > LONGEST_NAME:
+        stem = stem[:-1]
+    return stem + end
 
 
 def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequence[bool]) -> FolderPlan:
@@ -83,7 +90,7 @@ def name_folders(labels: Iterable[str]) -> dict[str, str]:
 def _safe_name(label: str) -> str:
     name = re.sub(r"[\x00-\x1f\x7f/\\]", "_", label)
     name = f"_{name}" if name.startswith(".") or not name.strip() else name
-    return name.encode("utf-8", "backslashreplace")[:LONGEST_NAME].decode("utf-8", "ignore")
+    return name.encode("utf-8", "backslashreplace")[:LONGEST_FOLDER].decode("utf-8", "ignore")
 
 
 def place_files(
@@ -128,7 +135,7 @@ def place_files(
         _refuse_links(out, {*files, *before["files"]})
         try:
             with interruptible("the same command continues"):
-                _remove(stale)
+                _remove(stale, {(out / name).parent for name in before["files"]})
                 _fill(out, form, wrong, manifest, record, progress)
         except OSError as error:
             raise InputError(f"{out}: can't be written: {error.strerror}") from error
@@ -187,10 +194,11 @@ def _refuse_links(out: Path, names: Iterable[str]) -> None:
             raise InputError(f"{out / folder}: a link where a folder should be; remove it first")
 
 
-def _remove(stale: Sequence[Path]) -> None:
+def _remove(stale: Sequence[Path], folders: Iterable[Path]) -> None:
+    """Files, and of the folders those that are empty then, as also a killed update leaves them."""
     for path in stale:
         path.unlink()
-    for folder in {path.parent for path in stale}:
+    for folder in folders:
         with suppress(OSError):  # others are still in it
             folder.rmdir()
 
