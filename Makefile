@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast coverage lint docs test-min bench clean
+.PHONY: demo test test-fast coverage lint docs test-min bench chaos clean
 
 demo: $(VENV)/.ready
 	$(BIN)/graphclean demo --overwrite
@@ -35,6 +35,10 @@ test-min: .venv-min/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/graph.py
+
+# Attacks for 20 minutes: kills, full disks, crowds, broken inputs, raw requests; the record and its page.
+chaos: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/chaos.py; status=$$?; $(BIN)/python benchmarks/tables.py; exit $$status
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -16,10 +16,12 @@ from sections.embedders import embedders_section
 from sections.further import FURTHER_SETS, further_section
 from sections.graph import cpu_section, cuda_section
 from sections.methods import methods_section
+from sections.reliability import reliability_page
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 README = Path(__file__).parents[1] / "README.md"
+RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
 
@@ -142,6 +144,7 @@ def pages() -> dict[Path, str]:
     """Every page with measured figures, as it should be."""
     return {
         PAGE: render(),
+        RELIABILITY: reliability_page(load("chaos")),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
         LOG: with_measured(LOG.read_text(), {" steps": steps(), "": ledger()}),

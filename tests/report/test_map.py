@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from graphclean._files import write_tensors
 from graphclean.errors import InputError
@@ -67,4 +68,28 @@ def test_a_run_without_points_has_neither_map_nor_scores(tmp_path: Path) -> None
 def test_damaged_points_are_one_line(tmp_path: Path) -> None:
     write_tensors(tmp_path / "points.safetensors", {}, {})
     with pytest.raises(InputError, match="damaged"):
+        read_points(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"z": torch.zeros(60, 2, 2)},
+        {"z": torch.zeros(60)},
+        {"z": torch.zeros(59, 2)},
+        {"z": torch.zeros(60, 2, dtype=torch.int64)},
+        {"rows": torch.arange(60.0)},
+        {"rows": torch.arange(60) - 1},
+        {"rows": torch.tensor(3)},
+        {"ood_score": torch.zeros(60, 1)},
+    ],
+)
+def test_points_that_do_not_fit_together_are_refused(
+    tmp_path: Path, changed: dict[str, torch.Tensor]
+) -> None:
+    points = {"rows": torch.arange(60), "z": torch.zeros(60, 2), "ood_score": torch.zeros(60)}
+    write_tensors(tmp_path / "points.safetensors", points, {})
+    assert len(read_points(tmp_path)[1]) == 60
+    write_tensors(tmp_path / "points.safetensors", points | changed, {})
+    with pytest.raises(InputError, match="damaged: rows, places and scores do not fit together"):
         read_points(tmp_path)

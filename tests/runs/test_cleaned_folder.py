@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from graphclean._files import LOCK, locked
 from graphclean.runs.cleaned_folder import RECORD, name_folders, plan_files
 from tests.builders import Cli, Refuse
 from tests.conftest import states
@@ -156,6 +157,27 @@ def test_long_names_that_meet_are_shortened_to_what_file_systems_take() -> None:
         assert placed[1].endswith("-2.png")
         assert max(len(os.fsencode(name)) for name in placed) == 255
         assert len({name.casefold() for name in placed}) == 12
+
+
+def test_what_a_killed_process_left_goes_where_nothing_is_to_change(cli: Cli, photos: Path) -> None:
+    command = ("apply", "run", "--copy", "--out", "clean", "--quiet")
+    assert cli(*command).code == 0
+    before = states(photos.parent)
+    (photos.parent / ".clean.lock").touch()
+    draft = photos.parent / ".clean.0123abcd"
+    draft.mkdir()
+    (draft / LOCK).touch()
+    assert cli(*command).code == 0
+    assert states(photos.parent) == before
+
+
+def test_a_folder_that_another_process_updates_is_left_to_it(cli: Cli, photos: Path) -> None:
+    cli("apply", "run", "--copy", "--out", "clean", "--quiet")
+    before = states(photos.parent / "clean")
+    with locked(photos.parent / "clean", ""):
+        refused = cli("apply", "run", "--link", "--out", "clean", "--overwrite")
+    assert (refused.code, "another process writes into it" in refused.err) == (2, True)
+    assert states(photos.parent / "clean") == before
 
 
 def test_an_empty_class_folder_that_a_killed_update_left_goes(

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from graphclean._files import write_json
+from graphclean._files import read_tensors, write_json, write_tensors
 from graphclean.config import recorded_settings
 from graphclean.errors import InputError
 from graphclean.runs.folder import read_verdicts
@@ -87,6 +88,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(refuse: Refuse, run: Path) 
         ("summary.json", "k_tried", 7, "report", "k_tried is not a table"),
         ("summary.json", "noise_rate", "x", "report", "noise_rate is not a number or null"),
         ("summary.json", "expected_right.keep", None, "report", "expected_right.keep is not a number"),
+        ("summary.json", "expected_right.keep", 1e308, "report", "expected_right.keep is not from 0 to 1"),
         ("summary.json", "selected", "x", "report", "selected is not a whole number"),
         ("summary.json", "warnings", True, "report", "warnings is not a list"),
     ],
@@ -209,3 +211,30 @@ def test_predictions_that_can_not_be_written_leave_no_folder(
     expected = "graphclean: run/predictions/z.csv: can't be written: No space left on device\n"
     assert (done.code, done.err) == (2, expected)
     assert not (run / "predictions").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [None, {}, {"cleaning": {"certainty": "x"}}, {"cleaning": {"certainty": 1e308}}]
+)
+def test_a_report_does_without_settings(cli: Cli, run: Path, settings: Any) -> None:
+    config = json.loads((run / "config.json").read_text())
+    del config["settings"]
+    whole = config if settings is None else {**config, "settings": settings}
+    (run / "config.json").write_text(json.dumps(whole))
+    assert cli("report", "run", "--quiet").code == 0
+
+
+@pytest.mark.parametrize("name", ["keys", "ends", "content", "places"])
+def test_a_report_does_without_what_was_kept_where_that_is_damaged(cli: Cli, run: Path, name: str) -> None:
+    assert cli("report", "run", "--quiet").code == 0
+    page = (run / "report.html").read_bytes()
+    tensors, about = read_tensors(run / "kept.safetensors")
+    write_tensors(run / "kept.safetensors", {**tensors, name: torch.tensor(True)}, about)
+    assert cli("report", "run", "--quiet").code == 0
+    assert (run / "report.html").read_bytes() == page
+
+
+def test_a_single_value_is_no_embeddings(refuse: Refuse, tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.float32(3))
+    (tmp_path / "y.txt").write_text("a\nb\n")
+    refuse("clean one.npy --labels y.txt", "one.npy: it holds a single value, and no embeddings")

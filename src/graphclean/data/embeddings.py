@@ -94,6 +94,8 @@ def _read_numpy(path: Path, names: Names, *, labeled: bool) -> EmbeddingSet:
     shapes = [array.shape for array in arrays.values()]
     if names.features_key is None and max(map(len, shapes), default=0) > 2 and 2 not in map(len, shapes):
         raise InputError(f"{path}: it holds images, from which `graphclean train` learns, and no embeddings")
+    if any(shape == () for shape in shapes) and (len(shapes) == 1 or names.features_key is not None):
+        raise InputError(f"{path}: it holds a single value, and no embeddings")
     if path.suffix.lower() == ".npy":
         return EmbeddingSet(next(iter(arrays.values())))
     fits = _is_features if any(map(_is_features, arrays.values())) else _is_table

@@ -33,7 +33,7 @@ class KeptParts:
         self._pictures: dict[bytes, bytes] = {}
         self._used: dict[bytes, bytes] = {}
         self._new = False
-        with suppress(InputError, KeyError, ValueError, RuntimeError):
+        with suppress(InputError, KeyError, ValueError, RuntimeError, TypeError):
             if has_file(self.path):
                 self._read()
 

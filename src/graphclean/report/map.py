@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from .._files import has_file, read_tensors
 from ..data.verdict import Verdict
@@ -29,11 +30,15 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
         return None, np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.float32)
     tensors, _ = read_tensors(run / POINTS)
     try:
-        rows, z = tensors["rows"].numpy(), tensors["z"].numpy()
+        rows, z = tensors["rows"], tensors["z"]
     except KeyError as error:
         raise InputError(f"{run / POINTS}: damaged: no {error}") from error
-    score = tensors["ood_score"].double().numpy() if "ood_score" in tensors else None
-    return score, rows, z
+    score = tensors.get("ood_score")
+    whole = rows.dtype == torch.int64 and rows.ndim == 1 and (rows.numel() == 0 or int(rows.min()) >= 0)
+    fits = z.is_floating_point() and z.ndim == 2 and z.shape[:1] == rows.shape
+    if not whole or not fits or (score is not None and score.ndim != 1):
+        raise InputError(f"{run / POINTS}: damaged: rows, places and scores do not fit together")
+    return score.double().numpy() if score is not None else None, rows.numpy(), z.float().numpy()
 
 
 def draw_map(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from .._files import drafting, replaced, write_json
+from .._files import check_unlocked, drafting, locked, replaced, sweep, write_json
 from ..data.progress import Progress
 from ..errors import ELSEWHERE, InputError, arg, occupied, parse_json
 from .folder import check_target, new_run
@@ -114,6 +114,10 @@ def place_files(
         "manifest": hashlib.sha256(manifest).hexdigest(),
         "files": {name: str(original) for name, original in files.items()},
     }
+    busy = f"{out}: another process writes into it; wait until it ends, or choose another {arg('out')}"
+    if not dry_run:  # what a killed process left goes, also where there is nothing to change
+        sweep(Path(os.path.realpath(out)).parent)
+        check_unlocked(out, busy)
     if not _holds_something(out):
         check_target(out, overwrite=False)
         if not dry_run:
@@ -134,7 +138,7 @@ def place_files(
     if not dry_run and (before != record or stale or wrong or not same):
         _refuse_links(out, {*files, *before["files"]})
         try:
-            with interruptible("the same command continues"):
+            with locked(out, busy), interruptible("the same command continues"):
                 _remove(stale, {(out / name).parent for name in before["files"]})
                 _fill(out, form, wrong, manifest, record, progress)
         except OSError as error:
@@ -197,7 +201,7 @@ def _refuse_links(out: Path, names: Iterable[str]) -> None:
 def _remove(stale: Sequence[Path], folders: Iterable[Path]) -> None:
     """Files, and of the folders those that are empty then, as also a killed update leaves them."""
     for path in stale:
-        path.unlink()
+        path.unlink(missing_ok=True)
     for folder in folders:
         with suppress(OSError):  # others are still in it
             folder.rmdir()

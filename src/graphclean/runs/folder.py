@@ -340,7 +340,11 @@ def read_env(run: Path) -> dict[str, Any]:
 
 def read_summary(run: Path) -> SummaryFile:
     """What a run found, in numbers."""
-    return cast(SummaryFile, read_json(run / SUMMARY, SummaryFile))
+    summary = cast(SummaryFile, read_json(run / SUMMARY, SummaryFile))
+    for name, fraction in summary.get("expected_right", {}).items():
+        if not 0 <= fraction <= 1:
+            raise InputError(f"{run / SUMMARY}: damaged: expected_right.{name} is not from 0 to 1")
+    return summary
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

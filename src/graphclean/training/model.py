@@ -253,6 +253,8 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
         with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
             network = rebuild_network(facts["network"], weights, len(classes), shape)
         of_classes = prototypes["prototypes"]
+        if of_classes.ndim != 2 or len(of_classes) != len(classes) or not of_classes.is_floating_point():
+            raise ValueError("the prototypes are not one for each class")
         made = load_detector(facts["detector"])
         detector = made(len(classes), of_classes.shape[1] if made.needs == "z" else network.feature_dim)
         detector.load_state_dict(named(tensors, "detector."))

@@ -1,0 +1,1 @@
+"""What `chaos.py` does to graphclean: kills, full disks, crowds, broken inputs, raw requests."""

@@ -1,0 +1,225 @@
+"""Kills and full disks: what a command leaves, and that the next one puts it right, to the bit."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphclean._files import sweep
+from graphclean.errors import InputError
+from graphclean.runs.folder import read_config, read_verdicts
+
+from . import children
+from .children import Counter, Ended
+from .jobs import JOBS, Job, data_of
+from .tally import Clock, Tally, timed
+
+ROOM = (0, 1, 100, 700, 2000, 5000, 12_000, 40_000, 100_000)
+"""Bytes that a file may have on a disk that is nearly full."""
+
+
+class Bench:
+    """The folders in which commands are attacked, and what they give when they are left alone."""
+
+    def __init__(self, base: Path, work: Path, jobs: Sequence[Job] = JOBS) -> None:
+        self.base, self.work, self.jobs = base, work, jobs
+        self.expected: dict[str, Any] = {}
+        self.seconds: dict[str, float] = {}
+        self.changes: dict[str, int] = {}
+        self._number = 0
+
+    def fresh(self) -> Path:
+        """A copy of everything, for one case."""
+        self._number += 1
+        return Path(shutil.copytree(self.base, self.work / f"case-{self._number}", symlinks=True))
+
+    def clear(self, folder: Path) -> None:
+        """After the case."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def measure(self, job: Job) -> None:
+        """What a job gives where nothing happens to it, in what time and how many changes."""
+        if job.name in self.expected:
+            return
+        folder, counter = self.fresh(), Counter()
+        done = children.run(job.words, folder, lambda: counter.watch(folder))
+        if done.code != 0:
+            raise RuntimeError(f"{job.name}: {done.err}")
+        self.expected[job.name] = job.results(folder)
+        self.seconds[job.name], self.changes[job.name] = done.seconds, counter.count
+        self.clear(folder)
+
+    def check(self, job: Job, folder: Path, before: dict[str, str]) -> list[str | None]:
+        """What is wrong after a job was broken off and made again."""
+        lost = self._lost(job, folder)
+        done = children.run(job.again, folder)
+        if done.wrong is not None or done.code != 0:
+            return [lost, f"made again: {done.wrong or done.err}"]
+        try:
+            same = job.results(folder) == self.expected[job.name]
+        except (OSError, ValueError) as error:
+            return [lost, f"results are missing: {error}"]
+        left = children.left_over(folder)
+        return [
+            lost,
+            None if same else "the results differ",
+            None if not left else f"left: {', '.join(left)}",
+            None if data_of(folder) == before else "an original was touched",
+        ]
+
+    def _lost(self, job: Job, folder: Path) -> str | None:
+        """Whether the run that was replaced is there, whole: the old one or the new one."""
+        if job.replaced is None:
+            return None
+        run = folder / job.replaced
+        try:
+            sweep(folder)
+            read_config(run)
+            read_verdicts(run)
+        except (InputError, OSError) as error:
+            return f"a run is lost: {error}"
+        return None
+
+
+def _cases(bench: Bench, chosen: random.Random) -> list[tuple[Job, int]]:
+    """Every change of every job, in an order by which any beginning holds some of each."""
+    for job in bench.jobs:
+        bench.measure(job)
+    places = [(job, at) for job in bench.jobs for at in range(bench.changes[job.name])]
+    chosen.shuffle(places)
+    return places
+
+
+def kill_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """SIGKILL before the n-th change that a command makes to its folder."""
+    tally = Tally("kills at changes to the file system")
+    with timed(tally):
+        places = _cases(bench, random.Random(seed))
+        for job, at in places:
+            if clock.left < 0:
+                break
+            _broken_off(
+                tally, bench, job, f"{job.name}, change {at}", lambda f, at=at: _watch(f, at, children.die)
+            )
+        tally.facts["of"] = len(places)
+    return tally
+
+
+def _watch(folder: Path, at: int, act: Callable[[], None]) -> None:
+    Counter().watch(folder, at, act)
+
+
+def kill_at_times(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """SIGKILL at any time."""
+    tally, chosen = Tally("kills at random times"), random.Random(seed)
+    with timed(tally):
+        while clock.left > 0:
+            job = chosen.choice(bench.jobs)
+            bench.measure(job)
+            after = chosen.uniform(0, bench.seconds[job.name])
+            _broken_off(tally, bench, job, f"{job.name}, {after:.3f} s", lambda _: None, kill_after=after)
+    return tally
+
+
+def _broken_off(
+    tally: Tally,
+    bench: Bench,
+    job: Job,
+    case: str,
+    prepare: Callable[[Path], None],
+    *,
+    kill_after: float | None = None,
+) -> None:
+    folder = bench.fresh()
+    before = data_of(folder)
+    done = children.run(job.words, folder, lambda: prepare(folder), kill_after=kill_after)
+    wrong = done.wrong_unless(0, -9)
+    tally.count(case, wrong, *bench.check(job, folder, before))
+    bench.clear(folder)
+
+
+def fill_disk_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """No space at the n-th change, as the system reports it."""
+    tally = Tally("a full disk at a change")
+    with timed(tally):
+        places = _cases(bench, random.Random(seed))
+        for job, at in places:
+            if clock.left < 0:
+                break
+            _on_full_disk(
+                tally,
+                bench,
+                job,
+                f"{job.name}, change {at}",
+                lambda f, at=at: _watch(f, at, children.fill_up),
+            )
+        tally.facts["of"] = len(places)
+    return tally
+
+
+def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """Files that can't grow beyond a size, also those that are not written by Python."""
+    tally, chosen = Tally("files that can't grow"), random.Random(seed)
+    cases = [(job, room) for job in bench.jobs for room in ROOM]
+    chosen.shuffle(cases)
+    with timed(tally):
+        for job, room in cases:
+            if clock.left < 0:
+                break
+            bench.measure(job)
+            _on_full_disk(
+                tally, bench, job, f"{job.name}, {room} bytes", lambda _, r=room: children.small_files(r)()
+            )
+        tally.facts["of"] = len(cases)
+    return tally
+
+
+def _on_full_disk(tally: Tally, bench: Bench, job: Job, case: str, prepare: Callable[[Path], None]) -> None:
+    folder = bench.fresh()
+    before = data_of(folder)
+    # What it prints is read from a pipe of its own: the limit is on files.
+    done = _piped(job, folder, prepare)
+    tally.count(case, done.wrong, *bench.check(job, folder, before))
+    bench.clear(folder)
+
+
+def _piped(job: Job, folder: Path, prepare: Callable[[Path], None]) -> Ended:
+    ends = {number: os.pipe() for number in (1, 2)}
+
+    def redirect() -> None:
+        for number, (_, writing) in ends.items():
+            os.dup2(writing, number)
+        prepare(folder)
+
+    process = children.start(job.words, folder, redirect)
+    for _, writing in ends.values():
+        os.close(writing)
+    done = children.wait(process, folder)
+    texts = []
+    for reading, _ in ends.values():
+        with os.fdopen(reading, "rb") as pipe:
+            texts.append(pipe.read().decode(errors="replace"))
+    return Ended(done.code, texts[0], texts[1], done.seconds, done.peak_mib)
+
+
+def crowd(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """Two to five processes that make the same thing in one folder: each is right, or is refused."""
+    tally, chosen = Tally("two to five processes in one folder"), random.Random(seed)
+    with timed(tally):
+        while clock.left > 0:
+            job, count = chosen.choice(bench.jobs), chosen.randint(2, 5)
+            bench.measure(job)
+            folder = bench.fresh()
+            before = data_of(folder)
+            processes = [children.start(job.words, folder, number=number) for number in range(count)]
+            ended = [
+                children.wait(process, folder, number=number) for number, process in enumerate(processes)
+            ]
+            wrong = [done.wrong for done in ended]
+            if job.replaced is None and all(done.code for done in ended):
+                wrong.append(f"none of them was let in: {ended[0].err}")
+            tally.count(f"{job.name}, {count} processes", *wrong, *bench.check(job, folder, before))
+            bench.clear(folder)
+    return tally

@@ -1,0 +1,90 @@
+"""What the last recorded attack found."""
+
+from typing import Any
+
+from common import describe, seconds
+from graphclean.bench.markdown import markdown_table
+
+ABOUT = {
+    "kills at changes to the file system": "SIGKILL before the n-th file or folder that a command makes, renames or removes",
+    "kills at random times": "SIGKILL at any time",
+    "a full disk at a change": "`No space left on device` at the n-th change",
+    "files that can't grow": "a limit on the size of files (`RLIMIT_FSIZE`), which code outside of Python meets too",
+    "two to five processes in one folder": "the same command at once, several times",
+    "broken inputs": "data, run folders, checkpoints, models and settings with bits, words, values or shapes changed",
+    "raw requests to the review server": "requests with wrong hosts, tokens, lengths, bodies and bytes",
+    "reviews that are killed": "SIGKILL while decisions are sent",
+    "inputs of an exported model": "batches of any size, with huge values, infinities and NaN, in onnxruntime",
+}
+
+
+def reliability_page(result: dict[str, Any] | None) -> str:
+    """The whole page."""
+    head = """# Reliability
+
+Made by `benchmarks/tables.py` from `benchmarks/results/chaos.json`. `make chaos` attacks every command for 20 minutes and counts
+what breaks; a short form of it is one of the tests.
+
+"""
+    if result is None:
+        return f"{head}Not run.\n"
+    attacks = result["attacks"]
+    cases, failed = (sum(attack[name] for attack in attacks) for name in ("cases", "failed"))
+    rows = [
+        [attack["name"], ABOUT[attack["name"]], f"{attack['cases']:,}", f"{attack['failed']:,}"]
+        for attack in attacks
+    ]
+    table = markdown_table(["attack", "what is done", "cases", "failures"], rows)
+    return f"""{head}The last recorded run: seed {result["seed"]}, {result["seconds"]:,.0f} seconds, **{cases:,} cases, {failed:,} failures**.
+{describe(result)}
+
+{table}
+
+## What counts as a failure
+
+- After a kill, a full disk or a crowd: the same command (`train` with `--resume`) does not end well, its results differ from
+  those of an undisturbed run by a single bit, a run that was to be replaced is lost, an original has changed, or a lock or a draft is
+  left behind.
+- A broken input: anything but success or exit code 2 with one line on standard error; an exception from a function that may raise
+  only `InputError`; more than a minute.
+- A request: a status that means a bug, no answer in ten seconds, or a decision or a page without the token.
+- A killed review: a decision that was answered as saved and is not on the disk.
+- An exported model: an answer that differs from PyTorch's by more than 1e-4, or a crash.
+
+{_details(attacks)}"""
+
+
+def _details(attacks: list[dict[str, Any]]) -> str:
+    facts = {attack["name"]: attack["facts"] for attack in attacks}
+    parts = ["## Growth and coverage\n"]
+    for name, found in facts.items():
+        if "of" in found:
+            done = next(attack["cases"] for attack in attacks if attack["name"] == name)
+            parts.append(f"- {name}: {done:,} of {found['of']:,} places were tried.")
+        if "not run" in found:
+            parts.append(f"- {name}: not run: {found['not run']}")
+    fuzzed = facts.get("broken inputs", {})
+    if "median seconds, first quarter" in fuzzed:
+        first, last = (fuzzed[f"median seconds, {which} quarter"] for which in ("first", "last"))
+        early, late = fuzzed["memory in MiB after the first quarter"], fuzzed["memory in MiB at the end"]
+        parts.append(
+            f"- One process that reads broken inputs, one after the other: the median input takes {seconds(first)} in the first "
+            f"quarter and {seconds(last)} in the last; memory goes from {early:,.0f} MiB after the first quarter to {late:,.0f} MiB."
+        )
+    served = facts.get("raw requests to the review server", {})
+    if served:
+        parts.append(
+            f"- The review server took at most {seconds(served['longest answer in seconds'])} for an answer, and "
+            f"{served['memory in MiB at most']:,.0f} MiB."
+        )
+    kept = facts.get("reviews that are killed", {}).get("decisions that were said to be kept")
+    if kept is not None:
+        parts.append(f"- Before reviews were killed, {kept:,} decisions had been answered as saved.")
+    if "by reader" in fuzzed:
+        rows = [[f"`{kind}`", f"{count:,}"] for kind, count in fuzzed["by reader"].items()]
+        parts.append(f"\n## Broken inputs by reader\n\n{markdown_table(['file, reader', 'inputs'], rows)}")
+    failures = [(attack["name"], failure) for attack in attacks for failure in attack["failures"]]
+    if failures:
+        listed = "\n".join(f"- {name}: {one['case']}: {one['why']}" for name, one in failures)
+        parts.append(f"\n## Failures\n\n{listed}")
+    return "\n".join(parts) + "\n"
