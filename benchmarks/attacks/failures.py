@@ -98,7 +98,7 @@ def kill_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
     with timed(tally):
         places = _cases(bench, random.Random(seed))
         for job, at in places:
-            if clock.left < 0:
+            if tally.over(clock):
                 break
             _broken_off(
                 tally, bench, job, f"{job.name}, change {at}", lambda f, at=at: _watch(f, at, children.die)
@@ -115,7 +115,7 @@ def kill_at_times(bench: Bench, seed: int, clock: Clock) -> Tally:
     """SIGKILL at any time."""
     tally, chosen = Tally("kills at random times"), random.Random(seed)
     with timed(tally):
-        while clock.left > 0:
+        while not tally.over(clock):
             job = chosen.choice(bench.jobs)
             bench.measure(job)
             after = chosen.uniform(0, bench.seconds[job.name])
@@ -146,7 +146,7 @@ def fill_disk_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
     with timed(tally):
         places = _cases(bench, random.Random(seed))
         for job, at in places:
-            if clock.left < 0:
+            if tally.over(clock):
                 break
             _on_full_disk(
                 tally,
@@ -166,7 +166,7 @@ def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:
     chosen.shuffle(cases)
     with timed(tally):
         for job, room in cases:
-            if clock.left < 0:
+            if tally.over(clock):
                 break
             bench.measure(job)
             _on_full_disk(
@@ -208,7 +208,7 @@ def crowd(bench: Bench, seed: int, clock: Clock) -> Tally:
     """Two to five processes that make the same thing in one folder: each is right, or is refused."""
     tally, chosen = Tally("two to five processes in one folder"), random.Random(seed)
     with timed(tally):
-        while clock.left > 0:
+        while not tally.over(clock):
             job, count = chosen.choice(bench.jobs), chosen.randint(2, 5)
             bench.measure(job)
             folder = bench.fresh()

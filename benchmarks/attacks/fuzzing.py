@@ -36,6 +36,8 @@ from .tally import Clock, Tally, timed
 
 LONGEST = 60
 """Seconds after which an input is taken for one on which a reader hangs."""
+LEAST = 20
+"""Inputs of a process, however little time there is."""
 K = ("--set", "cleaning.k=5")
 TRY_CLEAN = ("clean", "{}", "--out", "o", *K, "--quiet", "--overwrite")
 
@@ -169,7 +171,7 @@ def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
     number = 0
     with timed(tally):
         first = True
-        while clock.left > 0:
+        while not tally.over(clock):
             begun = number
             for fact in _from_child(folder, seed, number, clock, first):
                 if fact["wrong"] is None or fact.get("ended"):
@@ -233,7 +235,8 @@ def _work(folder: Path, seed: int, number: int, clock: Clock, first: bool, writi
     }
     targets = [target for target in targets if target.file in originals]
     with os.fdopen(writing, "w", buffering=1) as tell:
-        while clock.left > 0:
+        start = number
+        while clock.left > 0 or number < start + LEAST:
             by = random.Random(f"{seed} {number}")
             setting = by.random() < 0.15
             target = by.choice(targets)

@@ -95,7 +95,7 @@ def ask_anything(bench: Bench, seed: int, clock: Clock) -> Tally:
     folder = bench.fresh()
     with timed(tally), contextlib.closing(Review(folder)) as review:
         most = 0.0
-        while clock.left > 0:
+        while not tally.over(clock):
             content, known = _request(review, by)
             before, begun = len(review.written), time.monotonic()
             wrong: list[str | None] = []
@@ -197,7 +197,7 @@ def kill_reviews(bench: Bench, seed: int, clock: Clock) -> Tally:
     tally, by = Tally("reviews that are killed"), random.Random(seed)
     decided = 0
     with timed(tally):
-        while clock.left > 0:
+        while not tally.over(clock):
             folder = bench.fresh()
             kept: list[int] = []
             with contextlib.closing(Review(folder)) as review:
