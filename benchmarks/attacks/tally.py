@@ -31,7 +31,6 @@ class Tally:
             if len(self.failures) < MOST_KEPT:
                 self.failures.append({"case": case, "why": "; ".join(reasons)})
 
-
     def over(self, clock: "Clock") -> bool:
         """Whether there is no time for more cases; of each kind there is one at least."""
         return self.cases > 0 and clock.left < 0
