@@ -23,6 +23,7 @@ from graphclean._files import (
     sweep,
     system_cache,
     user_cache,
+    user_config,
 )
 from graphclean.errors import InputError, InUseError
 
@@ -315,3 +316,13 @@ def test_the_cache_is_named_or_the_users(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/local")
     assert user_cache() == Path("/local/graphclean")
+
+
+def test_the_configuration_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/somewhere")
+    assert user_config() == Path("/somewhere/graphclean")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    assert user_config() == Path.home() / ".config/graphclean"
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("APPDATA", "/roaming")
+    assert user_config() == Path("/roaming/graphclean")

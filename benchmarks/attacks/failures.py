@@ -95,14 +95,29 @@ def _cases(bench: Bench, chosen: random.Random) -> list[tuple[Job, int]]:
 def kill_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
     """SIGKILL before the n-th change that a command makes to its folder."""
     tally = Tally("kills at changes to the file system")
+    return _at_changes(tally, bench, seed, clock, children.die, _broken_off)
+
+
+def fill_disk_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
+    """No space at the n-th change, as the system reports it."""
+    tally = Tally("a full disk at a change")
+    return _at_changes(tally, bench, seed, clock, children.fill_up, _on_full_disk)
+
+
+def _at_changes(
+    tally: Tally,
+    bench: Bench,
+    seed: int,
+    clock: Clock,
+    act: Callable[[], None],
+    attack: Callable[[Tally, Bench, Job, str, Callable[[Path], None]], None],
+) -> Tally:
     with timed(tally):
         places = _cases(bench, random.Random(seed))
         for job, at in places:
             if tally.over(clock):
                 break
-            _broken_off(
-                tally, bench, job, f"{job.name}, change {at}", lambda f, at=at: _watch(f, at, children.die)
-            )
+            attack(tally, bench, job, f"{job.name}, change {at}", lambda f, at=at: _watch(f, at, act))
         tally.facts["of"] = len(places)
     return tally
 
@@ -119,7 +134,7 @@ def kill_at_times(bench: Bench, seed: int, clock: Clock) -> Tally:
             job = chosen.choice(bench.jobs)
             bench.measure(job)
             after = chosen.uniform(0, bench.seconds[job.name])
-            _broken_off(tally, bench, job, f"{job.name}, {after:.3f} s", lambda _: None, kill_after=after)
+            _broken_off(tally, bench, job, f"{job.name}, {after:.3f} s", kill_after=after)
     return tally
 
 
@@ -128,7 +143,7 @@ def _broken_off(
     bench: Bench,
     job: Job,
     case: str,
-    prepare: Callable[[Path], None],
+    prepare: Callable[[Path], None] = lambda _: None,
     *,
     kill_after: float | None = None,
 ) -> None:
@@ -138,25 +153,6 @@ def _broken_off(
     wrong = done.wrong_unless(0, -9)
     tally.count(case, wrong, *bench.check(job, folder, before))
     bench.clear(folder)
-
-
-def fill_disk_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """No space at the n-th change, as the system reports it."""
-    tally = Tally("a full disk at a change")
-    with timed(tally):
-        places = _cases(bench, random.Random(seed))
-        for job, at in places:
-            if tally.over(clock):
-                break
-            _on_full_disk(
-                tally,
-                bench,
-                job,
-                f"{job.name}, change {at}",
-                lambda f, at=at: _watch(f, at, children.fill_up),
-            )
-        tally.facts["of"] = len(places)
-    return tally
 
 
 def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:

@@ -202,3 +202,13 @@ def test_reading_never_holds_the_whole_table(tmp_path: Path) -> None:
     for _ in images.items():
         most = max(most, pa.total_allocated_bytes() - before)
     assert 0 < most < 20_000_000
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    cells = pa.array([encoded(1), encoded(2)])
+    for name in ("image", "label"):
+        table = pa.table([cells, pa.array([0, 1]), cells if name == "image" else pa.array([1, 0])],
+                         names=["image", "label", name])  # fmt: skip
+        pq.write_table(table, tmp_path / "t.parquet")
+        with pytest.raises(InputError, match=f"two columns are called '{name}'"):
+            find_photos(tmp_path / "t.parquet", Names())

@@ -14,7 +14,17 @@ from .image_folder import ImageSet
 from .image_tables import SPLIT_NAMES, check_parts, find_tables, schema_class_names
 from .images import Encoded
 from .manifests import LABEL_COLUMNS
-from .tables import PARQUET, Names, cell_text, find_column, find_id, listed, open_parquet, read_batches
+from .tables import (
+    PARQUET,
+    Names,
+    cell_text,
+    check_names,
+    find_column,
+    find_id,
+    listed,
+    open_parquet,
+    read_batches,
+)
 
 PHOTOS_AT_ONCE = 64
 """Rows with images read at a time."""
@@ -174,6 +184,7 @@ def read_photo_table(table: PhotoTable, names: Names, *, labeled: bool = True) -
     with the bytes if all differ, or row numbers from 0.
     """
     where, schema = Path(table.name), table.schema
+    check_names(where, None, schema.names)
     image = _choose_image(table, names.path_column)
     label = _choose_label(where, schema, names.label_column) if labeled else None
     identity = find_id(where, schema.names, names.id_column)

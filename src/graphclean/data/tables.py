@@ -199,7 +199,7 @@ def _check_text(path: Path, table: pa.Table | pa.RecordBatch) -> None:
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> Table:
     with open_parquet(path) as file:
-        chosen = _check_names(path, names, file.schema_arrow.names)
+        chosen = check_names(path, names, file.schema_arrow.names)
         table = file.read(columns=chosen).select(chosen)
         if len(table) != file.metadata.num_rows:
             raise InputError(f"{path}: damaged: rows are missing")
@@ -211,7 +211,7 @@ def _read_text(path: Path, names: Sequence[str] | None) -> Table:
     """Every cell as it is written: a label column of 01, 02 or NA must stay what it is."""
     kind = pa.large_string()
     with _open_text(path) as (header, rows, decimal):
-        chosen = _check_names(path, names, header)
+        chosen = check_names(path, names, header)
         places = [header.index(name) for name in chosen]
         blocks = []
         while block := list(islice(rows, BLOCK)):
@@ -260,7 +260,7 @@ def _whole_rows(path: Path, reader: Any, width: int) -> Iterator[list[str]]:
         yield cells
 
 
-def _check_names(path: Path, names: Sequence[str] | None, header: Sequence[str]) -> list[str]:
+def check_names(path: Path, names: Sequence[str] | None, header: Sequence[str]) -> list[str]:
     """The names that were asked for, or all; one that two columns have is refused, as the second labels
     would be a feature.
     """
