@@ -68,6 +68,12 @@ def embed_classes(path: Path, column: str, classes: int, each: int, cache: Path)
     return features, labels[rows]
 
 
+def tiny_unknown(classes: Array) -> list[Array]:
+    """For each split all classes but 16."""
+    names = np.unique(classes)
+    return [np.roll(names, -12 * seed)[16:] for seed in range(SPLITS)]
+
+
 def split(
     group: str, name: str, z: Array, classes: Array, unknown: Any, seed: int, noise: float, ood: float
 ) -> Split:
@@ -93,11 +99,10 @@ def splits(root: Path, cache: Path) -> Iterator[Split]:
     tiny = embed_classes(
         root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
     )
-    names = np.unique(tiny[1])
     sets: dict[str, tuple[Array, Array, Any]] = {
         "digits": (pixels.astype(np.float32), digits, DIGITS),
         "CIFAR-10": (*cifar, CIFAR),
-        "TinyImageNet": (*tiny, [np.roll(names, -12 * seed)[16:] for seed in range(SPLITS)]),
+        "TinyImageNet": (*tiny, tiny_unknown(tiny[1])),
     }
     for group, (z, classes, unknown) in sets.items():
         for ood in (0.0, OOD_RATE):

@@ -12,6 +12,7 @@ from graphclean.cleaning.verdicts import (
     with_unreadable,
     withhold_relabels,
 )
+from graphclean.data.verdict import Verdict, describe_rates
 
 
 def judge(keep: float, relabel: float, ood: float, certainty: float = 0.6) -> tuple[str, int]:
@@ -100,9 +101,21 @@ def test_nothing_speaks_for_another_class_of_what_is_blank() -> None:
 def test_a_fraction_is_reported_where_two_standard_errors_are_five_points(
     fraction: float, count: int, reported: bool
 ) -> None:
-    assert can_be_reported(fraction, count) is reported
+    assert can_be_reported(Verdict.KEEP, fraction, count) is reported
 
 
 def test_low_confidence_is_not_reported_however_many_there_are() -> None:
-    assert can_be_reported(0.75, 10_000)
-    assert not can_be_reported(0.74, 10_000)
+    for verdict, least in ((Verdict.KEEP, 0.8), (Verdict.RELABEL, 0.8), (Verdict.OOD, 0.9)):
+        assert can_be_reported(verdict, least, 10_000)
+        assert not can_be_reported(verdict, least - 0.01, 10_000)
+
+
+def test_rates_in_words() -> None:
+    assert describe_rates(None, None, None) is None
+    assert describe_rates(0.1, 0.2, None, "photos") == (
+        "10.0 % of the labels of known classes are wrong, 20.0 % of the photos belong to no class"
+    )
+    assert describe_rates(0.1, None, 0.04) == (
+        "10.0 % of the labels of known classes are wrong; whether any samples belong to no class is unknown "
+        "(labels would allow about 4 %)"
+    )

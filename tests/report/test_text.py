@@ -67,6 +67,7 @@ def test_headline(counts: dict[str, int], headline: str) -> None:
 def test_lead_tells_the_estimates_or_that_there_are_none() -> None:
     assert "10.0 % of the labels of known classes are wrong" in words({"keep": 3}).lead
     assert "no verdict" in words({"uncertain": 3}, noise_rate=None, ood_rate=None).lead
+    assert "belong to no class is unknown" in words({"keep": 3}, ood_rate=None, possible_ood_rate=0.1).lead
 
 
 def test_steps_name_commands_that_can_be_pasted() -> None:

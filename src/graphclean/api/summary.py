@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..data.verdict import Verdict
+from ..data.verdict import Verdict, describe_rates
 
 MOST_WARNINGS = 5
 """Shown; the others are in `run.warnings`."""
@@ -44,16 +44,10 @@ def _counts(verdicts: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 
 def _rates(summary: dict[str, Any]) -> list[str]:
-    noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
+    rates = describe_rates(*(summary.get(name) for name in ("noise_rate", "ood_rate", "possible_ood_rate")))
     issues = ", ".join(f"{count:,} {name}" for name, count in summary.get("photo_issues", {}).items())
     lines = [f"  photos, as pictures: {issues}"] if issues else []
-    if noise is None or ood is None:
-        return lines
-    return [
-        f"  estimated: {100 * noise:.1f} % of the labels of known classes are wrong, "
-        f"{100 * ood:.1f} % of the samples belong to no class",
-        *lines,
-    ]
+    return [f"  estimated: {rates}", *lines] if rates is not None else lines
 
 
 def _notes(summary: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 
 from ..graph.noise_model import NoiseModel, fit_noise_model
 from ..metrics import Bools
-from .evidence import Propagated, nearest_nodes
+from .evidence import Copies, Propagated, nearest_nodes
 from .inputs import Codes, Labels
 
 SURE_GAIN = 1.5
@@ -56,6 +56,14 @@ def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: 
             "their verdict is uncertain, or relabel"
         )
     return replace(model, doubt=DOUBT)
+
+
+def undoubted_rate(model: NoiseModel, propagated: Propagated, copies: Copies, labels: Labels) -> float | None:
+    """The share of OOD that labels alone would allow; None where OOD shows."""
+    if model.doubt == 1:
+        return None
+    free = replace(model, doubt=1.0)
+    return float(free.posterior(propagated.by_sample(copies), torch.from_numpy(labels.codes)).ood.mean())
 
 
 def lie_together(suspects: Bools, nearest: Codes) -> bool:

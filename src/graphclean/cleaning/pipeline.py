@@ -27,7 +27,7 @@ from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, Whitening, combine_with_class_means
 from .classifier import class_means_help
 from .detection import Detection, fit_detector
-from .doubt import doubt_ood
+from .doubt import doubt_ood, undoubted_rate
 from .duplicates import BEYOND, TrainingSamples
 from .evidence import (
     Copies,
@@ -175,6 +175,7 @@ def infer_verdicts(
     signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
     selected, predictor, detection = np.zeros(n, dtype=bool), None, None
+    possible_ood = None
     if propagated is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbors agree with labels {signal:.1f} standard errors "
@@ -182,6 +183,7 @@ def infer_verdicts(
         )
     else:
         model = doubt_ood(model, propagated, voices, notes)
+        possible_ood = undoubted_rate(model, propagated, copies, encoded)
         counted = _settle_conflicts(propagated, model, copies, encoded)
         posterior = _infer_posterior(propagated, model, copies, counted, similarity, notes)
         near = nodes.near if nodes is not None else None
@@ -209,7 +211,18 @@ def infer_verdicts(
     table = verdict_table(decision, encoded, names, selected, rows, copies.groups())
     k = propagated.k if propagated is not None else 0
     summary = summarize(
-        decision, posterior, encoded, width, scaling, k, tried, signal, selected, detection, notes
+        decision,
+        posterior,
+        encoded,
+        width,
+        scaling,
+        k,
+        tried,
+        signal,
+        selected,
+        detection,
+        possible_ood,
+        notes,
     )
     stacked = np.column_stack(posterior) if posterior is not None else None
     standardizer = nodes.standardizer if nodes is not None else None

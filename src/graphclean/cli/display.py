@@ -13,7 +13,7 @@ from rich import markup
 from rich.console import Console
 from rich.table import Table
 
-from ..data.verdict import Verdict
+from ..data.verdict import Verdict, describe_rates
 from .progress import describe_seconds, open_console, printable
 
 if TYPE_CHECKING:
@@ -345,12 +345,9 @@ def _show_findings(console: Console, summary: Summary) -> None:
         table.add_row(name, f"{count:,}", Verdict(name).meaning, estimate)
     console.print(table)
     console.print()
-    if summary.noise_rate is not None and summary.ood_rate is not None:
-        console.print(
-            f"Estimated: {_percent(summary.noise_rate)} of the labels of known classes are wrong, "
-            f"{_percent(summary.ood_rate)} of the samples belong to no class.",
-            soft_wrap=True,
-        )
+    rates = describe_rates(summary.noise_rate, summary.ood_rate, summary.possible_ood_rate)
+    if rates is not None:
+        console.print(f"Estimated: {rates}.", soft_wrap=True)
     if summary.k_tried:
         tried = ", ".join(str(k) for k in summary.k_tried)
         console.print(

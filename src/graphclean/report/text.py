@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.verdict import Verdict
+from ..data.verdict import Verdict, describe_rates
 from ..runs.folder import recorded_data
 from ..runs.inputs import IN_PYTHON, recorded_options
 from ..runs.photos import DEFAULT_EMBEDDER
@@ -75,13 +75,12 @@ def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[s
 def _lead(summary: SummaryFile, kind: str) -> str:
     things = describe_things(kind, 2)
     text = f"Every label was weighed against what the nearest {things} say."
-    noise, ood = summary.get("noise_rate"), summary.get("ood_rate")
-    if noise is None or ood is None:
-        return f"{text} These labels agree no better than at random, so there are no verdicts."
-    return (
-        f"{text} By the method’s own estimate {100 * noise:.1f} % of the labels of known classes are wrong, "
-        f"and {100 * ood:.1f} % of all {things} are OOD: they belong to none of the classes."
+    rates = describe_rates(
+        summary.get("noise_rate"), summary.get("ood_rate"), summary.get("possible_ood_rate"), things
     )
+    if rates is None:
+        return f"{text} These labels agree no better than at random, so there are no verdicts."
+    return f"{text} By the method’s own estimate {rates}."
 
 
 def _steps(

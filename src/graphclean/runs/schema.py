@@ -81,6 +81,7 @@ class SummaryFile(TypedDict, total=False):
     k_tried: dict[str, float | None]
     noise_rate: float | None
     ood_rate: float | None
+    possible_ood_rate: float | None
     expected_right: dict[str, float]
     selected: int
     warnings: list[str]

@@ -1,0 +1,110 @@
+"""What `clean` estimates of itself, next to the truth: how many verdicts are right, and the OOD rate.
+
+python benchmarks/estimates.py --data-root DATA     five minutes, and as long again for features
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
+from audit import embed_cifar, noisy
+from audit_sets import Draw, further_draws
+from common import RESULTS, data_root, save
+from detectors import CIFAR, DIGITS, TRAINED_ON, embed_classes, tiny_unknown
+from graphclean.cleaning import infer_verdicts
+
+Array = np.ndarray
+OOD_RATES = (0.0, 0.07, 0.2)
+"""OOD samples for each known one."""
+NOISE = (("sym", 0.1), ("sym", 0.3), ("pair", 0.3))
+SEEDS = range(2)
+
+
+def draws(root: Path, cache: Path) -> Iterator[Draw]:
+    """Digits, CIFAR-10 and TinyImageNet with some classes as OOD, and the further sets but the pairs."""
+    pixels, digits = load_digits(return_X_y=True)
+    tiny = embed_classes(
+        root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
+    )
+    cifar = embed_classes(
+        root / "cifar10/train-00000-of-00002.parquet", "img", 10, 400, cache / "cifar-classes.npz"
+    )
+    sets: dict[str, tuple[Array, Array, Any]] = {
+        "digits": (pixels.astype(np.float32), digits, DIGITS),
+        "CIFAR-10": (*cifar, CIFAR),
+        "TinyImageNet": (*tiny, tiny_unknown(tiny[1])),
+    }
+    for group, (z, classes, unknown) in sets.items():
+        for ood in OOD_RATES:
+            for kind, rate in NOISE:
+                for seed in SEEDS:
+                    name = f"{100 * ood:g} % OOD, {kind} {100 * rate:g} %, seed {seed}"
+                    yield make_draw(group, name, z, classes, unknown[seed], seed, (kind, rate), ood)
+    for draw in further_draws(embed_cifar(root, cache / "cifar.npz"), None):
+        yield draw
+
+
+def make_draw(
+    group: str,
+    name: str,
+    z: Array,
+    classes: Array,
+    unknown: Any,
+    seed: int,
+    noise: tuple[str, float],
+    ood: float,
+) -> Draw:
+    """Some known samples under noisy labels, and of the unknown classes so many for each."""
+    rng = np.random.default_rng(seed)
+    is_unknown = np.isin(classes, unknown)
+    truth = np.unique(np.where(is_unknown, -1, classes), return_inverse=True)[1] - 1
+    known, other = (rng.permutation(np.flatnonzero(mask)) for mask in (~is_unknown, is_unknown))
+    count = round(TRAINED_ON * len(known))
+    rows = np.concatenate([known[:count], other[: round(ood * count)]])
+    labels = noisy(truth[rows], *noise, seed, truth.max() + 1)
+    return Draw(group, name, z[rows], labels, truth[rows])
+
+
+def compare(draw: Draw) -> dict[str, Any]:
+    """Estimates and the truth of one draw; an estimate that is not reported is None."""
+    cleaning = infer_verdicts(draw.features, draw.labels)
+    verdict, proposed = (cleaning.verdicts[name].to_numpy() for name in ("verdict", "proposed_label"))
+    right = {"keep": draw.truth == draw.labels, "relabel": draw.truth == proposed, "ood": draw.truth < 0}
+    verdicts = {
+        name: {
+            "count": int((verdict == name).sum()),
+            "estimated": cleaning.summary.expected_right.get(name),
+            "right": float(is_right[verdict == name].mean()),
+        }
+        for name, is_right in right.items()
+        if (verdict == name).any()
+    }
+    rate = {"estimated": cleaning.summary.ood_rate, "true": float((draw.truth < 0).mean())}
+    return {"group": draw.group, "draw": draw.name, "verdicts": verdicts, "ood_rate": rate}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-root")
+    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    root = data_root(args.data_root)
+    if root is None:
+        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
+    torch.set_num_threads(args.threads)
+    args.cache.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for draw in draws(root, args.cache):
+        rows.append(compare(draw))
+        print(rows[-1], flush=True)
+    print(save("estimates", {"draws": rows}, RESULTS))
+
+
+if __name__ == "__main__":
+    main()
