@@ -45,8 +45,7 @@ def draws(root: Path, cache: Path) -> Iterator[Draw]:
                 for seed in SEEDS:
                     name = f"{100 * ood:g} % OOD, {kind} {100 * rate:g} %, seed {seed}"
                     yield make_draw(group, name, z, classes, unknown[seed], seed, (kind, rate), ood)
-    for draw in further_draws(embed_cifar(root, cache / "cifar.npz"), None):
-        yield draw
+    yield from further_draws(embed_cifar(root, cache / "cifar.npz"), None)
 
 
 def make_draw(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
-from graphclean.cleaning import doubt, infer_verdicts
+from graphclean.cleaning import doubt, infer_verdicts, pipeline
 from graphclean.cleaning.doubt import lie_together
 from tests.cleaning.test_choice import noisy
 
@@ -50,6 +50,27 @@ def test_ood_is_found_where_it_lies_together_and_only_there(known: tuple[int, ..
     found = infer_verdicts(z, labels).verdicts.verdict.to_numpy() == "ood"
     assert found[ood].mean() > 0.5
     assert found[~ood].mean() < 0.05
+
+
+def test_how_many_proposals_are_right_is_told_where_halves_of_the_labels_agree_and_ood_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    z, truth = load_digits(return_X_y=True)
+    labels = noisy(truth, 0.3, 0)
+    told = infer_verdicts(z, labels).summary.expected_right
+    assert set(told) == {"keep", "relabel"}
+    proposed = infer_verdicts(z, labels).verdicts.query("verdict == 'relabel'")
+    assert told["relabel"] == pytest.approx(
+        (proposed.proposed_label == truth[proposed.index]).mean(), abs=0.05
+    )
+    monkeypatch.setattr(pipeline, "measure_agreement", lambda *_: 0.8)
+    assert set(infer_verdicts(z, labels).summary.expected_right) == {"keep"}
+    monkeypatch.setattr(pipeline, "measure_agreement", lambda *_: 1.0)
+    monkeypatch.setattr(pipeline, "undoubted_rate", lambda *_: 0.2)
+    found = infer_verdicts(z, labels).summary
+    assert found.ood_rate is None
+    assert found.possible_ood_rate == 0.2
+    assert set(found.expected_right) == {"keep"}
 
 
 def test_what_might_be_ood_is_noted() -> None:

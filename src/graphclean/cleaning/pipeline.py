@@ -175,7 +175,7 @@ def infer_verdicts(
     signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
     selected, predictor, detection = np.zeros(n, dtype=bool), None, None
-    possible_ood = None
+    possible_ood, agreed = None, None
     if propagated is None or model is None or signal < settings.signal:
         notes.append(
             f"the features carry no class signal: neighbors agree with labels {signal:.1f} standard errors "
@@ -195,7 +195,7 @@ def infer_verdicts(
                 posterior, class_means = combine_with_class_means(
                     nodes.unit, near, copies, posterior, counted, model, whitening
                 )
-        decision = _decide(posterior, propagated, model, copies, encoded, settings, notes)
+        decision, agreed = _decide(posterior, propagated, model, copies, encoded, settings, notes)
         notes += ood_notes(encoded, int((decision.verdict == Verdict.OOD).sum()))
         by_node = copies.average(np.column_stack(posterior))
         selected = _select(propagated, by_node, decision, copies, settings.eta) | _sure(encoded)
@@ -222,6 +222,7 @@ def infer_verdicts(
         selected,
         detection,
         possible_ood,
+        agreed,
         notes,
     )
     stacked = np.column_stack(posterior) if posterior is not None else None
@@ -328,15 +329,20 @@ def _decide(
     labels: Labels,
     settings: CleaningSettings,
     notes: list[str],
-) -> VerdictArrays:
-    """The verdicts, without relabeling if the features are too weak."""
+) -> tuple[VerdictArrays, float | None]:
+    """The verdicts, without relabeling if the features are too weak, and the fraction of proposals on which
+    the two halves of the labels agree.
+    """
     decision = decide(posterior, labels.codes, settings.certainty)
+    proposing = np.zeros(len(copies.first), dtype=bool)
+    proposing[copies.node[is_proposed(decision, labels)]] = True
+    agreed = measure_agreement(propagated, model, copies.one_each(labels), proposing)
     weak = _describe_weakness(posterior, decision, labels, settings)
-    weak = weak or _describe_disagreement(propagated, model, copies, decision, labels, settings)
+    weak = weak or _describe_disagreement(agreed, settings)
     if weak is None:
-        return decision
+        return decision, agreed
     notes.append(f"the features are too weak to relabel by: {weak}; nothing was relabeled")
-    return hold_verdicts(withhold_relabels(decision, labels.codes), labels)
+    return hold_verdicts(withhold_relabels(decision, labels.codes), labels), agreed
 
 
 def _describe_weakness(
@@ -350,20 +356,10 @@ def _describe_weakness(
     return f"of 100 proposals about {round(100 * sure)} would be right, {needed} are needed"
 
 
-def _describe_disagreement(
-    propagated: Propagated,
-    model: NoiseModel,
-    copies: Copies,
-    decision: VerdictArrays,
-    labels: Labels,
-    settings: CleaningSettings,
-) -> str | None:
+def _describe_disagreement(agreed: float | None, settings: CleaningSettings) -> str | None:
     """Why too few proposals agree between the two halves of the labels, which may reveal less certainty than
     the posterior claims; None if enough do.
     """
-    proposing = np.zeros(len(copies.first), dtype=bool)
-    proposing[copies.node[is_proposed(decision, labels)]] = True
-    agreed = measure_agreement(propagated, model, copies.one_each(labels), proposing)
     if agreed is None or agreed >= settings.strength**2:
         return None
     needed = round(100 * settings.strength**2)
