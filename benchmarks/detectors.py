@@ -36,6 +36,8 @@ TRAINED_ON = 0.6
 DIGITS = ([8, 9], [1, 4], [0, 3])
 CIFAR = ([2, 7, 9], [0, 3, 8], [1, 4, 5])
 """Classes that are unknown; those of TinyImageNet are drawn."""
+UNKNOWN_OBJECTS = 3
+"""Of the ten classes of photos."""
 SPLITS = 3
 TRUSTED = 200
 """Good samples that a network's threshold is set by."""
@@ -128,6 +130,14 @@ def photo_splits(photos: dict[str, Array]) -> Iterator[Split]:
             labels = noisy(photos["truth"][rows], "sym", rate, seed)
             more = np.concatenate([good, photos["train"][held]])
             yield Split("photos, no OOD in training", noise, photos["train"][rows], labels, more, unknown)
+    classes, objects, rest = np.unique(photos["truth"][known]), photos["train"][known], photos["truth"][known]
+    for noise, rate in NOISE.items():
+        for seed in range(SPLITS):
+            unseen = np.random.default_rng(seed).permutation(classes)[:UNKNOWN_OBJECTS]
+            group = "photos, three classes of objects unknown, no OOD in training"
+            part = split(group, noise, objects, rest, unseen, seed, rate, 0.0)
+            also = test[(test_truth >= 0) & ~np.isin(test_truth, unseen)]
+            yield part._replace(good=np.concatenate([part.good, also]))
     verdicts = infer_verdicts(photos["train"], photos["given"]).verdicts
     kept = verdicts.verdict.isin(["keep", "relabel", "uncertain"]).to_numpy()
     labels = np.where(verdicts.verdict == "uncertain", verdicts.given_label, verdicts.proposed_label)
@@ -183,6 +193,7 @@ def score_model(model: Model, good: Array, unknown: Array) -> dict[str, Any]:
         "auroc": float(roc_auc_score(is_unknown, np.append(known.ood_score, other.ood_score))),
         "good_rejected": float(known.rejected.mean()),
         "unknown_rejected": float(other.rejected.mean()),
+        "unknown_rejected_at_5": float((other.ood_score > np.quantile(known.ood_score, 0.95)).mean()),
         "good": len(good),
         "unknown": len(unknown),
     }

@@ -13,6 +13,7 @@ from sections.audit import audit_section, one_core, scorings_section
 from sections.detectors import detectors_section
 from sections.duplicates import duplicates_section
 from sections.embedders import embedders_section
+from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section
 from sections.graph import cpu_section, cuda_section
 from sections.methods import methods_section
@@ -36,6 +37,8 @@ def render() -> str:
     sections = {
         "audit": audit_section,
         "audit-further": further_section,
+        "estimates": estimates_section,
+        "choices": choices_section,
         "scorings": scorings_section,
         "embedders": embedders_section,
         "detectors": detectors_section,
