@@ -293,6 +293,19 @@ def test_a_class_that_is_one_group_is_named() -> None:
     assert found.verdicts.verdict.iloc[300:].nunique() == 1
 
 
+@pytest.mark.parametrize("more", [2 * LARGEST_ALONE, 200])
+def test_groups_that_features_alone_do_not_join_are_named(more: int) -> None:
+    """A class of near-copies, or most of the set: what features can't tell from a tight class."""
+    z, truth = clouds(200)
+    z, labels = np.vstack([z, near_copies(z, [0] * more, apart=1e-3)]), np.append(truth, [5] * more)
+    found = infer_verdicts(z, labels)
+    assert f"{more + 1} samples lie close together" in " / ".join(found.summary.warnings)
+    assert found.verdicts.verdict.notna().all()
+    tight = 10 * np.random.default_rng(0).normal(size=(5, WIDE))[truth] + z[:200]
+    for other in (tight, clouds(200)[0]):
+        assert "lie close" not in " / ".join(infer_verdicts(other, truth).summary.warnings)
+
+
 def test_new_samples_are_known_by_distance_and_hash() -> None:
     z, _ = clouds(300)
     unit = normalize(torch.as_tensor(z, dtype=torch.float32), dim=1)

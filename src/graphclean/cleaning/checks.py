@@ -8,6 +8,7 @@ import pandas as pd
 
 from ..config import OodSettings
 from ..ood import Threshold
+from .duplicates import LARGEST_ALONE
 from .evidence import Copies
 from .inputs import Codes, Labels
 
@@ -77,6 +78,16 @@ def id_notes(ids: Sequence[str]) -> list[str]:
     extra = len(ids) - len(set(ids))
     repeats = "1 id is a repeat" if extra == 1 else f"{extra} ids are repeats"
     return [f"{repeats} of an earlier one; rows stay in input order"] if extra else []
+
+
+def packed_notes(packed: int) -> list[str]:
+    """That many samples lie where features alone can't tell copies from a tight class."""
+    if packed == 0:
+        return []
+    return [
+        f"{packed} samples lie close together in groups of over {LARGEST_ALONE}: if each shows one thing, "
+        "such as frames of one film, they vote for each other's labels; leave one of each"
+    ]
 
 
 def copy_notes(exact: Copies, copies: Copies, labels: Labels, ids: Sequence[str]) -> list[str]:

@@ -29,6 +29,8 @@ RESOLUTION = 1e-3
 """Smallest distance of unit vectors that float32 resolves."""
 LARGEST_ALONE = 20
 """Largest group that features alone may join: a larger one could be a class."""
+PACKED = 0.02
+"""Fraction of the typical distance: a larger group within it would be an unusually tight class."""
 SAME_BITS, HASH_BITS, GROUP_BITS = 4, 16, 24
 """Of 63 bits: the difference of nearly equal hashes, the limit for a pair, and the limit for any two members
 of a group. Hashes of unrelated photos differ in 31 ± 4 bits.
@@ -119,6 +121,15 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
         group[members[b]] = a
         members[a] += members.pop(b)
     return group if (group != np.arange(len(group))).any() else None
+
+
+def count_packed(unit: Tensor, neighbors: Neighbors) -> int:
+    """The number of samples in groups that are unusually tight, but too large for features alone to join."""
+    distances = _chord(neighbors.similarities)
+    if distances.shape[1] < LARGEST_ALONE:
+        return 0
+    limit = min(PACKED, distance_ratio(distances, hashed=False)) * _typical_distance(unit)
+    return int((distances[:, LARGEST_ALONE - 1] <= limit).sum())
 
 
 @dataclass(frozen=True)

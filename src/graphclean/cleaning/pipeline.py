@@ -22,13 +22,13 @@ from ..ood import (
     bimodal_ood_probability,
 )
 from .agreement import measure_agreement
-from .checks import copy_notes, id_notes, label_notes, ood_notes, rate_notes
+from .checks import copy_notes, id_notes, label_notes, ood_notes, packed_notes, rate_notes
 from .choice import choose_graph, choose_nodes
 from .class_means import FittedClassMeans, Whitening, combine_with_class_means
 from .classifier import class_means_help
 from .detection import Detection, fit_detector
 from .doubt import doubt_ood, undoubted_rate
-from .duplicates import BEYOND, TrainingSamples
+from .duplicates import BEYOND, TrainingSamples, count_packed
 from .evidence import (
     Copies,
     Propagated,
@@ -170,6 +170,13 @@ def infer_verdicts(
     else:
         fitted = choose_graph(iter([(round(csr.values().numel() / n), csr)]), copies, encoded)
     notes += copy_notes(exact, copies, encoded, names)
+    if (
+        nodes is not None
+        and nodes.neighbors is not None
+        and settings.near_duplicates
+        and encoded.hashes is None
+    ):
+        notes += packed_notes(count_packed(nodes.unit, nodes.neighbors))
     propagated, model, tried = fitted
     voices = copies.one_each(encoded)
     signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
