@@ -44,7 +44,9 @@ def _counts(verdicts: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 
 def _rates(summary: dict[str, Any]) -> list[str]:
-    rates = describe_rates(*(summary.get(name) for name in ("noise_rate", "ood_rate", "possible_ood_rate")))
+    rates = describe_rates(
+        summary.get("noise_rate"), summary.get("ood_rate"), summary.get("possible_ood_rate")
+    )
     issues = ", ".join(f"{count:,} {name}" for name, count in summary.get("photo_issues", {}).items())
     lines = [f"  photos, as pictures: {issues}"] if issues else []
     return [f"  estimated: {rates}", *lines] if rates is not None else lines
