@@ -59,7 +59,7 @@ def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: 
 
 
 def undoubted_rate(model: NoiseModel, propagated: Propagated, copies: Copies, labels: Labels) -> float | None:
-    """The share of OOD that labels alone would allow; None where OOD shows."""
+    """The OOD rate that labels alone would allow; None if OOD shows."""
     if model.doubt == 1:
         return None
     free = replace(model, doubt=1.0)

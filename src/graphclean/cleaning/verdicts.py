@@ -26,13 +26,15 @@ On weak features, of texts and of small images, `relabel` was off by up to 28 po
 less OOD than there is, so that `ood` is right more often than its confidence says, by up to 9 points.
 """
 LEAST_AGREED = 0.87
-"""Share of proposals that either half of the labels must make for the fraction of right ones to be reported.
+"""Fraction of proposals on which the two halves of the labels must agree; otherwise it is not reported how
+many are right.
 
 On 16 classes of TinyImageNet and on texts it is at most 0.85, and confidence off by 10 to 40 points; on
 CIFAR-10 it is over 0.88, and confidence off by 5, but where OOD is among the proposals that nothing shows.
 """
 RATE_WITHIN = 0.02
-"""How far apart the OOD rates may be with and without what nothing shows, for one to be reported."""
+"""If nothing shows that there is OOD, its rate is reported only if labels would allow at most this much more.
+"""
 
 
 class Posterior(NamedTuple):
@@ -255,8 +257,8 @@ def summarize(
 ) -> Summary:
     """Summarize the verdicts; without a posterior nothing is estimated.
 
-    `possible_ood` is the OOD rate that labels alone allow, where nothing else shows it; `agreed` is the share
-    of proposals that either half of the labels makes.
+    `possible_ood` is the OOD rate that labels alone allow, if nothing else shows it; `agreed` is the
+    fraction of proposals on which the two halves of the labels agree.
     """
     noise_rate = ood_rate = possible = None
     if posterior is not None:
