@@ -3,6 +3,7 @@
 As in `augment`, a view is a `draw_…` and an `apply_…` of it, and shapes never depend on a draw.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -36,14 +37,19 @@ def draw_jitter(n: int, generator: Generator) -> Jitter:
     uniform = torch.rand(n, 9, generator=generator, device=device)
     jittered = uniform[:, 0] < JITTERED
     order = uniform[:, 1:4].argsort(1).T
-    places = torch.tensor([OPERATIONS.index(name) for name in JITTERS], device=device)
     hue = (2 * uniform[:, 7] - 1) * HUE
     return Jitter(
-        torch.where(jittered, places[order], -1),
+        torch.where(jittered, _places(device)[order], -1),
         1 + (2 * uniform[:, 4:7].T - 1) * STRENGTH,
         torch.where(jittered, hue, torch.zeros_like(hue)),
         torch.where(uniform[:, 8] < GRAYED, OPERATIONS.index("color"), -1),
     )
+
+
+@lru_cache
+def _places(device: torch.device) -> Tensor:
+    """Of the enhancers; made once, since a copy to the device would wait for it in every step."""
+    return torch.tensor([OPERATIONS.index(name) for name in JITTERS], device=device)
 
 
 def apply_jitter(images: Tensor, jitter: Jitter) -> Tensor:
