@@ -43,6 +43,7 @@ PARTS = {
 """Settings of NGC that are off by default, and add to what it keeps."""
 SOON: dict[str, dict[str, Any]] = {
     "d2l": {"method.window": 1},
+    "c2d": {"method.warmup_epochs": 0},
     "mlnt": {"method.meta_from": 0.33, "method.trials": 2},
 }
 """By which a method does early, and at little cost, what is its own."""
