@@ -47,9 +47,9 @@ SOON: dict[str, dict[str, Any]] = {
     "mlnt": {"method.meta_from": 0.33, "method.trials": 2},
 }
 """By which a method does early, and at little cost, what is its own."""
-UNLIKE = (EVERY_PART, "ssr-plus", "mlnt", "m-correction")
+UNLIKE = (EVERY_PART, "ssr-plus", "mlnt", "dividemix", "m-correction")
 """Methods that differ in what they keep besides a network that learns: optimizers, heads, networks that do
-not learn, stores.
+not learn, a second one that does, stores.
 """
 LAST, LAST_OF_FIRST = -1, -2
 """In place of the number of a step: the last one of the epoch, or of its first part."""
