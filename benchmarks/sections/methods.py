@@ -33,11 +33,11 @@ def methods_section(result: dict[str, Any]) -> str:
                 behind.append(f"`{name}` ({noise}{'' if claimed else ', not claimed by its paper'})")
             found += own.values()
         labels = [run["label_accuracy"] for run in found]
-        seconds = mean_over_seeds([run["seconds"] for run in found], 1)
+        seconds = mean_over_seeds([run["cpu_seconds"] for run in found], 1)
         title = f"`{name}`" if name != ONE_VIEW else name
         rows.append([title, f"{found[0]['cost']:g}", *cells, mean_over_seeds(labels, 1, 100), seconds])
     header = ["method", "cost", "sym: accuracy, %", "gain", "asym: accuracy, %", "gain"]
-    header += ["final label accuracy, %", "seconds"]
+    header += ["final label accuracy, %", "CPU seconds"]
     given = {
         noise: [run["given_right"] for run in result["runs"] if run["noise"] == noise] for noise in NOISES
     }
