@@ -1,4 +1,4 @@
-"""From a run folder to the page."""
+"""Build the report page of a run."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -51,52 +51,54 @@ from .thresholds import sweep_thresholds
 from .thumbnails import Pictures, find_pictures
 
 MOST_PAGE_BYTES = 23_000_000
-"""Of the table and the pictures, so that the whole page stays under 25 MB."""
+"""Maximum size of the table and the pictures, so that the whole page stays under 25 MB."""
 MOST_PICTURES = 3000
 MOST_GROUPS, MOST_OF_GROUP = 200, 10
-"""Of duplicates that need pictures; the page shows so many of a group."""
+"""Maximum numbers of duplicate groups that get pictures, and of pictures per group, all that the page shows
+of it.
+"""
 THUMBNAIL_SIDE = 144
-"""Pixels a side of a picture, at most."""
+"""Maximum side of a picture in pixels."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A page that was written."""
+    """A report that has been written."""
 
     out: Path
     size: int
     notes: list[str] = field(default_factory=list)
-    """What it does not show, and why."""
+    """What the page omits, and why."""
 
 
 class Page(NamedTuple):
-    """A page, not yet written."""
+    """A page that has not been written yet."""
 
     content: bytes
     notes: list[str]
-    """What it does not show, and why."""
+    """What the page omits, and why."""
     pictures: Pictures | None
-    """Where its pictures come from."""
+    """The source of the pictures."""
     cut: dict[str, str]
-    """Classes whose names are cut in it -> their names."""
+    """Truncated class names -> full names."""
 
 
 class _Shown(NamedTuple):
-    """What of a run is in its page."""
+    """The parts of a run that its page shows."""
 
     rows: Ints
-    """Of the samples that are in the table."""
+    """The samples in the table."""
     place: dict[int, int]
-    """Of a sample's row, that in the table."""
+    """Row of a sample -> its position in the table."""
     table: str
     plan: dict[str, Any] | None
-    """The map; None where there is none."""
+    """The map, if there is one."""
     pictures: dict[int, str]
-    """By place in the table."""
+    """Pictures by position in the table."""
     gone: int
-    """Pictures that can't be read any more."""
+    """The number of pictures that can no longer be read."""
     direct: bool
-    """Whether the photos themselves can be had, in a review."""
+    """Whether a review can show the photos themselves."""
 
 
 def write_report(
@@ -110,8 +112,8 @@ def write_report(
 ) -> Report:
     """Write a run as one HTML file, RUN/report.html unless `out` is given.
 
-    Pictures come from where the run's data lies; `data` is where that is now, if it has moved.
-    The cells of the columns to `show` stand with each sample, from then on.
+    Pictures are read from the run's data; `data` is its current location if it has moved. The columns to
+    `show` are displayed with each sample, in this and later reports.
     """
     target = out if out is not None else run / REPORT
     if target.suffix.lower() not in (".html", ".htm"):
@@ -132,7 +134,7 @@ def build_page(
     progress: Progress | None = None,
     token: str | None = None,
 ) -> Page:
-    """The page of a report; with a `token`, by which decisions are sent, that of a review."""
+    """Build the page of a report, or of a review if given a `token`, which authorizes decisions."""
     tell = progress if progress is not None else lambda *_: None
     config = read_config(run)
     require_finished(run)
@@ -195,7 +197,7 @@ def _describe_gaps(
     *,
     reviewing: bool,
 ) -> list[str]:
-    """What the page does not show, and why."""
+    """What the page omits, and why."""
     things = describe_things(str(source.get("kind")), 2)
     notes = []
     if not has_file(run / POINTS):
@@ -233,7 +235,7 @@ def _gather_facts(
     shown: _Shown,
     token: str | None,
 ) -> dict[str, Any]:
-    """What the page's scripts work with, but for the table."""
+    """The data for the page's scripts, except the table."""
     groups, detector = duplicate_groups(samples), summary.get("detector")
     return {
         "mode": "report" if token is None else "review",
@@ -267,7 +269,7 @@ def _gather_facts(
 
 
 def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
-    """A map of those samples that are in the table, by their place in it."""
+    """The map restricted to samples in the table, with rows replaced by positions in it."""
     held = [number for number, row in enumerate(plan["row"]) if row in place]
     kept = {name: [plan[name][number] for number in held] for name in ("row", "x", "y")}
     return plan | kept | {"row": [place[row] for row in kept["row"]]}
@@ -276,7 +278,7 @@ def _within(plan: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
 def _find_pictures(
     run: Path, source: SourceRecord, samples: Samples, data: Path | None
 ) -> tuple[Pictures | None, str | None]:
-    """The pictures, or why there are none; where they were asked for, that is an error."""
+    """The pictures, or why there are none; this is an error if `data` was given."""
     try:
         return find_pictures(run, source, samples.ids, data), None
     except InputError as error:
@@ -286,7 +288,9 @@ def _find_pictures(
 
 
 def picture_order(samples: Samples, mapped: Ints) -> Ints:
-    """Rows by how much a picture of them is needed: suspects with their neighbors, the map, all others."""
+    """Rows by how much their pictures are needed: suspects with their neighbors, duplicates, photos with
+    quality issues, the map, and all others if the run is small.
+    """
 
     def walk() -> Iterator[int]:
         ranked = [rank(samples, name)[:MOST_PICTURES].tolist() for name in FLAGGED]
@@ -308,8 +312,8 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
 def _encode(
     pictures: Pictures, kept: KeptParts, order: Ints, place: dict[int, int], room: int, tell: Progress
 ) -> tuple[dict[int, str], list[int]]:
-    """Pictures in base64 by their place in the table, in order of need, as many as there is room for; and
-    the rows of which there is none.
+    """Base64 pictures by position in the table, in order of need until the page is full; and the rows without
+    a picture.
     """
     wanted = [row for row in order.tolist() if row in place][:MOST_PICTURES]
     stamps = {row: pictures.stamp(row) for row in wanted}

@@ -47,7 +47,7 @@ class KeptParts:
             self._map = about["map"], about["how"], tensors["places"].double().numpy()
 
     def find_map(self, key: str, length: int) -> tuple[Floats, str] | None:
-        """The positions of the given number of samples, and how they were computed."""
+        """The cached positions of the given number of samples, and how they were computed."""
         if self._map is None or self._map[0] != key or self._map[2].shape != (length, 2):
             return None
         return self._map[2], self._map[1]

@@ -1,4 +1,4 @@
-"""`graphclean review`: the report served to this machine alone, with decisions written as they are made."""
+"""`graphclean review`: serve the report to this machine only, and save decisions as they are made."""
 
 import hmac
 import html
@@ -24,17 +24,17 @@ from .build import Page, build_page
 
 HOST = "127.0.0.1"
 HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?", re.ASCII)
-"""Names under which a browser may reach us, at any port, as one may be forwarded from another machine; any
+"""Host names that a browser may use, with any port, since a port may be forwarded from another machine. Any
 other name was pointed at this machine by someone else.
 """
 LONGEST_REQUEST = 20.0
-"""Seconds from the first byte of a request to its last: one that trickles in would hold a thread for good."""
+"""Seconds from the first to the last byte of a request, so that a slow one can't hold a thread forever."""
 MOST_REQUEST_BYTES = 1_000_000
-"""Of a request's body: it may name every row of a large page."""
+"""Maximum size of a request body: it may name every row of a large page."""
 REVIEW_SIDE = 1024
-"""Pixels a side of a picture that is looked at by itself."""
+"""Maximum side in pixels of a picture viewed on its own."""
 PATIENCE = 1.0
-"""Seconds that a browser waits for the page before it is told why it has to."""
+"""Seconds that a browser waits for the page before it gets a progress message."""
 WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="1">
 <title>graphclean review</title><p>Getting the page ready: {}</p></html>
 """
@@ -50,7 +50,7 @@ HEADERS = {
 
 
 class Refused(Exception):  # noqa: N818 – an answer, not a fault
-    """A request that gets a status and a line in place of what it asked for."""
+    """A request answered with an error status and a one-line message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class Refused(Exception):  # noqa: N818 – an answer, not a fault
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """A run, its decisions, and the page that shows both."""
+    """Serves a run's page and saves the decisions made on it."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -74,40 +74,40 @@ class ReviewServer(ThreadingHTTPServer):
         self.log, self.token, self.by = log, token, by
         self.page: Page | None = None
         self.stage = ""
-        """What is done until the page is there."""
+        """The current stage of preparing the page."""
         self.ready = threading.Event()
         self.writing = threading.Lock()
         self.reading: dict[socket.socket, float] = {}
-        """Connections of which the request is not whole yet, and when that ends."""
+        """Connections whose request is incomplete, and their deadlines."""
         try:
             super().__init__((HOST, port), ReviewHandler)
         except OSError as error:
             raise InputError(f"port {port}: can't be opened: {error.strerror}") from error
 
     def show(self, page: Page) -> None:
-        """From now on the page is served."""
+        """Serve the page from now on."""
         self.page = page
         self.ready.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the midst of an answer is no news."""
+        """Ignore browsers that disconnect during a response."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
     def service_actions(self) -> None:
-        """Again and again: end the connections whose request takes too long."""
+        """Close connections whose request takes too long; called periodically."""
         for connection, end in list(self.reading.items()):
             if time.monotonic() > end:
-                with suppress(OSError):  # closed by now
+                with suppress(OSError):  # already closed
                     connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def address(self) -> str:
-        """Where the page is, with the token that opens it."""
+        """The URL of the page, including the token."""
         return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
 
     def states(self) -> dict[str, Any]:
-        """The decision that holds for each row that has one, the latest last; and the notes."""
+        """The current decision of each row that has one, latest last, and the notes."""
         with self.writing:
             held, notes = settle(self.log.decisions), settle_notes(self.log.decisions)
         return {
@@ -116,7 +116,7 @@ class ReviewServer(ThreadingHTTPServer):
         }
 
     def decide(self, asked: dict[str, Any]) -> list[dict[str, Any] | None]:
-        """Write down what was decided on some rows, in one step, and tell what holds for each now."""
+        """Save one decision on several rows as a single step, and return the current decision of each."""
         rows = asked.get("rows")
         if not isinstance(rows, list) or not rows:
             raise InputError("a decision names its rows")
@@ -137,37 +137,37 @@ class ReviewServer(ThreadingHTTPServer):
 
 
 class ReviewHandler(BaseHTTPRequestHandler):
-    """Page, decisions and pictures of samples can be read, decisions be made; no path names a file."""
+    """Serves the page, decisions and pictures, and accepts decisions; no URL path names a file."""
 
     server: ReviewServer
     server_version, sys_version = "graphclean", ""
     timeout = LONGEST_REQUEST
-    """Seconds that the other side may be silent, or take for an answer."""
+    """Seconds that the client may be silent or take to receive a response."""
 
     def setup(self) -> None:
-        """From now on the request has to come."""
+        """Start the deadline of the request."""
         super().setup()
         self.server.reading[self.connection] = time.monotonic() + LONGEST_REQUEST
 
     def finish(self) -> None:
-        """However it ended."""
+        """Clear the deadline, however the request ended."""
         self._have_read()
         super().finish()
 
     def do_GET(self) -> None:
-        """The page, the decisions, or a sample's picture."""
+        """Return the page, the decisions, or the picture of a sample."""
         self._have_read()
         self._answer(self._get)
 
     def do_POST(self) -> None:
-        """A decision."""
+        """Record a decision."""
         self._answer(self._post)
 
     def _have_read(self) -> None:
         self.server.reading.pop(self.connection, None)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal belongs to the reviewer."""
+        """Log nothing: the terminal belongs to the reviewer."""
 
     def _answer(self, act: Callable[[], tuple[str, bytes]]) -> None:
         try:
@@ -176,7 +176,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
             status = 200
         except Refused as refused:
             status, kind, content = refused.status, "text/plain; charset=utf-8", f"{refused}\n".encode()
-        except ValueError:  # an address that is none
+        except ValueError:  # not a valid URL
             status, kind, content = 400, "text/plain; charset=utf-8", b"not understood\n"
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
@@ -185,7 +185,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _check_place(self) -> None:
-        """Refuse a name that is not this machine's, and a request that another page makes."""
+        """Refuse requests for other host names or from other pages."""
         hosts = self.headers.get_all("Host", [])
         host = hosts[0] if len(hosts) == 1 else ""
         if not HERE.fullmatch(host) or not self.path.startswith("/"):
@@ -258,7 +258,7 @@ def _json(value: Any) -> tuple[str, bytes]:
 
 
 def open_review(log: DecisionLog, *, port: int = 0, by: str | None = None) -> ReviewServer:
-    """A server for the review of a run, on a port of this machine, not yet answering."""
+    """Create a server for reviewing a run, on a port of this machine; it does not answer yet."""
     return ReviewServer(log, token=secrets.token_urlsafe(32), port=port, by=by)
 
 
@@ -270,7 +270,7 @@ def prepare(
     show: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> None:
-    """Make the page of `run`, and serve it from then on; who asks earlier is told what is being done."""
+    """Build the page of `run` and serve it from then on; until then, requests get the progress."""
 
     def tell(stage: str, done: int, total: int) -> None:
         server.stage = f"{stage}, {done:,} of {total:,} …" if total > 1 else f"{stage} …"
@@ -282,7 +282,7 @@ def prepare(
 
 @contextmanager
 def answering(server: ReviewServer) -> Iterator[None]:
-    """A thread in which the server answers, until the block ends."""
+    """Run the server in a thread until the block ends."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -34,7 +34,7 @@ class Samples:
     ids: list[str]
     classes: list[str]
     given: Ints
-    """−1 where there is none."""
+    """−1 if there is none."""
     proposed: Ints
     verdict: Ints
     """Indices into `Verdict`."""
@@ -94,7 +94,7 @@ def read_samples(verdicts: pd.DataFrame, classes: list[Any], detector_score: Flo
 
 
 def _codes(labels: "pd.Series[Any]", code: dict[str, int]) -> Ints:
-    kinds, names = pd.factorize(labels)  # a name for each kind of label; -1 where there is none
+    kinds, names = pd.factorize(labels)  # -1 if there is no label
     places = np.array([code[str(name)] for name in names], dtype=np.int64)
     return np.where(kinds < 0, -1, places[kinds]) if len(places) else np.full(len(labels), -1)
 
@@ -157,14 +157,14 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     for row in by_need[np.sort(first)[:most]].tolist():
         cells = [texts[row] for texts in samples.cells.values()]
         size = count_bytes(to_json([samples.ids[row], cells])) + ROW_BYTES
-        if size <= room:  # after one that is much longer than the others, these may fit yet
+        if size <= room:  # a row much longer than the others does not fit, but those after it may
             held.append(row)
             room -= size
     return np.sort(np.array(held, dtype=np.int64))
 
 
 def cut_classes(classes: list[str]) -> list[str]:
-    """The names of classes as a page has them: different ones, cut where all are too long to fit."""
+    """The class names used in the page: all different, truncated if too long to fit."""
     if count_bytes(to_json(classes)) <= MOST_CLASS_BYTES:
         return classes
     for length in CLASS_LENGTHS:

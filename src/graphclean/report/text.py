@@ -1,4 +1,4 @@
-"""What a run found and what to do next, in plain words."""
+"""The findings of a run and the next steps, in plain words."""
 
 import shlex
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .samples import Samples
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do, and the command that does it."""
+    """A next step and its command."""
 
     text: str
     command: str | None = None
@@ -31,13 +31,13 @@ class Words:
     """The summary at the top of the page."""
 
     headline: list[tuple[str, str]]
-    """Pieces of text, each with the verdict that it speaks of, or ""."""
+    """Pieces of text, each with the verdict it refers to, or ""."""
     lead: str
     steps: list[Step]
 
 
 def describe_things(kind: str, count: int) -> str:
-    """What a sample is called, by the kind of source."""
+    """What samples are called, by kind of source."""
     name = {"photos": "photo", "images": "image"}.get(kind, "sample")
     return name if count == 1 else f"{name}s"
 
@@ -45,7 +45,7 @@ def describe_things(kind: str, count: int) -> str:
 def describe_run(
     run: Path, config: ConfigFile, summary: SummaryFile, samples: Samples, *, reviewing: bool = False
 ) -> Words:
-    """The summary of a run; on a page where it can be reviewed, that step is done there."""
+    """The summary of a run; on a review page, the review step refers to the page itself."""
     kind = str(config.get("source", {}).get("kind", "features"))
     counts = {name: int(samples.where(name).sum()) for name in Verdict}
     named = int((samples.where(Verdict.UNLABELED) & samples.selected).sum())
@@ -86,7 +86,9 @@ def _lead(summary: SummaryFile, kind: str) -> str:
 def _steps(
     run: Path, config: ConfigFile, counts: dict[Verdict, int], kind: str, named: int, *, reviewing: bool
 ) -> list[Step]:
-    """Of the unlabeled, `named` ones get a label when verdicts are carried out."""
+    """The next steps; `named` is the number of unlabeled samples that get a label when the verdicts are
+    applied.
+    """
     place = shlex.quote(str(run))
     check = Step(
         "Check the most confident cases below, then review them one by one: accept, reject, or choose "
@@ -103,7 +105,7 @@ def _steps(
             Step("If there are none, check the samples by hand."),
         ]
     predict, train = f"graphclean predict {place} NEW", f"graphclean train {_arguments(run, config)}"
-    if "probe" in config.get("source", {}):  # no command has the function
+    if "probe" in config.get("source", {}):  # a command can't pass a function
         data = recorded_data(run, config["source"])
         predict = f'graphclean.Run.load({str(run)!r}).predict("NEW", embedder=FUNCTION)'
         train = f"graphclean.train({str(data)!r}, embedder=FUNCTION)"
@@ -136,8 +138,8 @@ def _steps(
 
 
 def run_again(run: Path, config: ConfigFile) -> str | None:
-    """The command that a setting is added to; it goes on with a run of `train`, and makes one of `clean`
-    again. None for those made in Python.
+    """The command to which a setting can be added: it resumes a run of `train`, or repeats one of `clean`.
+    None for runs made in Python.
     """
     source = config.get("source", {})
     if source.get("data") == IN_PYTHON or "probe" in source:
@@ -148,10 +150,10 @@ def run_again(run: Path, config: ConfigFile) -> str | None:
 
 
 def _arguments(run: Path, config: ConfigFile) -> str:
-    """The data of a run and how it was read, as typed in a shell."""
+    """The data of a run and the options it was read with, as typed in a shell."""
     source = config.get("source", {})
     asked = recorded_options(source)
     if asked.get("embedder") == DEFAULT_EMBEDDER:
-        del asked["embedder"]  # named, it would be more than a default: `train` chooses by it what to train
+        del asked["embedder"]  # `train` chooses what to train by whether it is given
     options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", value)]
     return shlex.join([str(recorded_data(run, source)), *options])

@@ -13,8 +13,8 @@ BINS = 60
 
 
 def sweep_thresholds(samples: Samples, detector: DetectorRecord) -> dict[str, Any] | None:
-    """For many thresholds: the samples above it, and the fractions of known and of probable OOD samples, as
-    in `find_threshold`.
+    """For many thresholds: the number of samples above, the fraction of known samples above, and the number
+    of probable OOD samples above, as in `find_threshold`.
     """
     threshold = float(detector["threshold"])
     if samples.detector_score is None:
@@ -47,5 +47,5 @@ def sweep_thresholds(samples: Samples, detector: DetectorRecord) -> dict[str, An
 
 
 def _first(weight: npt.NDArray[np.bool_], order: Ints, count: Ints) -> Floats:
-    """How many of the first n in order are."""
+    """The number of true entries among the first n in order."""
     return np.concatenate([[0.0], np.cumsum(weight[order])])[count]

@@ -31,7 +31,6 @@ from ..runs.inputs import (
 from ..runs.photos import find_photos
 from ..runs.schema import SourceRecord
 
-"""Threads that decode; each holds one photo."""
 LOSSLESS = 32
 """Side in pixels up to which pictures are stored losslessly: they take little space."""
 QUALITY = 80

@@ -1,4 +1,4 @@
-// What another threshold would do.
+// The effect of another threshold.
 
 function startBorder(root) {
   const border = facts.border;
@@ -8,7 +8,7 @@ function startBorder(root) {
   const x = (value) => ((value - low) / Math.max(high - low, 1e-9)) * width;
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height + 34}`, "aria-hidden": "true" });
   const bars = [];
-  // Two rows, each as tall as its own tallest bar: there may be few OOD samples next to many of known classes.
+  // Two rows, each scaled to its own tallest bar: there may be few OOD samples and many of known classes.
   for (const [place, [kind, title]] of [["known", "probably of a known class"], ["ood", "probably OOD"]].entries()) {
     const heights = border.bins[kind];
     const [foot, most, wide] = [band + place * (band + gap), Math.max(1, ...heights), width / heights.length];
@@ -22,7 +22,7 @@ function startBorder(root) {
     const total = heights.reduce((sum, number) => sum + number, 0);
     picture.append(draw("line", { class: "foot", x1: 0, x2: width, y1: foot, y2: foot }), draw("text", { x: 0, y: foot - band + 12 }, `${count(total)} ${title}`));
   }
-  // Down both rows, but not through what is written over them.
+  // Through both rows, but not through the text above them.
   const down = (value) => [0, band + gap].map((top) => `M${x(value)} ${top + 16}V${top + band}`).join("");
   const was = draw("path", { class: "line-was", d: down(border.threshold) });
   const line = draw("path", { class: "line-at" });

@@ -1,4 +1,4 @@
-// Training, epoch by epoch.
+// Training curves by epoch.
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [360, 190, 40, 22];
 

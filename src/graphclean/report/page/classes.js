@@ -1,4 +1,4 @@
-// Which labels are mistaken for which, and how each class fares.
+// The matrix of given and proposed labels, and the verdicts of each class.
 
 const MOST_CLASSES = 12;
 

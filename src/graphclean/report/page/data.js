@@ -1,4 +1,4 @@
-// What the page knows. Rows are numbers from 0; scores are thousandths, null where there is none.
+// The data of the page. Rows are numbered from 0; scores are thousandths, null if missing.
 
 const facts = JSON.parse(find("facts").textContent);
 const rows = JSON.parse(find("rows").textContent);
@@ -11,18 +11,18 @@ const given = (row) => className(rows.given[row]);
 const proposed = (row) => className(rows.proposed[row]);
 const verdict = (row) => facts.verdicts[rows.verdict[row]];
 const score = (thousandths, digits = 2) => (thousandths === null ? "–" : (thousandths / 1000).toFixed(digits));
-/** How likely what is stated of a row is right, in words; null where there is no verdict. Nothing is ever quite sure. */
+/** The probability that a row's verdict (or, if uncertain, its label) is right, in words and at most 99 %; null without a verdict. */
 const confidence = (row) =>
   rows.confidence[row] === null ? null : `${verdict(row) === "uncertain" ? "label " : ""}${Math.min(99, Math.round(rows.confidence[row] / 10))} % likely right`;
 
-/** What the source says of a row besides, in columns that were asked for. */
+/** The value of an additional source column. */
 const cell = (column, row) => rows.cells[column][row];
-/** The first of it, short; or the name. */
+/** The first non-empty additional value, truncated; otherwise the name. */
 const gist = (row, length = 160) => {
   const text = facts.shown.map((column) => cell(column, row).trim()).find(Boolean) ?? "";
   return text.length > length ? `${text.slice(0, length)}…` : text || rows.id[row];
 };
-/** The columns that say something of a row, each with what it says; without the one that `gist` is of, where that stands elsewhere. */
+/** The non-empty additional columns with their values, without the one used by `gist` if that is shown elsewhere (`told`). */
 const cells = (row, told = false) => make("dl", { class: "cells" }, ...facts.shown.filter((column) => cell(column, row).trim()).slice(told ? 1 : 0).map((column) =>
   make("div", {}, make("dt", {}, column), make("dd", {}, cell(column, row)))));
 const code = (name) => facts.verdicts.indexOf(name);
@@ -35,18 +35,18 @@ function rowsWith(name) {
   return found;
 }
 
-/** All rows that something is wrong with as photos. */
+/** All rows with photo quality issues. */
 const rowsWithIssues = () => [...rows.id.keys()].filter((row) => rows.issues[row].length);
 const issues = (row) => rows.issues[row].map((place) => facts.issues[place]).join(", ");
 
-/** The address of a row's picture, or null. */
+/** The data URL of a row's picture, or null. */
 function pictureOf(row) {
   const text = facts.pictures[row];
   if (text === undefined) return null;
   return `data:image/${text.startsWith("iVBOR") ? "png" : "jpeg"};base64,${text}`;
 }
 
-/** A picture, crisp where it has few pixels; null where there is none. */
+/** A row's picture, rendered crisply if it has few pixels; null if there is none. */
 function picture(row, alt) {
   const source = pictureOf(row);
   if (source === null) return null;
@@ -56,7 +56,7 @@ function picture(row, alt) {
   return image;
 }
 
-/** In words, for screen readers and tips. */
+/** Describe a row in words, for screen readers and tooltips. */
 function describe(row) {
   const label = given(row);
   return {
@@ -69,12 +69,12 @@ function describe(row) {
   }[verdict(row)];
 }
 
-/** What a row looks like: a class, or none. */
+/** The class that a row looks like, if any. */
 const looks = (row) => (verdict(row) === "ood" ? "no class" : proposed(row));
 
 const label = (text, name = "") => make("span", { class: `label ${name}`.trim() }, text);
 
-/** given → proposed, as the verdict asks. */
+/** given → proposed, as far as the verdict needs it. */
 function change(row) {
   const kind = verdict(row);
   const line = make("p", { class: "change" });

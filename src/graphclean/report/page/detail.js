@@ -1,11 +1,11 @@
-// One sample in full.
+// All details of one sample.
 
 const detail = (() => {
   const dialog = find("detail");
   dialog.tabIndex = -1;
   let shown = { list: [], place: 0, back: null };
 
-  /** The neighbors as pictures, with a label under each unless one line will say it for all; or in words. */
+  /** The neighbors as pictures, with labels as captions if requested; in words if there are no pictures. */
   function neighborList(row, { captions = true, ids = false } = {}) {
     const near = rows.near[row].filter((other) => other >= 0);
     if (near.every((other) => pictureOf(other) === null)) return near.length ? neighborWords(row, near, ids) : null;
@@ -16,7 +16,7 @@ const detail = (() => {
     }));
   }
 
-  /** What they look like, each kind once, and which they are. */
+  /** The neighbors grouped by the class that they look like. */
   function neighborWords(row, near, ids) {
     const kinds = new Map();
     for (const other of near) kinds.set(looks(other), [...(kinds.get(looks(other)) ?? []), rows.id[other]]);
@@ -27,7 +27,7 @@ const detail = (() => {
           : make("span", { class: "id" }, names.join(", "))) : null)));
   }
 
-  /** How many neighbors say what the verdict says. */
+  /** The number of neighbors that agree with the verdict, in words. */
   function support(row) {
     const near = rows.near[row].filter((other) => other >= 0);
     const agree = near.filter((other) => looks(other) === looks(row)).length;
@@ -54,7 +54,7 @@ const detail = (() => {
     const focused = document.activeElement?.dataset.focus;
     const image = picture(row, `${rows.id[row]}: ${describe(row)}`);
     if (image && reviewing && facts.large_pictures) {
-      // The small one again where the server can't give a large one.
+      // Fall back to the small picture if the server has no large one.
       image.addEventListener("error", () => { image.src = pictureOf(row); }, { once: true });
       image.src = review.largePicture(row);
     }
@@ -74,7 +74,7 @@ const detail = (() => {
             reviewing ? make("button", { type: "button", class: "button", "aria-keyshortcuts": "N", "data-focus": "next", on: { click: () => review.goOn(row) } }, "Next undecided") : null,
             make("span", { class: "said" }, `${count(shown.place + 1)} of ${count(shown.list.length)}`)))),
     );
-    // What had the focus is gone: keys must still reach the dialog.
+    // The focused element was replaced: restore the focus, so that keys still reach the dialog.
     if (dialog.open) (dialog.querySelector(`[data-focus="${focused}"]:not([disabled])`) ?? dialog).focus();
   }
 
@@ -104,7 +104,7 @@ const detail = (() => {
     move,
     isOpen: () => dialog.open,
     row: () => shown.list[shown.place],
-    /** Show the next in the list of which `wanted` is true, from the first again after the last. */
+    /** Show the next row in the list for which `wanted` is true, wrapping around at the end. */
     turnToNext(wanted) {
       const { list, place } = shown;
       const found = [...list.keys()].map((step) => (place + 1 + step) % list.length).find((other) => wanted(list[other]));
@@ -112,7 +112,7 @@ const detail = (() => {
     },
     /** Show `row`, if it is in the list. */
     turnTo: (row) => { if (shown.list.includes(row)) move(shown.list.indexOf(row) - shown.place); },
-    /** Open at `list[place]`; focus returns to where it was. */
+    /** Open at `list[place]`; closing restores the focus. */
     open(list, place) {
       shown = { list, place, back: document.activeElement };
       render();

@@ -1,4 +1,4 @@
-// Elements are made here and nowhere else: strings only ever become text.
+// The only place where elements are created: strings only ever become text.
 
 /**
  * @param {string} tag
@@ -25,14 +25,14 @@ const numbers = new Intl.NumberFormat("en-GB");
 const count = (value) => numbers.format(value);
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
-/** A select with a label before it. */
+/** A select element with a label. */
 function choice(title, options, onChange) {
   const select = make("select", { on: { change: () => onChange(select.value) } });
   for (const [value, text] of options) select.append(make("option", { value }, text));
   return { select, label: make("label", {}, title, select) };
 }
 
-/** Calls `act` once, a moment after the last of many calls. */
+/** Debounce `act`: call it once, shortly after the last of many calls. */
 function settled(act, wait = 120) {
   let timer = 0;
   return (...values) => {

@@ -2,7 +2,7 @@
 
 const MEMBERS = 10;
 
-/** Each label of a group, with how many carry it. */
+/** The labels of a group with their counts. */
 function labelsOf(group) {
   const counts = new Map();
   for (const row of group) counts.set(rows.given[row], (counts.get(rows.given[row]) ?? 0) + 1);

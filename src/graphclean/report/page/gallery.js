@@ -1,10 +1,10 @@
-// Suspects as cards, surest first.
+// Galleries of suspects as cards, by default the most confident of each kind first.
 
 const LEAST = 8;
 const MORE = 48;
 const shortNames = facts.classes.every((name) => name.length <= 4);
 
-/** In their order, but one of each kind (given → proposed) before the second of any: a first look shows all kinds. */
+/** Interleave the kinds (given → proposed) in round-robin order, so that a first look shows all of them. */
 function varied(list) {
   const seen = new Map();
   const turn = new Map();
@@ -16,10 +16,10 @@ function varied(list) {
   return list.sort((a, b) => turn.get(a) - turn.get(b));
 }
 
-/** Confidences by which cards are filtered, in thousandths. */
+/** Minimum confidences to filter cards by, in thousandths. */
 const CONFIDENCES = [990, 950, 900, 800, 700];
 
-/** A click anywhere on a card is one on its button, but on what does something else, and after text was marked. */
+/** Treat a click anywhere on a card as one on its button, except on other controls or when text is selected. */
 function openCard(event) {
   if (event.target.closest("button, select, .actions") || !getSelection().isCollapsed) return;
   const button = event.currentTarget.querySelector(".open");
@@ -50,7 +50,7 @@ function makeCard(row, open) {
         reviewing ? review.actions(row) : null)));
 }
 
-/** Focus on a card's button, with the whole card in view. */
+/** Focus a card's button, and scroll the whole card into view. */
 function goTo(button) {
   button.focus();
   button.closest("li").scrollIntoView({ block: "nearest" });
@@ -72,7 +72,7 @@ function startGallery(root) {
     const there = [...new Set(all.map((row) => rows[column][row]))].sort((a, b) => a - b);
     return [["", "any"], ...there.map((place) => [String(place), className(place)])];
   };
-  // Of what is uncertain the labels least likely right come first.
+  // Uncertain samples start with the labels least likely to be right.
   const first = name === "uncertain" ? 1 : -1;
   const order = choice("Order", [["varied", "one of each kind first"], ["sure", "most likely right first"], ["unsure", "least likely right first"], ["place", "as in the data"]], (value) => set({ order: value }));
   const from = choice("Given", used("given"), (value) => set({ given: value }));
@@ -106,7 +106,7 @@ function startGallery(root) {
     show(2 * across() < LEAST ? LEAST : 2 * across());
   }
 
-  /** How many the button would accept. */
+  /** Update the number of samples that the button would accept. */
   function recount() {
     const waiting = review.waiting(list).length;
     accept.textContent = `${name === "uncertain" ? "Keep labels of" : "Accept"} all ${count(waiting)}`;
@@ -123,7 +123,7 @@ function startGallery(root) {
     said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown${held}` : "None.";
   }
 
-  // One card is a tab stop; arrows walk through the others.
+  // One card is a tab stop; arrow keys move to the others.
   const buttons = () => [...cards.querySelectorAll(".open")];
   const focusable = (place) => buttons().forEach((button, number) => button.setAttribute("tabindex", number === place ? "0" : "-1"));
   cards.addEventListener("focusin", (event) => {

@@ -1,4 +1,4 @@
-// Puts the parts in their places.
+// Build all parts of the page.
 
 for (const place of document.querySelectorAll("[data-mark]")) place.replaceWith(mark(verdictLook(place.dataset.mark)));
 for (const name of facts.verdicts) {
@@ -25,7 +25,7 @@ for (const button of document.querySelectorAll("button[data-verdict]")) {
   });
 }
 
-// The bar names the section that is being read.
+// Mark the current section in the navigation bar.
 const nav = find("nav");
 const links = new Map();
 for (const section of document.querySelectorAll("section[data-nav]")) {

@@ -1,4 +1,4 @@
-// The map: a canvas with a tip at the pointer, and arrows that walk from point to point.
+// The map: a canvas with a tooltip at the pointer; arrow keys move from point to point.
 
 const REACH = 16;
 
@@ -18,7 +18,7 @@ function startMap(root) {
     const [width, height] = points.size.map((value) => Math.max(value, 1));
     return Math.min((canvas.clientWidth - 40) / width, (canvas.clientHeight - 40) / height);
   };
-  /** Where a point is on the canvas. */
+  /** The position of a point on the canvas. */
   function place(number) {
     const scale = fit() * state.zoom;
     return [
@@ -41,7 +41,7 @@ function startMap(root) {
     for (const [shape, { path }] of Object.entries(SHAPES)) paths.set(shape, new Path2D(path(r)));
     pen.lineWidth = Math.max(1.4, r / 2.6);
     pen.lineCap = "round";
-    // What is kept lies below what is suspected.
+    // Draw suspects on top of kept samples.
     const order = [...points.row.keys()];
     if (state.by === "verdict") order.sort((a, b) => drawOrder(a) - drawOrder(b));
     for (const number of order) {
@@ -115,7 +115,7 @@ function startMap(root) {
     point(-1);
   }
 
-  /** The nearest point in the direction of an arrow key. */
+  /** Move to the nearest point in the direction of an arrow key. */
   function walk(dx, dy) {
     if (state.at < 0) return point(points.row.findIndex((_, number) => !isFaint(number)));
     const [x, y] = place(state.at);
@@ -154,7 +154,7 @@ function startMap(root) {
     drag = null;
     if (moved) return;
     const number = nearest(event.offsetX, event.offsetY);
-    // A finger can't hover: its first tap shows the tip, a second one on the same point opens it.
+    // A finger can't hover: a first tap shows the tooltip, a second one on the same point opens the sample.
     if (number >= 0 && (event.pointerType === "mouse" || number === tapped)) openAt(number);
     else point(number);
     tapped = number;

@@ -1,6 +1,6 @@
 // Every verdict and class has a shape as well as a color.
 
-/** The outline of a marker around (0, 0), about `r` from its middle: closed, or strokes alone. */
+/** Outlines of markers centered at (0, 0) with radius about `r`: filled shapes, or strokes only. */
 const SHAPES = {
   o: { path: (r) => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`, filled: true },
   s: { path: (r) => `M${-r} ${-r}h${2 * r}v${2 * r}h${-2 * r}Z`, filled: true },

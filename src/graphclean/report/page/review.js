@@ -1,17 +1,17 @@
-// Decisions: sent to the server as they are made, and shown wherever a sample is.
+// Decisions: sent to the server as they are made, and shown wherever a sample appears.
 
 const review = (() => {
-  /** What holds for each row that was decided on, the latest last. */
+  /** The current decision of each row that has one, latest last. */
   const states = new Map();
-  /** What is written of a row. */
+  /** The notes by row. */
   const notes = new Map();
-  /** Rows of which a decision is on its way, and by negative numbers those of a note: a key pressed twice is one decision. */
+  /** Rows with a pending request, negative for notes, so that a key pressed twice makes one decision. */
   const sending = new Set();
-  /** The row whose labels were opened by key: after the choice it goes on, as with other keys. */
+  /** The row whose label list was opened by key: a choice then moves on to the next, as other keys do. */
   let asked = null;
   const places = rows.row ? new Map(rows.row.map((row, place) => [row, place])) : null;
   const runRow = (row) => (rows.row ? rows.row[row] : row);
-  /** Where a row of the run is in the page; undefined where it is left out. */
+  /** Position in the page of a row of the run; undefined if omitted. */
   const placeOf = (row) => (places ? places.get(row) : row);
   const suspects = () => ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
   let bar = null;
@@ -22,7 +22,7 @@ const review = (() => {
     return answer.json();
   }
 
-  /** Send one decision on some rows; whether it was saved. */
+  /** Send one decision on several rows; returns whether it was saved. */
   async function send(wanted, kind, { label: name = null, note = null } = {}) {
     const mark_ = (row) => (kind === "note" ? -1 - row : row);
     const free = wanted.filter((row) => !sending.has(mark_(row)));
@@ -50,7 +50,7 @@ const review = (() => {
     }
   }
 
-  /** In the bar, and in an open dialog, which hides and silences the bar. */
+  /** Show an error in the bar and in an open dialog, which hides the bar, also from screen readers. */
   function complain(text) {
     bar.alarm.textContent = text;
     bar.alarm.hidden = !text;
@@ -59,7 +59,7 @@ const review = (() => {
     if (text) open?.append(make("strong", { role: "alert" }, text));
   }
 
-  /** Puts the state of rows into every place that shows one of them. */
+  /** Update every place that shows one of the changed rows. */
   function show(changed) {
     const wanted = new Set(changed);
     for (const place of document.querySelectorAll("[data-actions]")) {
@@ -94,7 +94,7 @@ const review = (() => {
     unreadable: [null, null],
   };
 
-  /** The buttons of a row, or what was decided. */
+  /** The buttons of a row, or the decision on it. */
   function actions(row) {
     const state = states.get(row);
     const box = make("div", { class: "actions", "data-actions": row });
@@ -108,7 +108,7 @@ const review = (() => {
     const button = (kind, text, key, title) => make("button", { type: "button", class: "button", "data-kind": kind, "aria-keyshortcuts": key, title, on: { click: () => send([row], kind) } }, text);
     if (yes) box.append(button("accept", yes, "A", `it is ${verdict(row) === "uncertain" || verdict(row) === "keep" ? given(row) : looks(row)} (A)`));
     if (no) box.append(button("reject", no, "R", `it is ${given(row)}, as labeled (R)`));
-    // The classes come when they are asked for: a thousand of them on every card would be slow.
+    // Fill in the classes on demand: a thousand of them on every card would be slow.
     const fill = () => {
       if (other.length === 2) other.append(...facts.classes.map((name, place) => make("option", { value: place }, name)));
     };
@@ -117,7 +117,7 @@ const review = (() => {
       if (asked === row && states.has(row)) goOn(row);
       asked = null;
     };
-    // On a closed list an arrow or a letter would be a choice already, and so a decision: it opens the list instead.
+    // On a closed list, an arrow or letter key would already choose, and so decide: it opens the list instead.
     const openFirst = (event) => {
       if (!other.showPicker || event.ctrlKey || event.metaKey || event.altKey) return;
       if (!event.key.startsWith("Arrow") && event.key.length > 1) return;
@@ -132,7 +132,7 @@ const review = (() => {
 
   const written = (row) => (notes.has(row) ? make("p", { class: "note" }, notes.get(row)) : null);
 
-  /** A field for a note, saved when it is left, or by Enter. */
+  /** A field for a note, saved when it loses the focus or by Enter. */
   function noteField(row) {
     const field = make("textarea", { rows: 2, maxlength: 1000, placeholder: "Note (T)", "aria-label": "Note", "aria-keyshortcuts": "T", "data-focus": "note" });
     field.value = notes.get(row) ?? "";
@@ -149,7 +149,7 @@ const review = (() => {
     return field;
   }
 
-  /** Undo the last step, of one decision or many, and tell of which row it was. */
+  /** Undo the last step, of one or more decisions; returns the last row concerned. */
   async function undo() {
     const last = [...states.values()].at(-1);
     if (last === undefined) return undefined;
@@ -158,7 +158,7 @@ const review = (() => {
     return step.at(-1);
   }
 
-  /** Those of some rows that can be accepted, and that nobody decided on. */
+  /** The rows that can be accepted and are undecided. */
   const waiting = (list) => list.filter((row) => !states.has(row) && words[verdict(row)][0]);
 
   async function acceptAll(list) {
@@ -166,7 +166,7 @@ const review = (() => {
     if (await send(wanted, "accept")) bar.text.textContent = `${count(wanted.length)} accepted in one step; U undoes it`;
   }
 
-  /** Go on to the next that waits for a decision: in the dialog, or among the cards after that of `row`, then from the first. */
+  /** Move on to the next undecided row: in the dialog, or among the cards after that of `row`, wrapping around. */
   function goOn(row) {
     if (detail.isOpen()) return detail.turnToNext((other) => !states.has(other));
     const card = document.querySelector(`.card[data-row="${row}"]`);
@@ -177,7 +177,7 @@ const review = (() => {
     if (next) goTo(next);
   }
 
-  /** The first card of a gallery that waits, after a `card` of it if one is given, showing more until there is one. */
+  /** The first undecided card of a gallery, after `card` if given, showing more cards until there is one. */
   function findWaiting(gallery, card = null) {
     for (;;) {
       const after = [...gallery.querySelectorAll(".card:not(.done) .open")].find((open) => card === null || card.compareDocumentPosition(open) === Node.DOCUMENT_POSITION_FOLLOWING);
@@ -198,7 +198,7 @@ const review = (() => {
       if (detail.isOpen()) detail.turnTo(row_);
       else if (there) goTo(there);
     } else if (key === "n" || (row === null && ["a", "r", "l", "x"].includes(key))) {
-      // Where no card was chosen, a key leads to one and decides nothing yet.
+      // If no card is chosen, a key only moves to one.
       goOn(row);
     } else if (row === null) return;
     else if (key === "t") {
@@ -221,7 +221,7 @@ const review = (() => {
     event.preventDefault();
   }
 
-  /** The row of the card that had the focus last. */
+  /** The row of the last focused card. */
   let last = null;
   document.addEventListener("focusin", (event) => {
     const card = event.target.closest(".card");
@@ -260,7 +260,7 @@ const review = (() => {
     goOn,
     isDone: (row) => states.has(row),
     noteOf: (row) => notes.get(row) ?? "",
-    /** What was decided that a row is. */
+    /** The label decided for a row. */
     outcome: (row) => outcome(states.get(row)),
     largePicture: (row) => `/picture/${runRow(row)}?token=${encodeURIComponent(facts.token)}`,
   };

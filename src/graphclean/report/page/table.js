@@ -1,8 +1,8 @@
-// All rows, filtered and sorted; only those in view are in the document.
+// All rows, filtered and sorted; only those in view are in the DOM.
 
 const EXTRA = 8;
 const narrow = matchMedia("(max-width: 640px)");
-/** Pixels of a row: two lines on a phone. */
+/** Row height in pixels: two lines on a phone. */
 const lineHeight = () => (narrow.matches ? 60 : 40);
 
 function startTable(root) {
@@ -24,7 +24,7 @@ function startTable(root) {
   let places = null;
 
   function by(values) {
-    // What has no score stands last, whichever way round.
+    // Rows without a score come last in either order.
     return (a, b, sign) => {
       const [x, y] = [values[a], values[b]];
       if (x === null || y === null) return (x === null) - (y === null);
@@ -151,7 +151,7 @@ function startTable(root) {
     event.preventDefault();
   }
 
-  // A spreadsheet runs what starts like a formula: such text gets a quote before it, as in verdicts.csv.
+  // A spreadsheet executes text that starts like a formula: prefix it with a quote, as in verdicts.csv.
   function csvCell(value) {
     const text = String(value ?? "");
     const inert = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it until someone says otherwise.
+// Light or dark theme: the system's unless the user chooses.
 
 const themeChanged = [];
 function startTheme() {
