@@ -17,7 +17,7 @@ from ..data.progress import Progress
 from ..errors import InputError
 
 NO_CLASS = {"images", "256", "large"}
-"""Folders inside a split that are no class."""
+"""Folders inside a split that are not classes."""
 ANNOTATIONS = "val_annotations.txt"
 """TinyImageNet's table of the classes of its validation images."""
 

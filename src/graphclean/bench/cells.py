@@ -43,7 +43,7 @@ NOT_OF_CELLS = {
 }
 """Needs of methods that the cells can't satisfy."""
 SPEED_ONLY = ("training.compile",)
-"""Settings that affect speed but not results, and hence are no part of a method's name."""
+"""Settings that affect speed but not results, and hence are not part of a method's name."""
 
 
 @dataclass(frozen=True)

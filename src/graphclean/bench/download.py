@@ -41,9 +41,9 @@ def fetch_set(named: NamedSet, root: Path, progress: Progress | None = None) -> 
             raise InputError(f"{folder}: can't be written; name another root with {arg('data_root')}")
         busy = f"waiting for another process that fetches {named.name}"
         tell = progress if progress is not None else lambda *_: None
-        # After another one it is there, or this one goes on with what that left.
+        # Another process has finished the file by now, or this one resumes what it left.
         with _made(folder), locked(folder, busy, wait=lambda text: tell(text, 0, 1)):
-            folder.mkdir(parents=True, exist_ok=True)  # the other one may have removed it
+            folder.mkdir(parents=True, exist_ok=True)  # the other process may have removed it
             if _is_there(target, archive):
                 return target, False
             _fetch(named, target, progress)
@@ -117,7 +117,7 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
     except urllib.error.HTTPError as error:
         with error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.unlink(missing_ok=True)  # it can't be gone on with
+                part.unlink(missing_ok=True)  # it can't be resumed
             says = f"the server reports {error.code} {' '.join(str(error.reason).split())}"
             raise InputError(f"{url}: {says}; try again later") from error
     except urllib.error.URLError as error:
@@ -126,7 +126,7 @@ def _download(named: NamedSet, part: Path, progress: Progress | None) -> None:
         raise _stopped(url, part, size) from error
     except InputError:
         raise
-    except ValueError as error:  # of an address that the server sent us on to
+    except ValueError as error:  # an invalid redirect URL
         raise InputError(f"{url}: the server's answer can't be read: {error}; try again later") from error
     if part.stat().st_size < size:
         raise _stopped(url, part, size)
@@ -139,7 +139,7 @@ def _copy(
         try:
             block = answer.read(min(COPY_BYTES, size - have))
         except (OSError, http.client.HTTPException):
-            return  # what came so far is kept, and its size tells that it is not all
+            return  # what has arrived is kept; its size shows that it is incomplete
         if not block:
             return
         file.write(block)

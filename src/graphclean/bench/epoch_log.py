@@ -46,7 +46,7 @@ class EpochLog:
                     raise InputError(
                         f"{path}: line {number} is damaged; remove {path.parent} to start over"
                     ) from error
-        # Whole lines only from here on: a crash may have cut the last one.
+        # Keep whole lines only: a crash may have truncated the last one.
         with replaced(path) as draft:
             draft.write_text("".join(f"{json.dumps(record)}\n" for record in self.records.values()))
 

@@ -34,12 +34,12 @@ ZETAS = 401
 
 @dataclass(frozen=True)
 class FigurePlan:
-    """How a figure is drawn from the runs it compares, and what to run if there are none."""
+    """How a figure is drawn from the runs it compares, and what to run if nothing is recorded."""
 
     draw: Drawing
     command: str = f"graphclean bench run {CELL}"
     setting: str | None = None
-    """The setting whose values are compared; if empty, the runs differ only in their seeds."""
+    """The setting whose values are compared; None if the runs differ only in their seeds."""
     needs: str = ""
     """Data that a run must have recorded beyond its result."""
 
@@ -140,7 +140,7 @@ def _by_epoch(
 def _mark_warmup(axes: Axes, records: list[Record]) -> None:
     """Gray background for the warm-up epochs."""
     last = sum(bool(entry.get("warmup")) for entry in records[0].epochs)
-    if 0 < last < len(records[0].epochs):  # cross-entropy does nothing else
+    if 0 < last < len(records[0].epochs):  # cross-entropy has nothing but warm-up
         axes.axvspan(0.5, last + 0.5, color="#EEEEEE", linewidth=0, zorder=0)
 
 
@@ -168,7 +168,7 @@ def _convergence(records: list[Record]) -> Figure | None:
     noise.draw(selected, plotting.STYLES[0], "selected set")
     _finish(selected, EPOCH, "noise, %")
     for (key, name), style in zip(LOSSES.items(), plotting.STYLES, strict=False):
-        # The contrastive terms are no part of the loss in warm-up, and stand there as 0.
+        # The contrastive terms are not part of the loss in warm-up, and are recorded as 0.
         loss = _by_epoch(records, "losses", key, skip_warmup=key != "ce")
         if loss is not None:
             loss.draw(losses, style, name)

@@ -36,7 +36,7 @@ ARRAYS: list[Any] = [
 
 
 def find_human_labels(base: str, root: Path | None) -> Path:
-    """The published file of a set; if missing, an `InputError` that says where it belongs."""
+    """The published file of a set; if missing, an `InputError` names the place where it belongs."""
     path = data_root(root) / HUMAN_FOLDER / HUMAN_FILES[base]
     if not path.is_file():
         raise InputError(

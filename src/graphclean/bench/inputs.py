@@ -45,7 +45,7 @@ class Sources:
 
 
 def check_sources(cells: Iterable[Cell], split: Split, root: Path | None) -> list[str]:
-    """Refuse runs without data at once rather than after hours of other cells; report incomplete sets."""
+    """Refuse runs without data before other cells are trained for hours; report incomplete sets."""
     parts = ("train",) if split == "dev" else ("train", "test")
     partial = []
     for cell in dict.fromkeys(cells):

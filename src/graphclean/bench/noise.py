@@ -135,11 +135,12 @@ def pair(labels: LabelArray, rate: float, n_classes: int, rng: np.random.Generat
 def instance_dependent(
     labels: LabelArray, rate: float, n_classes: int, images: npt.NDArray[Any], rng: np.random.Generator
 ) -> LabelArray:
-    """Labels made wrong by what an image looks like (Xia et al., NeurIPS 2020).
+    """Corrupt labels depending on the images (Xia et al., NeurIPS 2020).
 
-    An image x of class y keeps its label with probability 1 − q, q normal around `rate` (cut to 0 to 1); else
-    it gets another class j, with the probability that the softmax of x W_y gives it, W_y normal. x are pixels
-    from 0 to 255, as in the authors' own code, so that nearly always one class takes all of q.
+    An image x of class y keeps its label with probability 1 − q, where q is normal around `rate`, truncated
+    to [0, 1]. Otherwise it gets another class j with a probability given by the softmax of x W_y, where W_y
+    is normal. As in the authors' code, pixels range from 0 to 255, so one class nearly always receives all of
+    q.
     """
     wrong = rng.normal(rate, RATE_SPREAD, len(labels))
     while (outside := (wrong < 0) | (wrong > 1)).any():
@@ -189,7 +190,7 @@ def make_draw(
         check_pool(protocol, pool_size)
     if (test_labels is None) != (protocol.split == "dev"):
         raise InputError(f"noise of the {protocol.split} split is made with{_TEST_LABELS[protocol.split]}")
-    # The order of these calls is what a recorded run rests on.
+    # Recorded runs depend on the order of these calls.
     rng = np.random.default_rng(protocol.seed)
     labels = _spoil(truth, protocol, rng, basis)
     if trained_pool is None:

@@ -125,7 +125,7 @@ SETS: dict[str, NamedSet] = {
                 url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
                 md5="90528d7ca1a48142e341f4ef8d21d0de",
                 size=248_100_043,
-                # Its makers publish none.
+                # No checksum is published.
                 source="github.com/ContinualAI/avalanche, avalanche/benchmarks/datasets/tiny_imagenet",
             ),
             terms="ImageNet's: non-commercial research",

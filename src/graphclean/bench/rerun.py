@@ -1,4 +1,4 @@
-"""A recorded run again, with the code of today, and its scores next to the recorded ones."""
+"""Rerun a recorded run with the current code, and compare its scores with the recorded ones."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ from .schema import Result
 COMPARED = ("accuracy", "auroc", "f_auto", "f_best")
 RENAMED = {"training.augmix": "training.strong_augmentation"}
 RENAMED_VALUES = {"full": "augmix", "last-chain": "augmix-last-chain"}
-"""Settings of older results, and values of those."""
+"""Renamed settings of older results, and their renamed values."""
 ONLY_WAY = {
     "training.final_norm": True,
     "training.gate_once": True,
     "training.restart_from": 1.0,
     "training.running_stats": "all",
 }
-"""Settings that are gone, and the value that stands for what every run does now."""
+"""Removed settings, with the value that corresponds to the current behavior."""
 
 
 def job_of(result: Result, path: Path) -> Job:
-    """What makes a result again; a setting that this version does not have is refused.
+    """The job that reproduces a result; settings unknown to this version are refused.
 
-    A setting that the result lacks is newer than it, and had its default then.
+    A setting missing from the result is newer than the result and had its default value then.
     """
     settings: dict[str, JsonObject] = {}
     for section, values in result["config"].items():
@@ -44,7 +44,7 @@ def job_of(result: Result, path: Path) -> Job:
 
 
 def compare(old: Result, new: Result) -> list[tuple[str, float, float]]:
-    """Name, recorded value and value of today, of every score that both have."""
+    """Name, recorded value and new value of every score that both have."""
     pairs = [(name, old["scores"].get(name), new["scores"].get(name)) for name in COMPARED]
     pairs.append(("label accuracy", old["cleaning"]["label_accuracy"], new["cleaning"]["label_accuracy"]))
     pairs.append(("seconds", old["seconds"], new["seconds"]))
@@ -52,7 +52,7 @@ def compare(old: Result, new: Result) -> list[tuple[str, float, float]]:
 
 
 def differences(old: Result, new: Result) -> list[str]:
-    """What else differs between the two, and may explain other scores."""
+    """Other differences between the two, which may explain different scores."""
     found = []
     if old["draw"] != new["draw"]:
         found.append("the noisy labels differ: the data, or how noise is made, has changed")

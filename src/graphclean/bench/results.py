@@ -1,4 +1,4 @@
-"""The results on disk: one JSON a run, `CELL[--dev]/METHOD/SEED.json`, and its arrays beside it."""
+"""Results on disk: a JSON file per run, `CELL[--dev]/METHOD/SEED.json`, with its arrays next to it."""
 
 import json
 import re
@@ -17,33 +17,34 @@ from .noise import Split
 from .schema import EpochRecord, Result
 
 RESULT_FORMAT = 1
-"""Of a result; rises when older readers would misread it."""
+"""Version of the result format; incremented if older readers would misread a result."""
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 DIMENSIONS = {"logits": 2, "predicted": 1, "similarity": 1, "truth": 1, "map": 2, "kind": 1}
-"""Of the arrays beside a result, each of which a figure or an ensemble is drawn from.
+"""Dimensions of the arrays next to a result, each used by a figure or an ensemble.
 
-Of the scored set `truth` (-1 is OOD), with OOD `predicted` and `similarity` (1 − OOD score), and on a test
-set `logits` (log-probabilities, of the known alone); of some training samples `map` and `kind` (of `KINDS`).
+`truth` (-1 is OOD) of the evaluation set; with OOD also `predicted` and `similarity` (1 − OOD score); on a
+test set `logits` (log-probabilities, of known samples only). `map` and `kind` (of `SAMPLE_KINDS`) of some
+training samples.
 """
 INTEGER_TYPES = (np.int8, np.int16, np.int32, np.int64)
 NAME = re.compile(r"\d+\.json")
-"""Of a result."""
+"""File name of a result."""
 LARGEST = 1e15
-"""Of a number that was measured; larger ones are damage."""
+"""Maximum magnitude of a measured number; larger ones indicate damage."""
 AGAIN = "remove its JSON and run the cell again"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One recorded run, and where it lies."""
+    """A recorded run and its path."""
 
     path: Path
     data: Result
 
     @property
     def cell(self) -> str:
-        """By the paper's name."""
+        """The name of the cell."""
         return self.data["cell"]
 
     @property
@@ -53,25 +54,25 @@ class Record:
 
     @property
     def method(self) -> str:
-        """The name that it is filed by."""
+        """The name its results are filed under."""
         return self.data["method"]
 
     @property
     def seed(self) -> int:
-        """Of training and of the noise."""
+        """Seed of training and of the noise."""
         return self.data["seed"]
 
     @property
     def epochs(self) -> list[EpochRecord]:
-        """One entry an epoch, oldest first."""
+        """One entry per epoch, oldest first."""
         return self.data["epochs"]
 
     def number(self, *keys: str) -> float | None:
-        """The value under these keys; None where there is none."""
+        """The number under nested keys; None if missing."""
         return number(self.data, keys, self.path)
 
     def arrays(self, *names: str) -> Arrays | None:
-        """These arrays of the `.npz` beside the result; None where the file or one of them is missing."""
+        """The named arrays of the `.npz` file next to the result; None if the file or one of them is missing."""
         path = self.path.with_suffix(".npz")
         if not path.is_file():
             return None
@@ -94,9 +95,9 @@ class Record:
 
 
 def number(entry: Any, keys: tuple[str, ...], path: Path) -> float | None:
-    """The number under nested keys; None where it, or something on the way to it, is null or missing.
+    """The number under nested keys; None if any level is null or missing.
 
-    Nor has a setting a number that is estimated in training: `auto`.
+    The value `auto`, of a setting estimated in training, also gives None.
     """
     for key in keys:
         entry = entry.get(key) if isinstance(entry, dict) else None
@@ -108,23 +109,23 @@ def number(entry: Any, keys: tuple[str, ...], path: Path) -> float | None:
 
 
 def slug(cell: str, split: str) -> str:
-    """Cell and split as they stand in the names of files."""
+    """Cell and split as used in file names."""
     return cell.replace("/", "--") + ("--dev" if split == "dev" else "")
 
 
 def result_path(results: Path, cell: str, split: str, method: str, seed: int) -> Path:
-    """Where a result belongs."""
+    """The path of a result."""
     return results / slug(cell, split) / method / f"{seed}.json"
 
 
 def find_seeds(results: Path, cell: str, split: str, method: str) -> dict[int, Path]:
-    """The results of a method on a cell by their seed."""
+    """The results of a method on a cell, by seed."""
     folder = result_path(results, cell, split, method, 0).parent
     return {int(path.stem): path for path in folder.glob("*.json") if NAME.fullmatch(path.name)}
 
 
 def write_result(path: Path, result: JsonObject, arrays: Arrays) -> Result:
-    """Write a result and its arrays; the JSON comes last, so that where it is all is."""
+    """Write a result and its arrays; the JSON file comes last, so its presence means that all is complete."""
     made: Result = check_shape({"format": RESULT_FORMAT, **plain(result)}, Result, path)
     small = {name: shrink(array) for name, array in arrays.items()}
     with replaced(path.with_suffix(".npz")) as draft, draft.open("wb") as file:
@@ -135,7 +136,7 @@ def write_result(path: Path, result: JsonObject, arrays: Arrays) -> Result:
 
 
 def shrink(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """In half precision where that holds them all, or whole numbers in the smallest type that does."""
+    """Convert to half precision if the range allows, or integers to the smallest type that holds them."""
     if array.dtype.kind == "f":
         large = np.isfinite(array) & (np.abs(array) > np.finfo(np.float16).max)
         return array.astype(np.float32 if large.any() else np.float16)
@@ -145,7 +146,7 @@ def shrink(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _lay_out(result: JsonObject) -> str:
-    """JSON with one line a field and one an epoch: short enough to read, and to compare by lines."""
+    """JSON with one line per field and per epoch: readable, and suited to line-by-line diffs."""
     lines = []
     for name, value in result.items():
         text = json.dumps(value, allow_nan=False)
@@ -156,7 +157,7 @@ def _lay_out(result: JsonObject) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """What `write_result` wrote; anything else is refused."""
+    """Read a result written by `write_result`; anything else is refused."""
     advice = "move it elsewhere, or, if it was a result, remove it and run the cell again"
     if not has_file(path):
         raise InputError(f"no such result: {path}")
@@ -175,12 +176,12 @@ def read_result(path: Path) -> Result:
 
 
 def list_results(results: Path) -> list[Path]:
-    """The paths of all results in a folder; what bears the name of one in its place must be one."""
+    """The paths of all results in a folder: every file with the name of a result in the place of one."""
     return [path for path in sorted(results.glob("*/*/*.json")) if NAME.fullmatch(path.name)]
 
 
 def read_record(path: Path, results: Path) -> Record:
-    """One result; refuses one that is damaged, of another format, or in the wrong place."""
+    """Read one result; damaged, misplaced and other-format files are refused."""
     record = Record(path, read_result(path))
     belongs = result_path(results, record.cell, record.split, record.method, record.seed)
     if path != belongs:
@@ -189,7 +190,7 @@ def read_record(path: Path, results: Path) -> Record:
 
 
 def read_records(results: Path) -> list[Record]:
-    """Every run recorded under `results`, in the order of cell, split, method and seed."""
+    """All runs recorded under `results`, ordered by cell, split, method and seed."""
     if not results.is_dir():
         raise InputError(f"{results}: no such folder of results; record one with `graphclean bench run CELL`")
     found = [read_record(path, results) for path in list_results(results)]

@@ -1,4 +1,4 @@
-"""One run of a cell: train, go on where an interruption left it, score once, and file the result."""
+"""Run one seed of a cell: train, resume after an interruption, score once, and record the result."""
 
 import gc
 import shutil
@@ -51,9 +51,9 @@ from .results import Arrays, find_seeds, list_results, read_record, read_result,
 from .schema import EpochRecord, Result
 
 STRATEGIES_EVERY = 10
-"""Epochs between two comparisons of the selection strategies."""
+"""Epochs between comparisons of the selection strategies."""
 DRAW, LOG, CHECKPOINT = "draw.npz", "epochs.jsonl", "checkpoint"
-"""What a work folder holds."""
+"""Contents of a work folder."""
 
 GO_ON = "the same command continues from there"
 
@@ -69,7 +69,7 @@ class Job:
     seed: int
     split: Split
     detectors: tuple[str, ...] = ()
-    """More detectors to score on its network, by name."""
+    """Names of further detectors to score on the same network."""
 
     @property
     def config(self) -> Config:
@@ -78,12 +78,12 @@ class Job:
 
     @property
     def sections(self) -> dict[str, JsonObject]:
-        """Its settings as the result records them."""
+        """The settings as recorded in the result."""
         return dict(plain(self.config.to_dict()))
 
     @property
     def about(self) -> JsonObject:
-        """All that it takes to make it again."""
+        """Everything needed to reproduce the run."""
         return {
             "cell": self.cell.name,
             "split": self.split,
@@ -95,19 +95,20 @@ class Job:
 
     @property
     def title(self) -> str:
-        """For a person."""
+        """A human-readable description."""
         return f"{self.cell.name} {self.method.name}, {self.split} split, seed {self.seed}"
 
     def work_folder(self, base: Path) -> Path:
-        """Where its checkpoint and records lie until the result is written."""
+        """The folder of the checkpoint and records until the result is written."""
         return base / self.cell.name.replace("/", "--") / self.method.name / f"{self.split}-{self.seed}"
 
 
 def find_done(job: Job, results: Path) -> Path | None:
-    """Where the result is, if it is there; one of other settings under the same name is refused.
+    """The path of the job's result if it exists.
 
-    So are those of other seeds: a table takes their mean. A setting that a result lacks is from after it,
-    and was at its default then. The result of another run in this place is refused as well.
+    Results recorded under the same name with other settings are refused, also those of other seeds, since
+    tables average over seeds, and so is the result of another run in this place. A setting missing from a
+    result is newer than the result and had its default value then.
     """
     found = find_seeds(results, job.cell.name, job.split, job.method.name)
     if job.seed in found and job.detectors:
@@ -128,14 +129,15 @@ def find_done(job: Job, results: Path) -> Path | None:
 
 
 def find_same_settings(job: Job, results: Path) -> str | None:
-    """Another name that the job's settings are recorded by on its cell, where its own has no result yet.
+    """Another name under which the job's settings are recorded on its cell, if its own name has no result
+    yet.
 
-    A preset and the changes that make it of another one are the same method, whose seeds have one mean.
+    A preset, and another preset changed into it, are the same method, whose seeds belong in one mean.
     """
     if find_seeds(results, job.cell.name, job.split, job.method.name):
         return None
     for path in list_results(results):
-        with suppress(InputError):  # of a damaged one the tables complain
+        with suppress(InputError):  # tables report damaged results
             result = read_result(path)
             config = result["config"]
             gone = [
@@ -148,7 +150,7 @@ def find_same_settings(job: Job, results: Path) -> str | None:
 
 
 def _differences(job: Job, recorded: dict[str, JsonObject]) -> list[tuple[str, Any, Any]]:
-    """Settings that count and differ: name, value that was recorded, value of the job."""
+    """Settings that affect results and differ: name, recorded value, the job's value."""
     found = []
     for section, settings in job.sections.items():
         then = _defaults(job.config, section) | recorded.get(section, {})
@@ -161,7 +163,7 @@ def _differences(job: Job, recorded: dict[str, JsonObject]) -> list[tuple[str, A
 
 
 def _defaults(config: Config, section: str) -> JsonObject:
-    """The settings of a section, of the same method, where nothing is chosen."""
+    """The default settings of a section, for the same method."""
     chosen = replace(config, method=MethodChoice(config.method.name))
     default = replace(Config(), method=complete_settings(chosen).method)
     return dict(plain(default.to_dict())[section])
@@ -179,9 +181,10 @@ def run_job(
     watch: Watch | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Result:
-    """Train what is left of a job in its work folder, score it, and write the result to `path`.
+    """Train the rest of a job in its work folder, score it, and write the result to `path`.
 
-    `sharing` runs share the device, which the result notes. Peaks of memory are those since the last start.
+    `sharing` is the number of runs that share the device, which is recorded. Peak memory counts from the last
+    start.
     """
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -191,7 +194,7 @@ def run_job(
         forget_host_peak()
         material = prepare_material(job.cell, job.seed, job.split, sources, work / DRAW)
         if device.type == "cuda":
-            # An earlier run's network would count in the peak, and as one of the few shapes to compile for.
+            # An earlier run's network would count toward the peak, and toward the limit of compiled shapes.
             gc.collect()
             torch.compiler.reset()
             torch.cuda.reset_peak_memory_stats()
@@ -235,7 +238,7 @@ def _stopped(job: Job, how: str, number: int) -> RunStopped:
 
 
 def prepare_job(job: Job, material: Material, work: Path, device: torch.device) -> Prepared:
-    """What `graphclean train` would make of the job's images and labels."""
+    """Prepare the job's images and labels as `graphclean train` would."""
     return prepare(
         material.train_images().numpy(),
         Labels(material.draw.labels, list(range(job.cell.n_classes))),
@@ -250,7 +253,7 @@ def prepare_job(job: Job, material: Material, work: Path, device: torch.device) 
 def train_job(
     job: Job, material: Material, prepared: Prepared, log: EpochLog, *, watch: Watch | None = None
 ) -> Trained:
-    """Train, or go on, with a log of the epochs in the work folder."""
+    """Train or resume, logging epochs in the work folder."""
     draw, config, trainer = material.draw, job.config, prepared.trainer
     kinds = sample_kinds(draw)
     known = None
@@ -284,12 +287,12 @@ def train_job(
 
 
 def _classifies(job: Job) -> bool:
-    """Whether the method trains a classifier, whose accuracy can be claimed."""
+    """Whether the method trains a classifier, whose accuracy can be reported."""
     return load_method(job.config.method.name).info.kind != "ood"
 
 
 def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonObject, Predictions]:
-    """The one scoring, after the last epoch."""
+    """Score the evaluation set, once, after the last epoch."""
     draw, chosen, model = material.draw, result.trained.selection, result.model
     found = model.score(material.scored_images().numpy())
     threshold, classified = model.found if job.cell.ood is not None else None, _classifies(job)
@@ -326,7 +329,7 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
 
 
 def _gather_arrays(job: Job, material: Material, result: TrainingResult, found: Predictions) -> Arrays:
-    """What a figure, or an ensemble of two seeds, is drawn from, and no more."""
+    """The arrays that figures and two-seed ensembles need."""
     draw, z = material.draw, result.trained.z
     mapped = choose_mapped(len(draw.labels))
     arrays: Arrays = {}
@@ -342,12 +345,14 @@ def _gather_arrays(job: Job, material: Material, result: TrainingResult, found: 
 
 
 def _describe_threshold(found: Threshold) -> JsonObject:
-    """With the paper's ζ, on 1 − score."""
+    """The record of a threshold, including the paper's ζ = 1 − threshold."""
     return {"zeta": 1 - found.threshold, **asdict(found)}
 
 
 def _run_control(material: Material, model: NetworkModel, score: np.ndarray) -> float:
-    """AUROC of known images resampled as OOD ones were against others as they are: 0.5 if none is told."""
+    """AUROC between known images resampled like the OOD ones and unchanged ones: 0.5 if the resampling is not
+    detected.
+    """
     half = len(material.draw.eval_ind) // 2
     changed = model.score(resampling_control(material.known_scored(slice(half, None)))).ood_score
     both = np.concatenate([score[:half], changed])
@@ -356,8 +361,8 @@ def _run_control(material: Material, model: NetworkModel, score: np.ndarray) -> 
 
 @contextmanager
 def _kept_to_go_on(work: Path) -> Iterator[None]:
-    """A work folder that outlasts a failure with a checkpoint in it alone: nothing else is of use later."""
-    if not _has_begun(work):  # what is there was left by a run that was killed
+    """Remove a work folder after a failure unless it has a checkpoint: nothing else in it can be used later."""
+    if not _has_begun(work):  # leftovers of a killed run
         for name in (DRAW, LOG):
             (work / name).unlink(missing_ok=True)
     try:
@@ -369,13 +374,13 @@ def _kept_to_go_on(work: Path) -> Iterator[None]:
 
 
 def _has_begun(work: Path) -> bool:
-    """Whether there is a checkpoint, or one is being written: nobody waits for that after a second signal."""
+    """Whether a checkpoint exists or is being written, which nobody waits for after a second signal."""
     return any((work / CHECKPOINT).glob("*epoch-*"))
 
 
 @contextmanager
 def _pruned(work: Path) -> Iterator[None]:
-    """When a work folder is gone, so are the folders of its method and cell where nothing else is in them."""
+    """After a work folder is removed, also remove the folders of its method and cell if empty."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What a recorded result holds: checked when it is written, and when it is read."""
+"""The schema of a recorded result, checked when it is written and when it is read."""
 
 from typing import Required, TypedDict
 
@@ -6,7 +6,7 @@ from .._shapes import JsonObject
 
 
 class Machine(TypedDict, total=False):
-    """What a measurement was made on."""
+    """The machine that a measurement was made on."""
 
     time: str
     commit: str | None
@@ -19,7 +19,7 @@ class Machine(TypedDict, total=False):
 
 
 class Cleaning(TypedDict):
-    """Selected set and pseudo-labels against the truth."""
+    """Scores of the selected set and pseudo-labels against the truth."""
 
     selected: int
     wrong_known: int
@@ -30,14 +30,14 @@ class Cleaning(TypedDict):
 
 
 class Strategy(TypedDict):
-    """What one selection strategy would select."""
+    """Scores of one selection strategy."""
 
     selected: int
     noise_rate: float | None
 
 
 class EpochRecord(TypedDict, total=False):
-    """One epoch, as far as it is written down yet."""
+    """The record of one epoch, possibly incomplete."""
 
     epoch: Required[int]
     seconds: float
@@ -55,7 +55,7 @@ class EpochRecord(TypedDict, total=False):
 
 
 class Result(TypedDict, total=False):
-    """One run: what it takes to make it again, its scores, and every epoch. Older ones lack some of it."""
+    """One run: what is needed to reproduce it, its scores, and every epoch. Older results lack some fields."""
 
     format: Required[int]
     cell: Required[str]
@@ -71,16 +71,16 @@ class Result(TypedDict, total=False):
     threshold: Required[JsonObject | None]
     scores: Required[dict[str, float | None]]
     detectors: dict[str, dict[str, float | None]]
-    """More detectors on the same network, by name: `auroc`, `fpr95`, `f_auto`, `f_best`, `threshold`."""
+    """Further detectors on the same network, by name: `auroc`, `fpr95`, `f_auto`, `f_best`, `threshold`."""
     cleaning: Required[Cleaning]
     verdicts: JsonObject
     notes: list[str]
     seconds: Required[float]
     epoch_seconds: float | None
     sharing: int
-    """Runs that shared the device, so that seconds are no measure of one alone; 1 where it is left out."""
+    """The number of runs that shared the device, which makes their times incomparable; 1 if missing."""
     peak_gib: float | None
-    """Of memory on the GPU that was allocated at once."""
+    """Peak allocated GPU memory."""
     peak_host_gib: float | None
-    """Of memory of the process that was resident at once; None where the system doesn't tell."""
+    """Peak resident memory of the process; None if the system doesn't report it."""
     epochs: Required[list[EpochRecord]]

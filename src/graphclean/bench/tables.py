@@ -1,4 +1,4 @@
-"""The paper's tables with our runs beside them, and lists of all runs; no number in them is typed by hand."""
+"""The paper's tables next to our runs, and lists of all runs; no number in them is typed by hand."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +22,11 @@ from .results import Record, read_records
 
 TableFormat: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]
-"""Text for a cell and a method, by the column's name."""
+"""Column name -> the text for a cell and a method."""
 
 NOT_RUN = "–"
 OWN = "ours"
-"""The method of a cell's own preset, whichever that is."""
+"""Name of the method of a cell's own preset, whichever that is."""
 ABLATION_NAMES = {
     "w/o noise correction": "without-noise-correction",
     "w/o confidence selection": "without-confidence",
@@ -37,7 +37,7 @@ ABLATION_NAMES = {
     "w/o AugMix": "without-augmix",
     "NGC": None,
 }
-"""The paper's rows, and what the name of a method says of them."""
+"""The paper's rows, and the ablation in the names of our methods."""
 F_SCORES = {"best ζ": "f_best", "ζ = 0.5": "f_0.5", "ζ = 0.7": "f_0.7", "auto ζ": "f_auto"}
 OURS_NOTE = "Ours: mean ± standard deviation over seeds, their number in brackets; last epoch, test set."
 TWO_NETWORKS = "Two networks: the mean softmax of the first two recorded seeds."
@@ -48,7 +48,7 @@ TWO_DRAWS = (
 
 @dataclass
 class MarkdownTable:
-    """Text in rows, with notes under it."""
+    """A header, rows of text, and notes below."""
 
     header: list[str]
     rows: list[list[str]]
@@ -56,7 +56,7 @@ class MarkdownTable:
 
 
 def table_names() -> list[str]:
-    """The tables there are."""
+    """The names of all tables."""
     return list(PAPER_TABLES)
 
 
@@ -69,12 +69,12 @@ def render_table(name: str, results: Path, form: TableFormat) -> str:
 
 
 def paper() -> dict[str, Any]:
-    """The numbers of the paper, as it prints them."""
+    """The numbers of the paper, as printed there."""
     return dict(json.loads((files(__package__) / "paper.json").read_text(encoding="utf-8")))
 
 
 def round_text(value: Decimal, decimals: int) -> str:
-    """A number with these decimals, half to even: on the decimal value, so that no binary rest tips it."""
+    """Round half to even on the decimal value, free of binary rounding errors."""
     return str(value.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
 
 
@@ -87,7 +87,7 @@ def mean_and_deviation(values: Sequence[Decimal], decimals: int) -> str:
 
 
 def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
-    """Top-1 of the mean softmax of two runs over the known samples; None without the logits of both."""
+    """Top-1 accuracy of the mean softmax of two runs on the known samples; None without the logits of both."""
     shares, truths = [], []
     for record in (first, second):
         arrays = record.arrays("logits", "truth")
@@ -104,7 +104,7 @@ def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
 
 
 class _Runs:
-    """The runs on the test sets, by cell and method; that of the cell's own preset is `OWN`."""
+    """The runs on test sets by cell and method; the method of a cell's own preset is `OWN`."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.found: dict[tuple[str, str], list[Record]] = {}
@@ -116,12 +116,12 @@ class _Runs:
         return self.found.get((cell, method), [])
 
     def methods(self, cells: Iterable[str]) -> list[str]:
-        """`OWN`, and then whatever else was run on one of these cells."""
+        """`OWN`, then all other methods that were run on one of these cells."""
         among = set(cells)
         return [OWN, *sorted({method for cell, method in self.found if cell in among} - {OWN})]
 
     def score(self, cell: str, method: str, key: str, decimals: int = 2) -> str:
-        """Mean ± std of a score; in percent but for F."""
+        """Mean ± standard deviation of a score, in percent except for F."""
         factor = 1 if key.startswith("f_") else 100
         values = [record.number("scores", key) for record in self.of(cell, method)]
         return mean_and_deviation(
@@ -129,13 +129,13 @@ class _Runs:
         )
 
     def two_networks(self, cell: str, method: str) -> str:
-        """Accuracy of the first two seeds together, in percent."""
+        """Accuracy of the ensemble of the first two seeds, in percent."""
         pair = self._pair(cell, method)
         value = ensemble_accuracy(*pair) if len(pair) == 2 else None
         return NOT_RUN if value is None else round_text(100 * value, 2)
 
     def two_networks_note(self, cells: Iterable[str]) -> str:
-        """What two networks are, and whether some of those on these cells have seen more than one draw."""
+        """Explain the two-network ensemble, and whether some on these cells saw more than one noise seed."""
         among = set(cells)
         pairs = [self._pair(cell, method) for cell, method in self.found if cell in among]
         several = any(len({record.data["draw"] for record in pair}) > 1 for pair in pairs)
@@ -145,7 +145,7 @@ class _Runs:
         return self.of(cell, method)[:2]
 
     def control_notes(self, cell: str, method: str) -> list[str]:
-        """A line where the detector fails the control, or has not been put to it."""
+        """Report a detector that fails the control or was not tested with it."""
         records = self.of(cell, method)
         values = [record.number("scores", "control_auroc") for record in records]
         taken = [value for value in values if value is not None]
@@ -156,14 +156,16 @@ class _Runs:
         return [f"Control not recorded: {who}."] if len(taken) < len(records) else []
 
     def partial_notes(self, cells: Iterable[str]) -> list[str]:
-        """A line for each method that was run on a part of the base set of one of these cells."""
+        """A note for each method that was run on a part of the base set of one of these cells."""
         among = set(cells)
         found = (records for (cell, _), records in self.found.items() if cell in among)
         return _partial_notes(record for records in found for record in records)
 
 
 def _partial_notes(records: Iterable[Record]) -> list[str]:
-    """A line for each method that was run on a part of its base set; older runs, on all of it, don't tell."""
+    """A note for each method that was run on a part of its base set; older runs used all of it and don't
+    record it.
+    """
     notes = []
     for record in records:
         base = SETS.get(record.cell.partition("/")[0])
@@ -177,12 +179,14 @@ def _partial_notes(records: Iterable[Record]) -> list[str]:
 
 
 def _decimal(value: float) -> Decimal:
-    """The decimal number that was written down."""
+    """The decimal number as it was recorded."""
     return Decimal(repr(value))
 
 
 def _our_method(record: Record) -> str:
-    """Its name, with `OWN` in place of the cell's preset; with changes other than ablations it is another."""
+    """The method's name, with `OWN` for the cell's preset and its ablations; other changes make another
+    method.
+    """
     base, ablation = _parts(record.method)
     if record.cell not in CELLS or base != CELLS[record.cell].preset:
         return record.method
@@ -194,14 +198,14 @@ def _our_name(method: str) -> str:
 
 
 def _parts(method: str) -> tuple[str, str | None]:
-    """A method's name without its ablation, and the ablation; of several they make one of their own."""
+    """A method's name without its ablation, and the ablation; several are combined into one."""
     parts = method.split("--")
     left_out = [part for part in parts if part.startswith("without-")]
     return "--".join(part for part in parts if part not in left_out), "--".join(left_out) or None
 
 
 def _whole_methods(runs: _Runs, cells: Iterable[str]) -> list[str]:
-    """The methods of which nothing is left out; the others have their own table."""
+    """The methods without ablations, which have their own table."""
     return [method for method in runs.methods(cells) if _parts(method)[1] is None]
 
 
@@ -232,7 +236,7 @@ def _lond_fmeasure(records: list[Record]) -> MarkdownTable:
 
 
 def _beside(name: str, runs: _Runs, columns: _Columns, note: str) -> MarkdownTable:
-    """The paper's columns, then ours; under a cell, a row for each other method that was run on it."""
+    """The paper's columns, then ours; below each cell, one row per other method that was run on it."""
     theirs = paper()[name]
     rows, controls = [], []
     for cell, values in theirs["rows"].items():
@@ -326,7 +330,7 @@ def _verdicts_table(records: list[Record]) -> MarkdownTable:
 
 
 def _called_ood(record: Record) -> str:
-    """How many samples of known classes have the verdict `ood`, in percent; older runs don't tell."""
+    """The percentage of in-distribution samples with the verdict `ood`; older runs don't record it."""
     counts = [
         record.number("verdicts", "confusion", kind, verdict)
         for kind in ("right", "wrong")
@@ -355,7 +359,7 @@ def _scorings(records: list[Record]) -> MarkdownTable:
 
 
 def _text(record: Record, decimals: int, *keys: str) -> str:
-    """A number of a run: with two decimals as percent."""
+    """A number of a run; two decimals mean percent."""
     value = record.number(*keys)
     return NOT_RUN if value is None else round_text((100 if decimals == 2 else 1) * _decimal(value), decimals)
 
@@ -386,7 +390,7 @@ LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "±": r"$\pm$", "ζ": r"$\zeta$", "–": "--", "--": "-{}-",
 } | {char: f"\\{char}" for char in "&%$#_{}"}  # fmt: skip
-"""Characters that LaTeX reads otherwise, and double hyphens, which it would join."""
+"""Characters with a special meaning in LaTeX, and double hyphens, which it would join."""
 
 
 def _escape(text: str) -> str:
