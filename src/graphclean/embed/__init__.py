@@ -1,4 +1,4 @@
-"""Pretrained embedders, behind extras, and those of other packages."""
+"""Pretrained embedders, as extras, and those of other packages."""
 
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -40,13 +40,14 @@ OWN_EMBEDDERS = {
     "efficientnet-lite2": "graphclean.embed.efficientnet:EfficientNetLite2",
 }
 EMBEDDERS = Plugins("graphclean.embedders", OWN_EMBEDDERS, 'there is no embedder "{name}"')
-"""Besides, `timm:NAME` is any network of timm, and `timm:NAME@FILE` one with weights of a file."""
+"""In addition, `timm:NAME` is any network of timm, and `timm:NAME@FILE` one with weights from a file."""
 
 
 def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu")) -> Embedder:
-    """An embedder by its name, or as an object; an `InputError` where its extra is not installed.
+    """Load an embedder by name, or return the given object; raises `InputError` if its extra is not
+    installed.
 
-    Ours is made for the CPU; networks of timm and those of other packages work on the `device`.
+    Our own embedders run on the CPU; networks of timm and those of other packages run on `device`.
     """
     if isinstance(spec, Embedder):
         return spec.eval()
@@ -59,7 +60,7 @@ def load_embedder(spec: str | Embedder, device: torch.device = torch.device("cpu
 
 
 def embedder_version(spec: str | Embedder) -> str | None:
-    """What changes when an embedder gives other features; None where that can't be told."""
+    """A version that changes whenever the features of an embedder change; None if unknown."""
     if isinstance(spec, FunctionEmbedder) and spec.kept:
         return f"{spec.size} px {spec.probe()}"
     if isinstance(spec, Embedder):
@@ -77,7 +78,7 @@ def embed_photos(
     spec: str | Embedder | EmbeddingFunction,
     device: torch.device = torch.device("cpu"),
 ) -> npt.NDArray[Any]:
-    """Features (N, d) of photos, by their paths or contents; one that can't be read is an `InputError`."""
+    """Features (N, d) of photos given by path or content; an unreadable photo raises `InputError`."""
     parts = []
     loaded = load_embedder(as_embedder(spec), device)
     batches = embed_batches(

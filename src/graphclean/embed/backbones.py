@@ -44,12 +44,12 @@ class Backbone(nn.Module):
                 **_resized(timm, name, size),
                 **local,
             )
-        except Exception as error:  # no weights of that name, no connection, or a size it can't take
+        except Exception as error:  # unknown weights, no connection, or an unsupported size
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(f"{TIMM_PREFIX}{name}: can't be loaded: {reason}") from error
         config = timm.data.resolve_model_data_config(self.network)
         self.size: int = size if size is not None else int(config["input_size"][-1])
-        # Not in the state: a saved network is scaled as its name says.
+        # Not in the state: the name of a saved network determines its scaling.
         self.register_buffer("mean", _per_channel(config["mean"], channels), persistent=False)
         self.register_buffer("std", _per_channel(config["std"], channels), persistent=False)
         self.dim = self._measure(channels)
@@ -75,7 +75,7 @@ def require_timm(name: str) -> Any:
     try:
         timm = import_module("timm")
         import_module("timm.data")
-    except Exception as error:  # beside a torch of another kind, torchvision raises more than ImportError
+    except Exception as error:  # with an incompatible torch, torchvision raises more than ImportError
         raise InputError(f"{TIMM_PREFIX}{name} needs {extra('timm')}") from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0)

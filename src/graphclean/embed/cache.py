@@ -107,7 +107,7 @@ class EmbeddingCache:
             missing -= found.keys()
             self._kept[path] = len(found)
             with suppress(OSError):
-                os.utime(path)  # what was used last goes last
+                os.utime(path)  # files used last are evicted last
         return {row: known[tuple(stamp)] for row, stamp in enumerate(stamps) if tuple(stamp) in known}
 
     def keep(
@@ -141,7 +141,7 @@ class EmbeddingCache:
                 raise PermissionError(None, "not writable")
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            folder.chmod(0o700)  # it says which photos a user has
+            folder.chmod(0o700)  # it reveals which photos a user has
             write_tensors(path, _as_tensors(parts), {**key.describe(), "stamps": stamps})
         except (InputError, OSError) as error:
             reason = getattr(error.__cause__ or error, "strerror", None) or error
@@ -193,7 +193,7 @@ def clear() -> int:
             except OSError as error:
                 raise InputError(f"{path}: can't be removed: {error.strerror}") from error
             freed += status.st_size if status is not None else 0
-        with suppress(OSError):  # another process has just begun with it
+        with suppress(OSError):  # another process has just started to use it
             folder.rmdir()
     return freed
 

@@ -23,7 +23,7 @@ EmbeddingFunction: TypeAlias = Callable[[Picture], Any]
 
 
 class FunctionEmbedder(Embedder):
-    """Photos to features by a function: uint8 (n, size, size, 3), RGB, to an array or tensor (n, d).
+    """An embedder defined by a function from uint8 (n, size, size, 3) RGB to an array or tensor (n, d).
 
     n varies, and each row of the result must depend on its picture alone. Features are cached between runs
     only under a `name`, and reused only for a function that gives the same features.
@@ -52,9 +52,12 @@ class FunctionEmbedder(Embedder):
     def probe(self) -> list[float]:
         """A fingerprint of the function: the number of features, and their weighted sum for some pictures.
 
-        Functions whose features depend on the rest of the batch are refused: copies of a photo would differ.
+        Functions whose features depend on the rest of the batch are refused, because copies of a photo would
+        get different features.
         """
-        if self._probe is None:  # no property: what the function lacks would pass for what this class lacks
+        if (
+            self._probe is None
+        ):  # no property: an AttributeError inside the function would be mistaken for one of this class
             features = self._check_steadiness()
             weights = np.linspace(-1, 1, features.shape[1] + 1)[1:] / np.sqrt(features.shape[1])
             self._probe = [float(features.shape[1]), *(features.astype(np.float64) @ weights).tolist()]

@@ -1,4 +1,4 @@
-"""What is measured of a photo while it is decoded for its embedding, so that it is decoded once."""
+"""Measurements of a photo, taken while it is decoded for its embedding, so that it is decoded only once."""
 
 from typing import Any, TypeAlias
 
@@ -14,20 +14,20 @@ MEASURES = np.dtype(
         ("hash", np.int64),
     ]
 )
-"""One record a photo: pixels of the upright photo; the 5th and the 99th percentile of brightness and the
-largest standard deviation of a channel (white is 1); the entropy of all values of all channels in bits; the
-standard deviation of the edges of its gray thumbnail (white is 255) and that of the thumbnail's histogram;
-the 99th percentile of how far the channels of a pixel are apart (white and black are 1 apart); and a
-perceptual hash, which changes little when a photo is saved again, scaled, cropped a little or brightened.
+"""One record per photo: width and height of the upright photo; the 5th and 99th percentile of brightness and
+the largest standard deviation of a channel (white is 1); the entropy of all channel values in bits; the
+standard deviations of its gray thumbnail's edges (white is 255) and of that thumbnail's histogram; the 99th
+percentile of the range between a pixel's channels (0 to 1); and a perceptual hash, which changes little when
+a photo is recompressed, rescaled, slightly cropped or brightened.
 """
 MEASURED_SIDE = 128
-"""Of larger photos so many pixels a side are measured, evenly spread: values keep their distribution."""
+"""Larger photos are subsampled evenly to this side in pixels, which preserves the distribution of values."""
 EDGE_SIDE = 64
-"""Pixels of the longer side at which edges are sought, however large a photo is."""
+"""Longer side in pixels at which edges are detected, however large a photo is."""
 HASHED_SIDE, WAVES = 32, 8
-"""Pixels a side of what is hashed, and the number of its lowest frequencies along each side."""
+"""Side in pixels of the hashed image, and the number of lowest frequencies along each side."""
 LUMINANCE = np.array([0.241, 0.691, 0.068], dtype=np.float32)
-"""Of squared red, green and blue, as they are perceived."""
+"""Weights of squared red, green and blue in perceived brightness."""
 
 COSINES = np.cos(np.pi / HASHED_SIDE * np.outer(np.arange(WAVES), np.arange(HASHED_SIDE) + 0.5))
 """The lowest frequencies of the DCT, as rows."""
@@ -62,7 +62,9 @@ def as_measures(records: list[tuple[Any, ...]]) -> Measures:
 
 
 def _perceptual_hash(gray: Image.Image) -> int:
-    """Which of the lowest frequencies (DCT, without the mean) are over their median: 63 bits, then 0."""
+    """Perceptual hash: which of the lowest DCT frequencies, except the mean, exceed their median: 63 bits,
+    then 0.
+    """
     square = gray.resize((HASHED_SIDE, HASHED_SIDE), Image.Resampling.BILINEAR)
     low = (COSINES @ np.asarray(square, dtype=np.float64) @ COSINES.T).ravel()[1:]
     bits = np.append(low > np.median(low), False)
@@ -70,7 +72,7 @@ def _perceptual_hash(gray: Image.Image) -> int:
 
 
 def _shrink(image: Image.Image, side: int, how: Image.Resampling) -> Image.Image:
-    """The same photo, its longer side no longer than `side`."""
+    """Downscale a photo whose longer side exceeds `side`."""
     ratio = max(image.size) / side
     if ratio <= 1:
         return image

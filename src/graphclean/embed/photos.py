@@ -1,4 +1,4 @@
-"""From encoded images to features, batch by batch: decode in threads while the network works."""
+"""Embed encoded images batch by batch, decoding in threads while the network runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,23 +17,23 @@ from .measures import Measures, as_measures, measure_photo
 
 EMBED_BATCH = 32
 MOST_DECODERS = 4
-"""Threads that decode; each holds one photo at full size."""
+"""Maximum number of decoding threads; each holds one photo at full size."""
 
 T = TypeVar("T")
 Picture: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Embedder(nn.Module):
-    """A pretrained network, from uint8 photos to features; it works where its weights are."""
+    """A pretrained network from uint8 photos to features; it runs on the device of its weights."""
 
     name: str
-    """In the run folder, by which new photos are embedded alike."""
+    """Name recorded in the run folder, so that new photos are embedded the same way."""
     size: int
-    """Pixels a side that it takes."""
+    """Side of the input in pixels."""
     trained_on: str | None = None
-    """What its weights were learned from, for the card of a model that is exported with it."""
+    """What the weights were trained on, for the model card of exported models."""
     license: str | None = None
-    """Of its weights."""
+    """License of the weights."""
 
     def forward(self, batch: Tensor) -> Tensor:
         """(N, d) float32 features of an (N, 3, size, size) uint8 batch."""
@@ -41,27 +41,27 @@ class Embedder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where batches go."""
+        """The device for input batches."""
         first = next(chain(self.parameters(), self.buffers()), None)
         return first.device if first is not None else torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class PhotoBatch:
-    """Some photos as a network takes them, and what was wrong with others."""
+    """Photos as network inputs, and the reasons why others were refused."""
 
     rows: list[int]
-    """Which photo each of `inputs` is, in rising order."""
+    """The index of the photo of each of `inputs`, in increasing order."""
     inputs: npt.NDArray[Any]
     """Features (n, d), or uint8 pictures (n, 3, size, size)."""
     problems: dict[int, str]
-    """Row -> reason, for what was refused."""
+    """Row -> reason for refusal."""
     measures: Measures
-    """Of the photos of `inputs`."""
+    """Measurements of the photos in `inputs`."""
 
 
 def decoders() -> int:
-    """Threads that decode photos: no more than may compute, as a user may have limited them."""
+    """The number of decoding threads: at most torch's number of threads, since a user may have limited it."""
     return min(MOST_DECODERS, torch.get_num_threads())
 
 
@@ -73,11 +73,11 @@ def embed_batches(
     refusal: type[Exception],
     weigh: Callable[[T], int] = lambda _: 0,
 ) -> Iterator[PhotoBatch]:
-    """The features of numbered items that `load` can read; it says no to one by raising `refusal`.
+    """The features of numbered items that `load` can read; it refuses one by raising `refusal`.
 
-    Photos are squashed, not cropped, to the embedder's size. In memory are two batches of encoded images and
-    of small pictures, and at most one photo a thread at full size, however many there are: as many as fit
-    into the room for `DECODING` by what `weigh` says of each.
+    Photos are squashed, not cropped, to the embedder's size. At any time, memory holds two batches of encoded
+    images and of small pictures, and at most one full-size photo per thread, limited to as many as fit into
+    the memory reserved for `DECODING` by the sizes that `weigh` estimates.
     """
 
     def squash(image: Image.Image) -> Picture:
@@ -88,7 +88,7 @@ def embed_batches(
         if not batch.rows:
             yield batch
             continue
-        # Always a full batch: its shape decides the last bits, and copies of a photo must agree to the bit.
+        # Always a full batch: rounding depends on its shape, and copies of a photo must agree to the bit.
         full = np.zeros((EMBED_BATCH, embedder.size, embedder.size, 3), dtype=np.uint8)
         full[: len(batch.rows)] = batch.inputs.transpose(0, 2, 3, 1)
         with torch.inference_mode():
@@ -104,7 +104,9 @@ def read_batches(
     refusal: type[Exception],
     weigh: Callable[[T], int] = lambda _: 0,
 ) -> Iterator[PhotoBatch]:
-    """What `shrink` makes of numbered photos, in order; the next batch is read while the caller uses one."""
+    """The results of `shrink` for numbered photos, in order; the next batch is read while the caller uses
+    one.
+    """
 
     def attempt(item: T) -> tuple[Picture, tuple[Any, ...]] | str:
         with DECODING.reserved(weigh(item)):
