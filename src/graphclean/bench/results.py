@@ -72,7 +72,7 @@ class Record:
         return number(self.data, keys, self.path)
 
     def arrays(self, *names: str) -> Arrays | None:
-        """The named arrays of the `.npz` file next to the result; None if the file or one of them is missing."""
+        """The named arrays of the `.npz` file next to the result; None if one of them is missing."""
         path = self.path.with_suffix(".npz")
         if not path.is_file():
             return None

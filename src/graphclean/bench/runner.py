@@ -361,7 +361,7 @@ def _run_control(material: Material, model: NetworkModel, score: np.ndarray) -> 
 
 @contextmanager
 def _kept_to_go_on(work: Path) -> Iterator[None]:
-    """Remove a work folder after a failure unless it has a checkpoint: nothing else in it can be used later."""
+    """Remove a work folder after a failure unless it has a checkpoint: nothing else in it is of use."""
     if not _has_begun(work):  # leftovers of a killed run
         for name in (DRAW, LOG):
             (work / name).unlink(missing_ok=True)

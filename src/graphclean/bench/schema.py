@@ -55,7 +55,7 @@ class EpochRecord(TypedDict, total=False):
 
 
 class Result(TypedDict, total=False):
-    """One run: what is needed to reproduce it, its scores, and every epoch. Older results lack some fields."""
+    """One run: how to reproduce it, its scores, and every epoch. Older results lack some fields."""
 
     format: Required[int]
     cell: Required[str]

@@ -87,7 +87,7 @@ def mean_and_deviation(values: Sequence[Decimal], decimals: int) -> str:
 
 
 def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
-    """Top-1 accuracy of the mean softmax of two runs on the known samples; None without the logits of both."""
+    """Top-1 accuracy of the mean softmax of two runs on known samples; None without the logits of both."""
     shares, truths = [], []
     for record in (first, second):
         arrays = record.arrays("logits", "truth")

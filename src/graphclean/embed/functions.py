@@ -55,9 +55,8 @@ class FunctionEmbedder(Embedder):
         Functions whose features depend on the rest of the batch are refused, because copies of a photo would
         get different features.
         """
-        if (
-            self._probe is None
-        ):  # no property: an AttributeError inside the function would be mistaken for one of this class
+        # Not a property: an AttributeError raised in the function would be taken for one of this class.
+        if self._probe is None:
             features = self._check_steadiness()
             weights = np.linspace(-1, 1, features.shape[1] + 1)[1:] / np.sqrt(features.shape[1])
             self._probe = [float(features.shape[1]), *(features.astype(np.float64) @ weights).tolist()]
