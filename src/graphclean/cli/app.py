@@ -1,4 +1,4 @@
-"""`graphclean …`: reads the command line, calls `run`, and shows what came of it."""
+"""`graphclean …`: parse the command line, run a command, and display its result."""
 
 import os
 import signal
@@ -63,16 +63,16 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; bad input ends in one line and 2, an interrupt in 130."""
+    """Run the command line; bad input ends with one line and exit code 2, an interrupt with 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     screen.silence_pillow()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: ζ is in few encodings
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr: few encodings have ζ
     try:
-        if "" in (argv if argv is not None else sys.argv[1:]):  # as a path, the folder one is in
+        if "" in (argv if argv is not None else sys.argv[1:]):  # as a path, it would be the current folder
             raise InputError("an argument is empty; has a variable of the shell no value?")
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
-        if code == 130:  # newer versions of typer make this of a KeyboardInterrupt
+        if code == 130:  # newer versions of typer turn a KeyboardInterrupt into this
             raise KeyboardInterrupt
     except InputError as error:
         _fail(error.spelled(as_option), 2)
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except MemoryError:
         _fail("this machine's memory is too small for the data", 1)
     except Exception as error:
-        # Wrong usage: typer's own exceptions are recognized by their method, as their home has moved.
+        # Usage errors: typer's exceptions are recognized by their method, since their module has moved.
         describe = getattr(error, "format_message", None)
         if describe is None and "GRAPHCLEAN_DEBUG" in os.environ:
             raise

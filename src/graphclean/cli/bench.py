@@ -1,4 +1,4 @@
-"""`graphclean bench …`: the paper's cells: run them, list what is done, and show tables and figures."""
+"""`graphclean bench …`: run the paper's cells, list results, and show tables and figures."""
 
 import re
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ app = typer.Typer(
 )
 
 SHOWN_EVERY = 10
-"""Epochs between two lines on the screen; the first two and the last are always shown."""
+"""Epochs between printed lines; the first two and the last are always shown."""
 
 
 class SplitName(StrEnum):
-    """What a run is scored on."""
+    """The split that a run is scored on."""
 
     test = "test"
     dev = "dev"
@@ -118,7 +118,7 @@ def run(
     loaded: Cell | None = None
     elsewhere: list[InUseError] = []
     for job in jobs:
-        done = find_done(job, results)  # now, since another process may have been quicker
+        done = find_done(job, results)  # again, since another process may have finished first
         if done is not None:
             _say(f"{job.title}: already in {done}", quiet)
             continue
@@ -304,7 +304,7 @@ def figure(
 
 
 def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Columns; whole lines however wide the terminal is: names are long, and meant for grep."""
+    """Print aligned columns without wrapping: names are long, and meant for grep."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         texts = (text.ljust(width) for text, width in zip(row, widths, strict=True))
@@ -317,7 +317,7 @@ def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
 
 
 def _split_detectors(cells: Sequence[str], named: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """`--detector A B C` reaches us as A and two more cells, and no cell has the name of a detector."""
+    """`--detector A B C` is parsed as A and two more cells; no cell has the name of a detector."""
     if not named:
         return list(cells), ()
     from ..ood.detectors import detector_names, load_detector
@@ -331,7 +331,7 @@ def _split_detectors(cells: Sequence[str], named: Sequence[str]) -> tuple[list[s
 
 
 def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str], list[int]]:
-    """`--seeds 0 1 2` reaches us as one seed and two more cells, and no cell is called by a number."""
+    """`--seeds 0 1 2` is parsed as one seed and two more cells; the name of a cell is never a number."""
     from ..bench.cells import parse_seed
 
     words = [word for text in seeds or ["0"] for word in re.split(r"[\s,]+", text.strip(" ,"))]
@@ -346,7 +346,7 @@ def _split_seeds(cells: Sequence[str], seeds: Sequence[str]) -> tuple[list[str],
 
 
 def _follow(job: "Job") -> "Watch":
-    """A line now and then."""
+    """Print a line for some of the epochs."""
     last = job.config.training.epochs
 
     def show(record: "EpochRecord") -> None:

@@ -1,4 +1,4 @@
-"""What there is to choose from: presets, methods, detectors."""
+"""List and describe presets, methods and detectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def methods(name: Name = None, as_json: Json = False) -> None:
 
 
 def detectors(name: Name = None, as_json: Json = False) -> None:
-    """List the detectors of `train`, which tell OOD inputs, or show one with its parameters."""
+    """List the OOD detectors of `train`, or show one with its parameters."""
     with loading():
         from ..ood.detectors import detector_names, load_detector
 
@@ -79,7 +79,7 @@ def _method_facts(method: type[Method]) -> dict[str, Any]:
 
 
 def _describe_method(method: type[Method]) -> dict[str, Any]:
-    """What there is to know of a method, and its settings."""
+    """The facts about a method, and its settings."""
     from ..config.overrides import field_reasons
 
     reasons = field_reasons(method.Settings)
@@ -98,7 +98,7 @@ def _method_text(described: dict[str, Any]) -> str:
 
 
 def _fact_lines(facts: dict[str, Any]) -> str:
-    """The title, and a line for each fact that there is; settings and names are shown elsewhere."""
+    """The title, and a line for each non-empty fact except settings and names, which are shown elsewhere."""
     lines = [facts["title"]]
     for what, fact in facts.items():
         if fact and what not in ("name", "title", "settings"):

@@ -1,4 +1,4 @@
-"""`graphclean data …`: the named data sets, and what is kept in the user's cache."""
+"""`graphclean data …`: the named data sets, and the user's cache."""
 
 import json
 from datetime import datetime
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_sets(root: DataRoot = None, as_json: Json = False) -> None:
-    """Show the named sets: which are there, in which form, and how large the others are to fetch."""
+    """List the named sets: whether and in which form they are stored, and the download size of the others."""
     where = data_root(root)
     rows = [_describe(named, where) for named in SETS.values()]
     if as_json:
@@ -75,7 +75,7 @@ def fetch(
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download a set from its makers' server; an interrupted download goes on where it stopped."""
+    """Download a set from its official server; an interrupted download is resumed."""
     named, where = get_set(name), data_root(root)
     found = locate_set(named, where)
     if found is not None and not found.is_archive:
@@ -99,7 +99,7 @@ def verify(
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Check that what is there is whole: published checksums where there are any, else counts and pixels."""
+    """Verify the stored sets by published checksums or, if there are none, by counts and content."""
     where = data_root(root)
     chosen = [get_set(name)] if name is not None else [s for s in SETS.values() if _is_there(s, where)]
     if not chosen:
@@ -124,7 +124,7 @@ def cache(
     clear: Annotated[bool, flag("--clear", "Remove it all; it is then made again.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is kept for the next time: embeddings of photos, and compiled code of training."""
+    """Show the cache: embeddings of photos, and compiled training code."""
     with loading():
         from ..embed import cache as kept
         from ..training import code_cache
@@ -182,4 +182,4 @@ def _is_there(named: NamedSet, root: Path) -> bool:
     try:
         return locate_set(named, root) is not None
     except InputError:
-        return True  # there, and to be complained of
+        return True  # it exists, and its problem is reported later

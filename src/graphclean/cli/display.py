@@ -1,4 +1,4 @@
-"""What a person sees on the terminal."""
+"""Terminal output of the commands."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ FIRST_SHOWN = 3
 
 
 def silence_pillow() -> None:
-    """Of images above its limit Pillow warns with a path of its own source; they are refused in our words."""
+    """Silence Pillow's warning about large images, which names its own source; we refuse them ourselves."""
     warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
 
 
 def escape(text: str) -> str:
-    """Names as they are: neither markup nor commands."""
+    """Escape names, so that they are neither markup nor control sequences."""
     return markup.escape(printable(text))
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """The result of a command, for another program."""
+    """Print the result of a command for other programs."""
     from .._files import plain
 
     typer.echo(json.dumps(plain(value), indent=2))
 
 
 def show_cleaning(summary: Summary, source: str, out: Path, changes: RerunRecord | None = None) -> None:
-    """The verdicts, what they rest on, and where they are."""
+    """Show the verdicts, their basis, and where they are stored."""
     console = open_console()
     sizes = f"{summary.samples:,} samples, {summary.features:,} features, {len(summary.classes)} classes"
     console.print(f"{escape(source)}: {sizes}\n", soft_wrap=True)
@@ -58,7 +58,7 @@ def show_cleaning(summary: Summary, source: str, out: Path, changes: RerunRecord
 
 
 def _show_detector(console: Console, detector: dict[str, Any]) -> None:
-    """What will be rejected of new data, and what can't be known of it."""
+    """Show how many new inputs will be rejected, as far as this can be known."""
     known, ood, promised = (detector[name] for name in ("rejected_known", "rejected_ood", "promised"))
     how = "found on the training set" if detector["how"] == "auto" else "as it was set"
     of_known = (
@@ -81,7 +81,7 @@ def _show_detector(console: Console, detector: dict[str, Any]) -> None:
 
 
 def show_training(summary: Summary, trained: dict[str, Any], source: str, out: Path) -> None:
-    """The verdicts, what the detector will do, and what to do next; `trained` is as in summary.json."""
+    """Show the verdicts, what the detector will do, and the next steps; `trained` is as in summary.json."""
     console = open_console()
     console.print(
         f"{escape(source)}: {summary.samples:,} samples, {len(summary.classes)} classes\n", soft_wrap=True
@@ -103,7 +103,7 @@ def show_demo(
     out: Path,
     page: Path,
 ) -> None:
-    """Both methods on the test digits, and the verdicts beside the truth."""
+    """Show both methods' scores on the test digits, and the verdicts next to the truth."""
     console = open_console()
     console.print(
         f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
@@ -145,7 +145,7 @@ def show_demo(
 
 
 def show_list(titles: dict[str, str], what: str, about: str, hint: str) -> None:
-    """Names with what each is for, and what to do with one."""
+    """Show names with the purpose of each, and a hint."""
     console = open_console()
     table = plain_table(what, about)
     for name, title in titles.items():
@@ -155,7 +155,7 @@ def show_list(titles: dict[str, str], what: str, about: str, hint: str) -> None:
 
 
 def show_facts(rows: list[dict[str, Any]], columns: dict[str, str], about: str, hint: str) -> None:
-    """The same with several facts of each, and the paper below the title; empty columns are left out."""
+    """Like `show_list`, with several facts each, and the paper below the title; empty columns are omitted."""
     console = open_console()
     shown = {key: title for key, title in columns.items() if any(row[key] for row in rows)}
     table = plain_table(*shown.values(), about)
@@ -173,9 +173,9 @@ def _fact(value: Any) -> str:
 
 
 def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None:
-    """How many were accepted as what; of one sample, as what.
+    """Show the number of accepted samples per class, or the prediction for a single sample.
 
-    Without `out` the table is on standard output, and this on standard error.
+    Without `out` the table goes to standard output, and this to standard error.
     """
     console = open_console(stderr=out is None)
     place = f"Predictions: {escape(str(out))}" if out is not None else "Predictions: on standard output"
@@ -205,7 +205,7 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None
 
 
 def _show_scores(console: Console, scores: dict[str, Any] | None) -> None:
-    """Beside the labels that new data came with."""
+    """Show scores against the labels of the new data, if it has any."""
     if scores is None:
         return
     if scores["known"]:
@@ -231,21 +231,21 @@ def _predicted(row: pd.Series[Any]) -> str:
 
 
 def show_report(out: Path, size: int, notes: list[str]) -> None:
-    """Where the page is, and what it does not show."""
+    """Show the path of the page, and what it omits."""
     console = open_console()
     console.print(f"Report: {escape(str(out))} ({size / 1e6:.1f} MB; open it in a browser)", soft_wrap=True)
     _show_warnings(notes)
 
 
 def show_review(address: str, path: Path) -> None:
-    """Where to go, and how it ends; the address is alone on its line, to be clicked or copied."""
+    """Show the address, at the end of a line to be clicked or copied, and how to end the review."""
     console = open_console()
     console.print(f"Review: {escape(address)}", soft_wrap=True)
     console.print(f"Saved as you go, in {escape(str(path))}. Ctrl-C ends the review.", soft_wrap=True)
 
 
 def show_reviewed(count: int, run: Path) -> None:
-    """How many decisions there are, and what to do with them."""
+    """Show the number of decisions, and how to apply them."""
     samples = "sample" if count == 1 else "samples"
     open_console().print(
         f"\n{count:,} {samples} decided. Carry it out: graphclean apply {_argument(run)}", soft_wrap=True
@@ -255,7 +255,7 @@ def show_reviewed(count: int, run: Path) -> None:
 def show_merged(
     added: int, agreed: int, conflicts: list[dict[str, Any]], gone: list[str], notes: int
 ) -> None:
-    """What another reviewer's file brought, where the two differ, and what is not in this run."""
+    """Show what was merged from another reviewer's file, the conflicts, and what is not in this run."""
     console = open_console()
     decisions = "decision" if added == 1 else "decisions"
     console.print(f"{added:,} {decisions} merged, {agreed:,} the same, {len(conflicts):,} different.")
@@ -277,7 +277,7 @@ def show_merged(
 
 
 def show_export(exported: dict[str, Any]) -> None:
-    """The file, what goes in and comes out, and how to serve it; `exported` is as `--json` prints it."""
+    """Show the file, its inputs and outputs, and how to serve it; `exported` is as `--json` prints it."""
     console = open_console()
     out, checked, given = exported["out"], exported["checked"], exported["input"]
     console.print(f"Model: {escape(out)} ({exported['bytes'] / 2**20:.1f} MiB)", soft_wrap=True)
@@ -299,7 +299,7 @@ def show_export(exported: dict[str, Any]) -> None:
 def show_applied(
     table: pd.DataFrame, counts: dict[str, int], out: Path, changed: int, notes: list[str], *, dry_run: bool
 ) -> None:
-    """How many were kept, relabeled and removed; on a dry run also the first few of each."""
+    """Show how many samples were kept, relabeled and removed; on a dry run also the first few of each."""
     console = open_console()
     shown = plain_table("action", "samples")
     for action, count in counts.items():
@@ -323,7 +323,7 @@ def show_applied(
 
 
 def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
-    """Accepted samples by class, and how many were rejected."""
+    """Numbers of accepted samples by class, and of rejected ones."""
     known = table[table["verdict"] == "known"]["predicted_label"].value_counts()
     return {
         "samples": len(table),
@@ -371,7 +371,7 @@ def _show_findings(console: Console, summary: Summary) -> None:
 
 
 def _show_changes(console: Console, changes: RerunRecord | None, out: Path) -> None:
-    """What came of the decisions of a review."""
+    """Show the effect of the review decisions."""
     if changes is None:
         return
     held, rest = f"{changes['decided']:,} decisions held", changes["changed_undecided"]
@@ -392,7 +392,7 @@ def _show_changes(console: Console, changes: RerunRecord | None, out: Path) -> N
 
 
 def _show_trained(console: Console, trained: dict[str, Any]) -> None:
-    """Time taken, and what the detector will do with new inputs."""
+    """Show the training time, and what the detector will do with new inputs."""
     training, detector = trained["training"], trained["detector"]
     accuracy = training["validation_accuracy"]
     right = f", {_percent(accuracy)} of the validation samples right" if accuracy is not None else ""
@@ -416,7 +416,7 @@ def _show_warnings(messages: list[str]) -> None:
 
 
 def plain_table(*columns: str) -> Table:
-    """A table without lines; numbers of samples stand to the right."""
+    """A table without lines; numbers of samples and seconds are right-aligned."""
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in ("samples", "seconds") else "left")
@@ -424,7 +424,7 @@ def plain_table(*columns: str) -> Table:
 
 
 def _argument(path: Path) -> str:
-    """A path as it is typed in a shell."""
+    """A path as typed in a shell."""
     return escape(shlex.quote(str(path)))
 
 

@@ -1,4 +1,4 @@
-"""From data to verdicts and predictions: `clean`, `train`, `predict`, `demo`."""
+"""The commands that produce verdicts and predictions: `clean`, `train`, `predict`, `demo`."""
 
 import sys
 from pathlib import Path
@@ -71,7 +71,7 @@ def clean(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give every sample a verdict, without training: from embeddings or photos, and their labels."""
+    """Give every sample a verdict without training, from embeddings or photos and their labels."""
     with loading():
         from ..config import apply_settings
         from ..data.tables import Names
@@ -155,10 +155,10 @@ def train(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a classifier and a detector from labels that can't be trusted, and judge every label.
+    """Train a classifier and a detector on labels that can't be trusted, and judge every label.
 
-    A whole network sees photos as their center square at training.image_size pixels; `--set
-    training.network=timm:NAME` takes any network of timm (extra timm), from its published weights unless
+    A network trained end to end sees the center square of each photo at training.image_size pixels; `--set
+    training.network=timm:NAME` takes any network of timm (extra timm), with its published weights unless
     training.pretrained=false.
     """
     with loading():
@@ -224,7 +224,7 @@ def predict(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Class or OOD for new data, from what a run learned."""
+    """Predict the classes of new data with the model of a run, and reject OOD samples."""
     with loading():
         from ..data.tables import Names
         from ..runs import predict as job
@@ -266,7 +266,7 @@ def demo(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Learn handwritten digits from labels of which half are drawn at random, and compare with the truth."""
+    """Train on handwritten digits, half of whose labels are resampled, and compare with the truth."""
     with loading():
         from ..report import write_report
         from ..runs import demo as job

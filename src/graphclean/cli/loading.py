@@ -1,4 +1,4 @@
-"""Loading what does the work: torch and the like take seconds, and are loaded once there is work to do."""
+"""Import heavy packages such as torch, which take seconds, only when they are needed."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ SAID = {signal.SIGINT: "interrupted; nothing was written", signal.SIGTERM: "term
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
-    """End at once: an exception raised while torch is being loaded would abort the process."""
+    """Exit at once: an exception raised during the import of torch would abort the process."""
     print(f"graphclean: {SAID[signal.Signals(number)]}", file=sys.stderr, flush=True)
     os._exit(128 + number)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around imports: signals are heard even while torch is still being loaded."""
+    """Wrap imports, so that signals are handled even during the import of torch."""
     before = {number: signal.signal(number, _stop) for number in SAID}
     try:
         yield

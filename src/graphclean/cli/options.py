@@ -1,4 +1,4 @@
-"""Options that several commands of the command line have."""
+"""Options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,21 +8,21 @@ from typer.core import TyperGroup
 
 
 def flag(name: str, help: str, **options: Any) -> Any:
-    """An option without a value; typer itself would show one: --json <bool>."""
+    """An option without a value; typer by itself would show one: --json <bool>."""
     return typer.Option(name, metavar="", help=help, **options)
 
 
 class Commands(TyperGroup):
-    """Commands whose own --help is shown as such a flag."""
+    """A group that shows --help as such a flag, also for its commands."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """That of the group."""
+        """The group's help option."""
         option: Any = super().get_help_option(ctx)
         option.metavar = ""
         return option
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One of its commands, with that of its own."""
+        """A command of the group, with its help option changed likewise."""
         command: Any = super().get_command(ctx, cmd_name)
         if command is not None:
             command.get_help_option(ctx).metavar = ""
@@ -78,7 +78,7 @@ LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the lab
 
 
 def as_option(argument: str) -> str:
-    """How the command line spells an argument that a message names."""
+    """An argument named in a message, as spelled on the command line."""
     return f"--{argument.replace('_', '-')}"
 
 

@@ -1,4 +1,4 @@
-"""Progress on the terminal, for work that takes over two seconds, and for training."""
+"""Progress on the terminal, for work that takes over two seconds and for training."""
 
 import re
 import threading
@@ -18,30 +18,30 @@ from rich.progress import (
 )
 
 DELAY = 2.0
-"""Seconds before anything is shown: quick work stays quiet."""
+"""Seconds before anything is shown, so that quick work shows nothing."""
 BETWEEN_LINES = 15.0
-"""Seconds between lines on one stage where there is no terminal, as in a log."""
+"""Seconds between lines for one stage if the output is not a terminal, as in a log."""
 
 NAME_COLUMN = TextColumn("{task.description}")
 STAGE = (NAME_COLUMN, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 TRAINING_COLUMNS = (NAME_COLUMN,)
-"""The numbers of an epoch leave no room for a bar."""
+"""Columns for training: the numbers of an epoch leave no room for a bar."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Commands to a terminal, and marks that turn round what stands after them."""
+"""Control characters, and marks that reverse the direction of the following text."""
 
 
 def printable(text: str) -> str:
-    """Text in which nothing is a command to the terminal: `\\x1b` where there was an escape character."""
+    """Text without control characters: `\\x1b` in place of an escape character."""
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A terminal that shows text as it is: numbers without color, and no picture for `:train:`."""
+    """A console that prints text unchanged: no color for numbers, and no emoji for `:train:`."""
     return Console(stderr=stderr, highlight=False, emoji=False)
 
 
 class StageProgress:
-    """A bar a stage on stderr, shown late; plain lines now and then where stderr is not a terminal."""
+    """One bar per stage on stderr, shown after a delay; occasional plain lines if it is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = open_console(stderr=True)
@@ -50,14 +50,14 @@ class StageProgress:
         self.stage = ""
         self.stage_began = self.last_line = self.started
         self.done_before = 0
-        """How much of the stage was done when it was first told of."""
+        """Progress of the stage when it was first reported."""
         self.bar: Progress | None = None
         self.task = TaskID(0)
         self.first_epoch: int | None = None
-        """The first that was trained here; a resumed run has earlier ones."""
+        """The first epoch trained by this process; a resumed run has earlier ones."""
         self.epochs_since = self.started
         self.early: tuple[str, int, int] | None = None
-        """The last that was told before anything is shown."""
+        """The last report received before anything is shown."""
         self.lock = threading.RLock()
         self.timer = threading.Timer(DELAY, self._show_early)
         self.timer.daemon = True
@@ -76,7 +76,7 @@ class StageProgress:
             self.close()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Called by the work as it goes."""
+        """Report progress; called by the running job."""
         with self.lock:
             early = time.monotonic() - self.started < DELAY
             self.early = (stage, done, total) if early else None
@@ -84,7 +84,9 @@ class StageProgress:
                 self._show(stage, done, total)
 
     def _show_early(self) -> None:
-        """A stage that began early and has not told more since, such as one that is a single long step."""
+        """Show a stage that began before the delay ended and has not reported since, such as a single long
+        step.
+        """
         with self.lock:
             if self.early is not None:
                 self._show(*self.early)
@@ -96,7 +98,7 @@ class StageProgress:
         self._draw(stage, STAGE).update(self.task, completed=done, total=total)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
-        """A line as a stage begins, and then one now and then with how long it will take."""
+        """Print a line when a stage begins, and now and then one with the remaining time."""
         now = time.monotonic()
         if stage != self.stage:
             self.console.print(f"{stage} …")
@@ -107,7 +109,7 @@ class StageProgress:
             self.last_line = now
 
     def _draw(self, stage: str, columns: tuple[ProgressColumn, ...]) -> Progress:
-        """One live line: of this stage, in place of an earlier one's."""
+        """The live line of this stage, which replaces that of an earlier one."""
         if stage != self.stage or self.bar is None:
             self.close()
             self.bar, self.stage = Progress(*columns, console=self.console, transient=True), stage
@@ -116,18 +118,18 @@ class StageProgress:
         return self.bar
 
     def close(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self.bar is not None:
             self.bar.stop()
         self.bar = None
 
     def say(self, line: str) -> None:
-        """A line of its own, at once."""
+        """Print a line immediately."""
         if not self.quiet:
             self.console.print(printable(line), markup=False, soft_wrap=True)
 
     def epoch(self, metrics: dict[str, Any], total: int) -> None:
-        """An epoch of training: a live line on a terminal, else a plain one now and then."""
+        """Show an epoch of training: as a live line on a terminal, otherwise as an occasional plain one."""
         if self.quiet:
             return
         with self.lock:
@@ -144,7 +146,7 @@ class StageProgress:
 
 
 def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> str:
-    """The numbers of an epoch that a person watches."""
+    """The main metrics of an epoch as text."""
     parts = [f"epoch {metrics['epoch']} of {total}"]
     if metrics["epoch"] < total:
         parts.append(f"{describe_seconds(seconds_left)} left")
@@ -162,7 +164,7 @@ def describe_epoch(metrics: dict[str, Any], total: int, seconds_left: float) -> 
 
 
 def describe_seconds(seconds: float) -> str:
-    """A time as a person says it."""
+    """A human-readable duration."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

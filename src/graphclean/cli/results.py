@@ -1,4 +1,4 @@
-"""What is done with a finished run: `report`, `review`, `apply`, `export`."""
+"""The commands for finished runs: `report`, `review`, `apply`, `export`."""
 
 import time
 import webbrowser
@@ -26,7 +26,7 @@ def report(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
+    """Write a run as one HTML file that opens offline: suspects, map, table, classes, thresholds."""
     with loading():
         from ..report import write_report
 
@@ -58,8 +58,8 @@ def review(
 ) -> None:
     """Go through the suspects in a browser: accept, reject, or name another label; `apply` honors it.
 
-    The page is served to this machine alone, at an address with a secret in it. Decisions are saved in
-    RUN/decisions.jsonl as they are made. With --merge, of two decisions that differ the later one holds.
+    The page is served to this machine only, at an address that contains a secret. Decisions are saved in
+    RUN/decisions.jsonl as they are made. With --merge, the later of two conflicting decisions applies.
     """
     with loading():
         from ..report.review import answering, open_review, prepare
@@ -84,7 +84,7 @@ def review(
                     webbrowser.open(server.address)
                 with StageProgress(quiet=quiet or as_json) as progress:
                     prepare(server, folder, data=data, show=show or [], progress=progress)
-                while stop.number is None:  # a wait without end misses a signal that comes as it begins
+                while stop.number is None:  # an indefinite wait would miss a signal that arrives as it begins
                     time.sleep(0.1)
         if not quiet and not as_json:
             screen.show_reviewed(len(settle(log.decisions)), folder)
@@ -135,14 +135,14 @@ def apply(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Carry out the verdicts: a manifest with label, action and reason of every sample, or a cleaned folder.
+    """Apply the verdicts: write a manifest with label, action and reason per sample, or a cleaned folder.
 
-    What people decided in `graphclean review` goes before the verdicts.
-    `keep` and `uncertain` keep their label, `relabel` takes the proposed one, `ood` and `unreadable` are
-    removed; what had no label takes the proposed one where that is sure, and is removed otherwise. With
-    --drop-uncertain and --reviewed-only the samples that people decided on are left.
-    The originals are never touched, and a second time nothing changes. Of a table with photos in it, such as
-    a Hugging Face data set, `--copy` writes the rows that stay, with their labels put right, as one .parquet.
+    Decisions made in `graphclean review` take precedence over verdicts.
+    `keep` and `uncertain` keep their label, `relabel` gets the proposed one, `ood` and `unreadable` are
+    removed; unlabeled samples get the proposed label if it is certain, and are removed otherwise. With
+    --drop-uncertain and --reviewed-only, only samples that people decided on remain.
+    The originals are never touched, and applying again changes nothing. For a table that contains photos,
+    such as a Hugging Face data set, `--copy` writes the remaining rows with corrected labels as one .parquet.
     """
     with loading():
         from ..runs import apply as job
@@ -182,7 +182,7 @@ def export(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """The model of a run as an ONNX file, pre-processing and OOD score inside (extra onnx)."""
+    """Export the model of a run as an ONNX file, including pre-processing and the OOD score (extra onnx)."""
     with loading():
         from ..runs import export as job
 
