@@ -1,4 +1,4 @@
-"""`clean`, heads that `train` makes, and cleanlab, on the same features and the same noise draws.
+"""Compare `clean`, the classification heads of `train`, and cleanlab on the same features and label noise.
 
 python benchmarks/audit.py --data-root DATA
 python benchmarks/audit.py --data-root DATA --one-core    only the time, on a single core
@@ -48,9 +48,9 @@ RECIPE = (
 )
 """What `train` does on features, for the list of scorings."""
 TAKEN_FOR = np.array([CIFAR10_CLASSES.index(ASYM.get(name, name)) for name in CIFAR10_CLASSES])
-"""What each class becomes under asymmetric noise: the paper's map of CIFAR-10, by numbers."""
+"""Class -> label under asymmetric noise, by class number: the paper's mapping for CIFAR-10."""
 COMPARED = 5
-"""Photo draws, the first, over which `train` is compared with `clean` on new photos."""
+"""The number of first photo draws on which `train` is compared with `clean` on new photos."""
 
 
 def embed_photos(root: Path, cache: Path) -> dict[str, Array]:
@@ -74,7 +74,7 @@ def embed_photos(root: Path, cache: Path) -> dict[str, Array]:
 
 
 def embed_cifar(root: Path, cache: Path, seed: int = 0) -> dict[str, Array]:
-    """Features of 2,400 CIFAR-10 images and 600 of TinyImageNet, drawn with one seed."""
+    """Features of 2,400 CIFAR-10 images and 600 of TinyImageNet, sampled with one seed."""
     if cache.exists():
         return dict(np.load(cache))
     rng = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def embed_cifar(root: Path, cache: Path, seed: int = 0) -> dict[str, Array]:
 
 
 def embed_pairs(root: Path, cache: Path) -> dict[str, Array] | None:
-    """Features of look-alike classes of CIFAR-100; None where that is not there."""
+    """Features of look-alike classes of CIFAR-100; None if the data is missing."""
     if cache.exists():
         return dict(np.load(cache))
     chosen = choose_pairs(root)
@@ -106,7 +106,7 @@ def embed_pairs(root: Path, cache: Path) -> dict[str, Array] | None:
 
 
 def _embed(sources: list[Any]) -> Array:
-    """Features of files, or of encoded images."""
+    """Features of image files or encoded images."""
     embedder = load_embedder("efficientnet-lite0")
     done = list(embed_batches(enumerate(sources), open_image, embedder, refusal=UnreadableImage))
     assert not any(batch.problems for batch in done)
@@ -114,7 +114,7 @@ def _embed(sources: list[Any]) -> Array:
 
 
 def noisy(truth: Array, kind: str, rate: float, seed: int, n_classes: int = 10) -> Array:
-    """Labels of which a share `rate` of the known ones are drawn anew, the next class, or as in TAKEN_FOR."""
+    """Corrupt a fraction `rate` of the known labels: resample, move to the next class, or as in TAKEN_FOR."""
     rng = np.random.default_rng(seed)
     labels = truth.copy()
     known = np.flatnonzero(truth >= 0)
@@ -129,7 +129,7 @@ def noisy(truth: Array, kind: str, rate: float, seed: int, n_classes: int = 10) 
 
 
 def photo_draws(photos: dict[str, Array], count: int) -> Iterator[Draw]:
-    """The labels as shipped, and others like them: 30 % drawn uniformly."""
+    """The labels as shipped, and others with 30 % resampled uniformly."""
     z, truth = photos["train"], photos["truth"]
     yield Draw("photos", "as shipped", z, photos["given"], truth)
     for seed in range(1, count):
@@ -137,7 +137,7 @@ def photo_draws(photos: dict[str, Array], count: int) -> Iterator[Draw]:
 
 
 def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
-    """All labelings that are scored."""
+    """All noisy labelings that are scored."""
     yield from photo_draws(photos, 10)
     z, truth = photos["train"], photos["truth"]
     for kind, rate in (("sym", 0.1), ("sym", 0.6), ("pair", 0.3), ("asym", 0.4)):
@@ -151,7 +151,7 @@ def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
 
 
 def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
-    """`clean` with its whole search, and `train` with its preset: verdicts, and new samples if any."""
+    """Score `clean` with its whole search and `train` with its preset: verdicts, and new samples if given."""
     cleaning, clean_seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))
     config = load_preset("embeddings")
     trained, train_seconds = timed(
@@ -173,14 +173,14 @@ def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[st
 
 
 def score_predictions(table: pd.DataFrame, truth: Array) -> dict[str, float]:
-    """Predictions for new samples against their truth, −1 for OOD."""
+    """Score predictions for new samples against their truth (−1 for OOD)."""
     right, rejected = table.predicted_label.to_numpy() == truth, (table.verdict == "ood").to_numpy()
     scores = score_new(right, rejected, table.ood_score.to_numpy(), truth < 0)
     return {name: getattr(scores, name) for name in OF_NEW}
 
 
 def flag_by_cleanlab(draw: Draw, C: float) -> tuple[Array, dict[str, Array]]:
-    """Out-of-sample probabilities, and what each filter makes of them."""
+    """Out-of-sample probabilities, and the labels that each filter flags."""
     from cleanlab.filter import find_label_issues
 
     z = StandardScaler().fit_transform(draw.features)
@@ -195,7 +195,9 @@ def flag_by_cleanlab(draw: Draw, C: float) -> tuple[Array, dict[str, Array]]:
 
 
 def time_one_core(everything: list[Draw]) -> dict[str, dict[str, float]]:
-    """Median seconds of `clean` and of cleanlab's quickest C on a single core, on a draw of each data set."""
+    """Median seconds of `clean` and of cleanlab with its fastest C on a single core, on one draw of each data
+    set.
+    """
     found = {}
     with threadpool_limits(1):
         torch.set_num_threads(1)
@@ -211,7 +213,7 @@ def time_one_core(everything: list[Draw]) -> dict[str, dict[str, float]]:
 
 
 def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """cleanlab at every C: each row has both filters, all OOD scores, and its log-loss; and its Datalab."""
+    """Score cleanlab at every C, with both filters, all OOD scores and the log-loss; and its Datalab."""
     from cleanlab.outlier import OutOfDistribution
 
     y, truth, known = draw.labels, draw.truth, draw.truth >= 0
@@ -247,7 +249,7 @@ def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
 
 
 def score_datalab(draw: Draw, features: Array, probabilities: Array) -> dict[str, float]:
-    """cleanlab's Datalab with its defaults: label issues and outliers."""
+    """Score cleanlab's Datalab with default settings: label issues and outliers."""
     from cleanlab import Datalab
 
     lab = Datalab(data={"label": draw.labels}, label_name="label", verbosity=0)
@@ -269,7 +271,7 @@ def score_datalab(draw: Draw, features: Array, probabilities: Array) -> dict[str
 
 
 def cleanlab_column(row: dict[str, Any], column: str) -> dict[str, float]:
-    """All values that cleanlab offers for one of our columns at one C, by way."""
+    """All values that cleanlab has for one of our columns at one C, by filter or score."""
     if column == "ood_auroc":
         return dict(row["ood_auroc"])
     if column == "three_way_f1":
@@ -278,7 +280,7 @@ def cleanlab_column(row: dict[str, Any], column: str) -> dict[str, float]:
 
 
 def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means by group: ours; Datalab at the C its log-loss picks; and cleanlab at its very best."""
+    """Means by group: ours, Datalab at the C with the lowest log-loss, and the best of cleanlab."""
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results):
         members = [result for result in results if result["group"] == group]
@@ -300,22 +302,22 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def own_choice(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The C that cleanlab's user would take: the one with the least log-loss."""
+    """The C that a user of cleanlab would choose, the one with the lowest log-loss."""
     return min(rows, key=lambda row: float(row["log_loss"]))
 
 
 def best_of(rows: list[dict[str, Any]], column: str) -> float:
-    """The best that cleanlab reaches in a column, by any C and any way."""
+    """The best value of cleanlab in a column over all values of C and all filters and scores."""
     return max(value for row in rows for value in cleanlab_column(row, column).values())
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Mean, and deviation over the draws."""
+    """Mean and standard deviation over the draws."""
     return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1))}
 
 
 def summarize_new(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """New photos by group and way, and by how much the heads are ahead of `clean`, draw by draw."""
+    """Scores on new photos by group, and the gain of the heads over `clean`, paired by draw."""
     table: dict[str, Any] = {}
     for group in dict.fromkeys(result["group"] for result in results if "heads" in result):
         members = [result for result in results if result["group"] == group]
@@ -327,13 +329,13 @@ def summarize_new(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def note_scoring(results: list[dict[str, Any]]) -> Path:
-    """Add this scoring of the heads on the photos to those there have been."""
+    """Append this scoring of the heads on the photos to the earlier ones."""
     first = [result for result in results if result["group"] == "photos"][:COMPARED]
     return note_scorings([{"recipe": RECIPE, "machine": machine(), **summarize_new(first)["photos"]}])
 
 
 def score_clean(photos: dict[str, Array]) -> dict[str, Any]:
-    """True labels and no OOD: how much is flagged; and 30 % noise without OOD."""
+    """The number of flagged labels without noise and OOD, and under 30 % noise without OOD."""
     known = photos["truth"] >= 0
     z, truth = photos["train"][known], photos["truth"][known]
     found = {}
@@ -354,7 +356,7 @@ def score_clean(photos: dict[str, Array]) -> dict[str, Any]:
 
 
 def show(summary: dict[str, Any]) -> None:
-    """The table on screen."""
+    """Print the summary as a table."""
     rows = []
     for group, entry in summary.items():
         for name in ("ours", "train", "datalab", "cleanlab_best"):
@@ -363,7 +365,7 @@ def show(summary: dict[str, Any]) -> None:
 
 
 def read_options(what: str | None) -> tuple[Path, argparse.Namespace]:
-    """The data root, and the options; and the threads are set."""
+    """The data root and the options; also sets the number of threads."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--data-root", help="folder with photos/, cifar10/ and tinyimagenet32/")
     parser.add_argument(

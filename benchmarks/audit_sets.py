@@ -1,4 +1,4 @@
-"""Noisy labelings beyond the photos: look-alike or unequal classes, few samples, no OOD, no noise, text."""
+"""Further noisy sets: look-alike or imbalanced classes, few samples, no OOD, no noise, text."""
 
 import ast
 import importlib.util
@@ -18,12 +18,12 @@ SEEDS = range(2)
 PER_CLASS = 100
 FEW_PER_CLASS = 15
 PACKAGES = ("numpy", "scipy", "sklearn", "pandas", "matplotlib", "torch")
-"""Whose docstrings are the text set, 200 of each: installed wherever this runs, and weak features."""
+"""Packages whose docstrings make up the text set, 200 each: always installed, with weak features."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One noisy labeling; truth is −1 for OOD."""
+    """A noisy set; truth is −1 for OOD."""
 
     group: str
     name: str
@@ -33,7 +33,9 @@ class Draw:
 
 
 def flip(truth: Array, rate: float, seed: int, to: Array | None = None) -> Array:
-    """Labels of which a share `rate` becomes any class, or the one that `to` names; of OOD samples any."""
+    """Replace a fraction `rate` of the labels by random classes, or by those in `to`; OOD samples get random
+    ones.
+    """
     rng = np.random.default_rng(seed)
     known, n_classes = np.flatnonzero(truth >= 0), int(truth.max()) + 1
     labels = np.where(truth >= 0, truth, rng.integers(0, n_classes, len(truth)))
@@ -43,7 +45,7 @@ def flip(truth: Array, rate: float, seed: int, to: Array | None = None) -> Array
 
 
 def further_draws(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> Iterator[Draw]:
-    """Every labeling of these sets."""
+    """All noisy labelings of these sets."""
     z, truth = cifar["features"], cifar["truth"]
     known = truth >= 0
     digits, digit = load_digits(return_X_y=True)
@@ -65,14 +67,16 @@ def further_draws(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> It
 
 
 def take_each(truth: Array, count: int, seed: int) -> Array:
-    """Rows of so many samples of each class, and none that are OOD."""
+    """Rows of `count` random samples per class, without OOD."""
     rng = np.random.default_rng(seed)
     classes = range(int(truth.max()) + 1)
     return np.concatenate([rng.choice(np.flatnonzero(truth == c), count, replace=False) for c in classes])
 
 
 def thin_out(truth: Array, seed: int) -> Array:
-    """Rows of classes that get smaller, the last a tenth of the first, and of a tenth as much OOD."""
+    """Rows of an imbalanced set: class sizes decrease to a tenth of the first, with a tenth of the OOD
+    samples.
+    """
     rng, n_classes = np.random.default_rng(seed), int(truth.max()) + 1
     parts = [rng.choice(np.flatnonzero(truth < 0), len(truth) // 20, replace=False)]
     for c in range(n_classes):
@@ -82,9 +86,9 @@ def thin_out(truth: Array, seed: int) -> Array:
 
 
 def choose_pairs(root: Path) -> dict[str, Any] | None:
-    """Two classes of each other superclass of CIFAR-100, 100 training images each, and who looks like whom.
+    """Two classes of every other superclass of CIFAR-100, 100 training images each, paired as look-alikes.
 
-    The superclasses between them were looked at while settings were chosen. None where it is not there.
+    The remaining superclasses were used while choosing settings. None if the data is missing.
     """
     files = sorted((root / "cifar100").glob("train-*.parquet"))
     if not files:
@@ -111,7 +115,7 @@ def choose_pairs(root: Path) -> dict[str, Any] | None:
 
 
 def embed_docstrings() -> tuple[Array, Array]:
-    """TF-IDF of docstrings in 100 dimensions, and the package that each is of, by number."""
+    """TF-IDF of docstrings reduced to 100 dimensions, and the number of the package of each."""
     texts: list[str] = []
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -126,7 +130,7 @@ def embed_docstrings() -> tuple[Array, Array]:
 
 
 def read_docstrings(folder: Path, enough: int = 2000) -> list[str]:
-    """The beginnings of a package's docstrings, in the order of its files."""
+    """The beginnings of a package's docstrings, in file order."""
     found: list[str] = []
     for path in sorted(folder.rglob("*.py")):
         if "test" in str(path.relative_to(folder)) or len(found) >= enough:

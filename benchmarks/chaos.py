@@ -1,4 +1,4 @@
-"""Attack graphclean for so many seconds, and count what breaks: kills, full disks, broken inputs, requests.
+"""Attack graphclean for a given time and count failures: kills, full disks, broken inputs, requests.
 
 python benchmarks/chaos.py                     20 minutes, recorded in benchmarks/results/chaos.json
 python benchmarks/chaos.py --seconds 60 --only kill_at_times --seed 7 --no-record
@@ -33,18 +33,18 @@ ATTACKS: dict[str, tuple[Attack, float]] = {
     "kill_reviews": (serving.kill_reviews, 0.05),
     "ask_exported": (serving.ask_exported, 0.05),
 }
-"""Each with its share of the time."""
+"""Attack -> function, fraction of the time."""
 
 
 def attack(asked: argparse.Namespace, say: Callable[[str], None]) -> list[Tally]:
-    """All of them, or those that are named, in a folder that is gone afterwards."""
+    """Run all attacks, or the selected ones, in a temporary folder."""
     chosen = {name: ATTACKS[name] for name in (asked.only or ATTACKS)}
     whole = sum(share for _, share in chosen.values())
     found = []
     with tempfile.TemporaryDirectory(prefix="graphclean-chaos-") as folder:
         root = Path(folder)
         os.environ |= {"GRAPHCLEAN_CACHE": str(root / "cache"), "XDG_CONFIG_HOME": str(root / "config")}
-        os.environ["GRAPHCLEAN_COMMIT"] = find_commit() or ""  # or each child would ask git
+        os.environ["GRAPHCLEAN_COMMIT"] = find_commit() or ""  # otherwise each child would run git
         _in_child(lambda: lay_out(root / "base"))
         bench = Bench(root / "base", root, [job for job in JOBS if not asked.jobs or job.name in asked.jobs])
         for work, share in chosen.values():
@@ -57,7 +57,7 @@ def attack(asked: argparse.Namespace, say: Callable[[str], None]) -> list[Tally]
 
 
 def _in_child(work: Callable[[], None]) -> None:
-    """So that no thread of a library is running where children are forked."""
+    """Work in a child process, so that no library threads run where children are forked."""
     process = os.fork()
     if process == 0:
         code = 1

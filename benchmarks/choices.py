@@ -1,4 +1,4 @@
-"""What `clean` gains by choosing scaling and class means by likelihood, and what the choice costs.
+"""The gain of `clean` from choosing scaling and class means by likelihood, and its cost.
 
 python benchmarks/choices.py --data-root DATA     four minutes, and as long again for features
 """
@@ -27,12 +27,12 @@ WAYS = {"neighbors alone": CleaningSettings(classifier="knn"), "chosen": Cleanin
 REPEATS = 3
 SEEDS = range(3)
 HELD_OUT = 3
-"""One digit of so many."""
+"""One in this many digits is held out."""
 NEIGHBORS = (5, 10, 20)
 
 
 def draws(root: Path, cache: Path) -> list[Draw]:
-    """Under pretrained features CIFAR-10 without OOD, and 36 classes of TinyImageNet; digits as pixels."""
+    """CIFAR-10 without OOD and 36 classes of TinyImageNet as pretrained features; digits as pixels."""
     cifar = embed_cifar(root, cache / "cifar.npz")
     known = cifar["truth"] >= 0
     z, names = embed_classes(
@@ -47,7 +47,7 @@ def draws(root: Path, cache: Path) -> list[Draw]:
 
 
 def compare(draw: Draw) -> dict[str, Any]:
-    """How well either way ranks wrong labels, and its CPU seconds, in turn."""
+    """Average precision of wrong labels and CPU seconds for both settings, run alternately."""
     found: dict[str, Any] = {"set": draw.group, "samples": len(draw.labels)}
     spent: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(REPEATS):
@@ -66,7 +66,9 @@ def compare(draw: Draw) -> dict[str, Any]:
 
 
 def classify_digits() -> list[dict[str, Any]]:
-    """New digits by the estimator and by k-NN, both trained on pixels with 30 % of the labels resampled."""
+    """Accuracy on new digits of the estimator and of k-NN, trained on pixels with 30 % of the labels
+    resampled.
+    """
     pixels, truth = load_digits(return_X_y=True)
     rows = []
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""What every benchmark records, and how the docs show it."""
+"""Recording of benchmarks, and how the docs present them."""
 
 import json
 import os
@@ -15,7 +15,7 @@ THREADS = 2
 
 
 def data_root(given: str | None) -> Path | None:
-    """The data root that was named, or the one in the environment."""
+    """The given data root, or the one in the environment."""
     root = given or os.environ.get("GRAPHCLEAN_DATA")
     return Path(root) if root else None
 
@@ -29,7 +29,7 @@ def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def with_measured(page: str, blocks: dict[str, str]) -> str:
-    """A page with its measured blocks made again, each between the marks that have its name."""
+    """Replace the measured blocks of a page, each between the markers with its name."""
     for name, block in blocks.items():
         opening, closing = f"<!-- measured{name}: made by benchmarks/tables.py -->", "<!-- /measured -->"
         before, rest = page.split(opening, 1)
@@ -38,42 +38,42 @@ def with_measured(page: str, blocks: dict[str, str]) -> str:
 
 
 def load(name: str) -> dict[str, Any] | None:
-    """A recorded result, or None where it was not run."""
+    """A recorded result, or None if it was not run."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def shown(chart: str, alt: str) -> str:
-    """A chart of charts.py in Markdown; nothing where nothing was recorded to draw it from."""
+    """A chart of charts.py in Markdown; empty if nothing was recorded to draw it from."""
     return f"![{alt}](images/{chart}.svg)\n" if (IMAGES / f"{chart}.svg").exists() else ""
 
 
 def note_scorings(scorings: list[dict[str, Any]]) -> Path:
-    """Add to the list of all times that the photos were scored."""
+    """Append to the list of all scorings of the photos."""
     earlier = load("scorings")
     return save("scorings", {"scorings": [*(earlier["scorings"] if earlier is not None else []), *scorings]})
 
 
 def seconds(value: float) -> str:
-    """Three significant digits, in ms below a second."""
+    """A time with three significant digits, in ms below a second."""
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
 def describe(result: dict[str, Any], *, gpu: bool = False) -> str:
-    """Where and with what it was measured."""
+    """The machine and versions of a measurement."""
     m = result["machine"]
     device = m["gpu"] if gpu else f"{m['cpu']}, {m['threads']} thread{'s' if m['threads'] > 1 else ''}"
     return f"{device}; Python {m['python']}, torch {m['packages']['torch']}; {when(m)}."
 
 
 def when(machine: dict[str, Any]) -> str:
-    """The day, and the commit where it was found out."""
+    """The date of a measurement, and its commit if known."""
     commit = machine["commit"]
     return f"{machine['time'][:10]}, commit {f'`{commit[:10]}`' if commit else 'not recorded'}"
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """The result of `work`, and its seconds."""
+    """The result of `work` and its time in seconds."""
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start

@@ -1,11 +1,11 @@
-"""Seconds of a training epoch by two versions of graphclean, in turn on one machine.
+"""Compare the time per training epoch of two versions of graphclean, run alternately on one machine.
 
     python benchmarks/compare.py OLD NEW --old-set learn.epochs=8 --new-set training.epochs=8
 
 OLD and NEW are folders with the sources of one version each, such as `git archive REVISION | tar x -C FOLDER`
-makes. Both train on the same synthetic images through their command line, so that modules may have moved;
-a setting that was renamed is given to each by its own name. The first epoch of a run and the warm-up are not
-counted, nor is what the first step of a shape takes: medians are over the epochs that are left.
+makes. Both train on the same synthetic images through their command line, so modules may have moved; a
+renamed setting is passed to each version by its own name. The first epoch and the warm-up are excluded;
+medians over the remaining epochs are insensitive to compilation for new shapes.
 """
 
 import argparse
@@ -26,7 +26,9 @@ PIXELS, CLASSES = 32, 10
 
 
 def make_images(path: Path, samples: int) -> None:
-    """Images of a color pattern per class under noise, which a network learns at once: all get selected."""
+    """Noisy images of one color pattern per class, which a network learns immediately: all samples get
+    selected.
+    """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, samples)
     patterns = rng.integers(0, 256, (CLASSES, PIXELS, PIXELS, 3), dtype=np.uint8)
@@ -36,7 +38,7 @@ def make_images(path: Path, samples: int) -> None:
 
 
 def train(tree: Path, images: Path, out: Path, words: list[str]) -> dict[str, Any]:
-    """Median seconds of the epochs after warm-up, all in all and of the cleaning step in them."""
+    """Median seconds per epoch after warm-up: in total, and of the cleaning step."""
     command = [sys.executable, "-m", "graphclean", "train", str(images), "--out", str(out), "--quiet", *words]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tree / "src")})
     epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -1,6 +1,7 @@
-"""What compiling costs a run: without code kept from an earlier one, and with it.
+"""The time that compilation costs a run, without and with the cached code of an earlier run.
 
-Each is a process of its own on random images, with a cache folder that begins empty and is gone afterwards.
+Each run is a separate process on random images, with a cache folder that starts empty and is removed
+afterwards.
 
     python benchmarks/compile.py                                             on a GPU
     python benchmarks/compile.py --device cpu --samples 512 --set training.network=small-conv
@@ -28,11 +29,11 @@ from graphclean.training.batches import place_inputs
 from graphclean.training.code_cache import list_code
 
 EPOCHS = 4
-"""The first is not compiled, the second makes the code, the others show what an epoch takes with it."""
+"""The first epoch is not compiled, the second compiles, and the others show the time per compiled epoch."""
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    """A few epochs of a run that is compiled, in this process."""
+    """Train a few epochs of a compiled run in this process."""
     started = time.perf_counter()
     changes = [f"training.epochs={EPOCHS}", "training.compile=on", "method.warmup_epochs=1"]
     config = apply_settings(load_preset(options.preset), [*changes, *options.settings])

@@ -1,4 +1,4 @@
-"""Run `graphclean demo` for seeds 0 to 4, which no setting was chosen on, and record its scores.
+"""Run `graphclean demo` for seeds 0 to 4, which were not used to choose any setting, and record its scores.
 
 python benchmarks/demo.py
 """

@@ -1,7 +1,8 @@
-"""What is rejected of new inputs: of the classes, and of classes that training never had, or had as OOD.
+"""Rejection of new inputs: of the known classes, and of classes that were absent in training or present as
+OOD.
 
 python benchmarks/detectors.py --data-root DATA     a quarter of an hour, most of it for features
-python benchmarks/detectors.py --data-root DATA --photos    the photos besides, whose truth is then read
+python benchmarks/detectors.py --data-root DATA --photos    only the photos, whose truth is then read
 """
 
 import argparse
@@ -28,24 +29,24 @@ from graphclean.training.fit import finish, prepare
 
 Array = np.ndarray
 WAYS = {"clean": CleaningSettings(), "train": CleaningSettings(classifier="knn+class-means")}
-"""`train` on features rejects by the same detector, fitted to its own posterior."""
+"""`train` on features uses the same detector, fitted to its own posterior."""
 NOISE = {"no noise": 0.0, "30 % wrong": 0.3}
 OOD_RATE = 0.2
 TRAINED_ON = 0.6
-"""Share of the known samples."""
+"""Fraction of the known samples used for training."""
 DIGITS = ([8, 9], [1, 4], [0, 3])
 CIFAR = ([2, 7, 9], [0, 3, 8], [1, 4, 5])
-"""Classes that are unknown; those of TinyImageNet are drawn."""
+"""Unknown classes of each split; those of TinyImageNet are random."""
 UNKNOWN_OBJECTS = 3
-"""Of the ten classes of photos."""
+"""Number of unknown classes out of the ten classes of photos."""
 SPLITS = 3
 TRUSTED = 200
-"""Good samples that a network's threshold is set by."""
+"""Number of good samples that calibrate a network's threshold."""
 NETWORKS = "digits as images, no OOD in training"
 
 
 class Split(NamedTuple):
-    """Features with labels to train on, and two kinds of new ones."""
+    """Training features with labels, and new features of known and of unknown classes."""
 
     group: str
     name: str
@@ -56,7 +57,7 @@ class Split(NamedTuple):
 
 
 def embed_classes(path: Path, column: str, classes: int, each: int, cache: Path) -> tuple[Array, Array]:
-    """Features and classes of some images of some classes."""
+    """Features and classes of a random sample of images and classes."""
     if cache.exists():
         found = np.load(cache)
         return found["features"], found["classes"]
@@ -71,7 +72,7 @@ def embed_classes(path: Path, column: str, classes: int, each: int, cache: Path)
 
 
 def tiny_unknown(classes: Array) -> list[Array]:
-    """For each split all classes but 16."""
+    """The unknown classes of each split: all but 16."""
     names = np.unique(classes)
     return [np.roll(names, -12 * seed)[16:] for seed in range(SPLITS)]
 
@@ -79,7 +80,9 @@ def tiny_unknown(classes: Array) -> list[Array]:
 def split(
     group: str, name: str, z: Array, classes: Array, unknown: Any, seed: int, noise: float, ood: float
 ) -> Split:
-    """Known samples to train on and to hold out, some of unknown classes among the former if there is OOD."""
+    """Split known samples for training and evaluation; with OOD, some of unknown classes are added to the
+    former.
+    """
     rng = np.random.default_rng(seed)
     is_unknown = np.isin(classes, unknown)
     _, truth = np.unique(np.where(is_unknown, -1, classes), return_inverse=True)
@@ -93,7 +96,7 @@ def split(
 
 
 def splits(root: Path, cache: Path) -> Iterator[Split]:
-    """All but the photos."""
+    """All splits except those of the photos."""
     pixels, digits = load_digits(return_X_y=True)
     cifar = embed_classes(
         root / "cifar10/train-00000-of-00002.parquet", "img", 10, 400, cache / "cifar-classes.npz"
@@ -115,7 +118,9 @@ def splits(root: Path, cache: Path) -> Iterator[Split]:
 
 
 def photo_splits(photos: dict[str, Array]) -> Iterator[Split]:
-    """With OOD: as shipped, and drawn alike. Without: two thirds of the photos of the classes."""
+    """Splits of the photos: with OOD, as shipped and with similar noise; without OOD; with unknown classes;
+    cleaned.
+    """
     test, test_truth = photos["test"], photos["test_truth"]
     good, unknown = test[test_truth >= 0], test[test_truth < 0]
     for seed in range(5):
@@ -146,7 +151,7 @@ def photo_splits(photos: dict[str, Array]) -> Iterator[Split]:
 
 
 def score(part: Split) -> dict[str, Any]:
-    """Both ways on one split."""
+    """Score both settings on one split."""
     found: dict[str, Any] = {"group": part.group, "name": part.name, "trained_on": len(part.labels)}
     for way, settings in WAYS.items():
         cleaning = infer_verdicts(part.features, encode_labels(part.labels), settings=settings)
@@ -155,7 +160,7 @@ def score(part: Split) -> dict[str, Any]:
 
 
 def score_networks() -> Iterator[dict[str, Any]]:
-    """A small network on digits without OOD in training, with trusted samples and without."""
+    """Score a small network on digits without OOD in training, with and without trusted samples."""
     pixels, digits = load_digits(return_X_y=True)
     images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     config = load_preset("demo")
@@ -173,7 +178,7 @@ def score_networks() -> Iterator[dict[str, Any]]:
 
 
 def score_detector(cleaning: CleaningResult, part: Split) -> dict[str, Any]:
-    """Ranking, and what is rejected at the threshold that it found by itself."""
+    """Scores of the detector and its estimates at the threshold it found."""
     assert cleaning.predictor is not None
     assert cleaning.detection is not None
     scores = score_model(cleaning.predictor, part.good, part.unknown)
@@ -181,12 +186,12 @@ def score_detector(cleaning: CleaningResult, part: Split) -> dict[str, Any]:
 
 
 def describe_threshold(model: Model) -> dict[str, Any]:
-    """What it said of itself."""
+    """The detector's own estimates."""
     return {"promised": model.found.promised, "expected_unknown_rejected": model.found.rejected_ood}
 
 
 def score_model(model: Model, good: Array, unknown: Array) -> dict[str, Any]:
-    """Against the truth."""
+    """Scores against the truth."""
     known, other = (model.score(inputs) for inputs in (good, unknown))
     is_unknown = np.arange(len(good) + len(unknown)) >= len(good)
     return {

@@ -1,4 +1,5 @@
-"""Near-duplicates with one wrong label, next to single samples, by `clean` and by cleanlab's Datalab.
+"""Near-duplicate groups with one wrong label, compared with single samples, for `clean` and cleanlab's
+Datalab.
 
 python benchmarks/duplicates.py --data-root DATA
 """
@@ -36,16 +37,20 @@ GROUPS = 40
 """Groups of each size with a wrong label, and as many with the right one."""
 SEEDS = 2
 CHANGED = 240
-"""Photos that come again."""
+"""Number of photos with near-duplicates."""
 NOISE = {"clean": 0.0, "25 % wrong": 0.25}
 C = 1e-3
-"""Of the logistic regression that cleanlab works on; its log-loss chose it for the photos in `audit.py`."""
+"""Inverse regularization strength of cleanlab's logistic regression, chosen by its log-loss on the photos in
+`audit.py`.
+"""
 REPEATS = 3
 CIFAR_IMAGES = 5000
 
 
 def change(image: Image.Image, how: int) -> bytes:
-    """One of seven ways in which a photo comes again: saved again, scaled, cropped, brightened, mixed."""
+    """One of seven ways to make a near-duplicate: recompress, rescale, crop, change the brightness, or
+    combinations.
+    """
     width, height = image.size
     wide, high = round(0.95 * width), round(0.95 * height)
     small = image.resize((max(round(0.6 * width), 1), max(round(0.6 * height), 1)), Image.Resampling.BICUBIC)
@@ -68,33 +73,33 @@ def change(image: Image.Image, how: int) -> bytes:
 
 @dataclass(frozen=True)
 class Pool:
-    """Images of known classes, and the changed ones of some of them."""
+    """Images of known classes, and near-duplicates of some of them."""
 
     features: Array
     hashes: Array
     truth: Array
     source: Array
-    """The image that each is of; the first ones are of themselves."""
+    """The index of the original image; originals come first and refer to themselves."""
 
     @property
     def images(self) -> int:
-        """How many are not changed ones."""
+        """The number of originals."""
         return len(np.unique(self.source))
 
     def take(self, rows: Array) -> "Pool":
-        """Some of them."""
+        """A subset."""
         return Pool(*(part[rows] for part in vars(self).values()))
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """The result of `work`, and the seconds that the processor spent on it."""
+    """The result of `work`, and its CPU seconds."""
     start = time.process_time()
     result = work()
     return result, time.process_time() - start
 
 
 def embed(sources: list[Any], truth: Array, changed: Array, cache: Path) -> Pool:
-    """Features and hashes of `sources`, and of those that are `changed` in all seven ways."""
+    """Features and hashes of `sources`, and of the `changed` ones in all seven ways."""
     if cache.exists():
         return Pool(**np.load(cache))
     again = [change(open_image(sources[row]), how) for row in changed for how in range(7)]
@@ -113,7 +118,7 @@ def embed(sources: list[Any], truth: Array, changed: Array, cache: Path) -> Pool
 
 
 def embed_photos(root: Path, cache: Path) -> Pool:
-    """The photos of known classes, with 240 of them changed."""
+    """The photos of known classes, with near-duplicates of 240 of them."""
     rows = [
         row for row in csv.DictReader((root / "photos/train_truth.csv").open()) if row["true_label"] != "OOD"
     ]
@@ -124,7 +129,7 @@ def embed_photos(root: Path, cache: Path) -> Pool:
 
 
 def embed_cifar(root: Path, cache: Path) -> Pool:
-    """CIFAR-10 training images, with 100 of them changed."""
+    """CIFAR-10 training images, with near-duplicates of 100 of them."""
     table = pq.read_table(root / "cifar10/train-00001-of-00002.parquet")
     chosen = np.random.default_rng(0).choice(len(table), CIFAR_IMAGES, replace=False)
     content = [table["img"][int(row)].as_py()["bytes"] for row in chosen]
@@ -134,22 +139,24 @@ def embed_cifar(root: Path, cache: Path) -> Pool:
 
 @dataclass(frozen=True)
 class Draw:
-    """Photos with groups of one size: samples, their labels, and which groups carry a wrong one."""
+    """Photos with groups of one size, their labels, and which groups have a wrong label."""
 
     pool: Pool
     labels: Array
     wrong: Array
     right: Array
-    """Of each sample, whether it is in a group with a wrong, or with the right label."""
+    """Whether each sample is in a group with the right label; `wrong` likewise for a wrong one."""
 
     @property
     def others(self) -> Array:
-        """Photos of no group."""
+        """Photos in no group."""
         return ~self.wrong & ~self.right
 
 
 def draw(pool: Pool, size: int, noise: float, seed: int) -> Draw:
-    """GROUPS wrong groups and as many right ones, of other photos for each seed; others with `noise`."""
+    """GROUPS groups with a wrong and as many with the right label, of other photos for each seed; all other
+    labels have noise of the rate `noise`.
+    """
     rng = np.random.default_rng(seed)
     changed = np.unique(pool.source[pool.images :])
     own = rng.permutation(np.random.default_rng(0).permutation(changed)[2 * GROUPS * seed :][: 2 * GROUPS])
@@ -166,7 +173,7 @@ def draw(pool: Pool, size: int, noise: float, seed: int) -> Draw:
 
 
 def by_graphclean(case: Draw, *, hashed: bool, joined: bool = True) -> tuple[Array, Array]:
-    """What `clean` flags, and the groups that it finds (0: none)."""
+    """What `clean` flags, and the groups it finds (0: none)."""
     labels = encode_labels(case.labels)
     if hashed:
         labels = replace(labels, hashes=case.pool.hashes)
@@ -177,7 +184,7 @@ def by_graphclean(case: Draw, *, hashed: bool, joined: bool = True) -> tuple[Arr
 
 
 def by_cleanlab(case: Draw) -> dict[str, tuple[Array, Array]]:
-    """What cleanlab's filters flag, and the groups of Datalab's near-duplicates."""
+    """What cleanlab's filters flag, and Datalab's near-duplicate groups."""
     from cleanlab import Datalab
     from cleanlab.filter import find_label_issues
 
@@ -199,12 +206,14 @@ def by_cleanlab(case: Draw) -> dict[str, tuple[Array, Array]]:
 
 
 def share(found: Array) -> float:
-    """Of those that are true; 0 of none."""
+    """The fraction of true values; 0 if empty."""
     return float(found.mean()) if len(found) else 0.0
 
 
 def judge(case: Draw, flagged: Array, group: Array) -> dict[str, float]:
-    """Rates over samples; of groups, how many are found whole, and how many join different classes."""
+    """Rates over samples; the fraction of groups found whole, and the number of groups that mix classes or
+    photos.
+    """
     found = [np.flatnonzero(group == name) for name in np.unique(group[group > 0])]
     sizes = np.bincount(case.pool.source)
     grouped = np.flatnonzero(sizes > 1)
@@ -222,7 +231,7 @@ def judge(case: Draw, flagged: Array, group: Array) -> dict[str, float]:
 
 
 def ways(case: Draw, *, peers: bool) -> Iterator[tuple[str, tuple[Array, Array]]]:
-    """All who are compared, with what each says."""
+    """The methods compared, with the flags and groups of each."""
     yield "clean", by_graphclean(case, hashed=True)
     yield "features alone", by_graphclean(case, hashed=False)
     yield "not joined", by_graphclean(case, hashed=True, joined=False)
@@ -231,7 +240,7 @@ def ways(case: Draw, *, peers: bool) -> Iterator[tuple[str, tuple[Array, Array]]
 
 
 def run_photos(pool: Pool, *, peers: bool) -> list[dict[str, Any]]:
-    """Every noise, size and seed."""
+    """Score every noise rate, group size and seed."""
     results = []
     for name, noise in NOISE.items():
         for size in SIZES:
@@ -250,14 +259,14 @@ def run_photos(pool: Pool, *, peers: bool) -> list[dict[str, Any]]:
 
 
 def take_peers(results: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> None:
-    """Peers as recorded, on the same draws: nothing of ours changes what they find."""
+    """Add recorded scores of peers on the same draws, which do not depend on our code."""
     known = {tuple(row[key] for key in ("noise", "size", "seed")): row["scores"] for row in recorded}
     for row in results:
         row["scores"] = known[row["noise"], row["size"], row["seed"]] | row["scores"]
 
 
 def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over the seeds by noise, who and size; groups in sum."""
+    """Means over the seeds, by noise, method and size."""
     summary: dict[str, Any] = {}
     for name in NOISE:
         for who in results[0]["scores"]:
@@ -269,7 +278,7 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def without_duplicates(photos: Pool, cifar: Pool) -> dict[str, dict[str, float]]:
-    """Mislabel F1 and seconds with near-duplicates joined and not, on sets that hold none on purpose."""
+    """Mislabel F1 and seconds with and without joining near-duplicates, on sets without intentional ones."""
     found = {}
     for name, pool in (("photos", photos), ("cifar", cifar)):
         plain = pool.take(np.arange(pool.images))
@@ -292,7 +301,7 @@ def _cleaning(pool: Pool, labels: Any, joined: bool) -> Callable[[], Any]:
 
 
 def join_cifar(cifar: Pool) -> dict[str, dict[str, float]]:
-    """The groups among images of CIFAR-10, and among them with 100 that come again."""
+    """The groups found among CIFAR-10 images, without and with near-duplicates of 100 of them."""
     found = {}
     for name, rows in (
         ("as it is", np.arange(cifar.images)),
