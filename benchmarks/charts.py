@@ -1,7 +1,7 @@
 """Small SVG charts of the recorded results, one for each section of the docs; docs/figures.py draws them.
 
-A chart is its plotted values first, and a drawing of them second. The file holds a digest of the values, so
-that a test can tell whether it is up to date under any version of matplotlib.
+A chart consists of its values and a function that draws them. The file contains a digest of the values, so a
+test can tell whether it is up to date under any version of matplotlib.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ Rows = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Chart:
-    """The values of a chart, None where nothing was recorded, and how they are drawn."""
+    """The values of a chart (None if nothing was recorded) and the function that draws them."""
 
     values: Callable[[], Any]
     draw: Callable[[Any], Figure]
 
 
 def digest(values: Any) -> str:
-    """Of the values of a chart, as its file records it."""
+    """The digest of a chart's values, as stored in its file."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def recorded_digest(path: Path) -> str | None:
-    """What the values were when a file was drawn."""
+    """The digest of the values that a file was drawn from."""
     found = re.search(r"values ([0-9a-f]{16})", path.read_text()) if path.exists() else None
     return found[1] if found else None
 
 
 def draw_charts(out: Path) -> list[Path]:
-    """Every chart of which something was recorded."""
+    """Draw every chart with recorded results."""
     paths = []
     with theme.look():
         import matplotlib
 
-        matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: a tenth of the size
+        matplotlib.rcParams["svg.fonttype"] = "none"  # keep text as text: a tenth of the size
         for name, chart in CHARTS.items():
             values = chart.values()
             if values:
@@ -69,7 +69,7 @@ def draw_charts(out: Path) -> list[Path]:
 
 
 def figure_with(panels: int, height: float) -> tuple[Figure, list[Any]]:
-    """An empty figure as wide as a page."""
+    """An empty figure of the page's width, with panels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(theme.PAGE, height), layout="constrained")
@@ -77,7 +77,7 @@ def figure_with(panels: int, height: float) -> tuple[Figure, list[Any]]:
 
 
 def draw_dots(axes: Any, rows: Rows, label: str, legend: Any = None) -> None:
-    """A line for each row, with a marker for each series."""
+    """Plot one line per row, with a marker for each series."""
     names, series = list(rows), list(dict.fromkeys(key for row in rows.values() for key in row))
     for key, color, marker in zip(series, COLORS, MARKERS, strict=False):
         at = [(row[key], -i) for i, row in enumerate(rows.values()) if key in row]
@@ -90,7 +90,7 @@ def draw_dots(axes: Any, rows: Rows, label: str, legend: Any = None) -> None:
 
 
 def dots(label: str) -> Callable[[Rows], Figure]:
-    """A chart of one panel of rows."""
+    """A chart with a single panel of rows."""
 
     def draw(rows: Rows) -> Figure:
         figure, (axes,) = figure_with(1, 0.6 + 0.24 * len(rows))
@@ -262,7 +262,7 @@ def draw_epoch(values: dict[str, float]) -> Figure:
 
 
 def graph_growth_values() -> Rows | None:
-    """Seconds of the whole graph step by the number of samples."""
+    """Seconds of the whole graph step by number of samples."""
     found: Rows = {}
     for name, title in (("graph-cpu", "two CPU cores, exact"), ("graph-cuda", "NVIDIA H200, exact")):
         result = load(name)

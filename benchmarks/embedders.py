@@ -1,4 +1,4 @@
-"""Which embedder to take: `clean` on the photos under each that can be had, and what each costs.
+"""Compare embedders: `clean` on the photos with each available one, and the cost of each.
 
 python benchmarks/embedders.py --data-root DATA     a few minutes; adds to results/scorings.json
 """
@@ -25,17 +25,19 @@ from graphclean.metrics import score_verdicts
 Array = np.ndarray
 OF_VERDICTS = ("mislabel_f1", "issue_f1", "label_accuracy", "ood_auroc")
 BLOCK = 150
-"""Photos that are timed at once: embedders take turns, so that what else the machine does meets all alike."""
+"""Photos per timing block: embedders alternate between blocks, so that other load on the machine affects all
+alike.
+"""
 LEVELS = 8
 
 
 def raw_pixels(pictures: Array) -> Array:
-    """Each pixel as it is: what no embedder should be worse than."""
+    """Raw pixel values, a baseline that every embedder should reach."""
     return pictures.reshape(len(pictures), -1)
 
 
 def color_histogram(pictures: Array) -> Array:
-    """How often each level of red, green and blue occurs in each quarter."""
+    """Histograms of red, green and blue in each quadrant."""
     half = pictures.shape[1] // 2
     quarters = (pictures // (256 // LEVELS)).reshape(-1, 2, half, 2, half, 3)
     return np.stack([(quarters == level).mean((2, 4)) for level in range(LEVELS)], -1).reshape(
@@ -51,11 +53,11 @@ OFFERED: tuple[str | Embedder, ...] = (
     "timm:convnext_tiny.fb_in22k",
     "timm:vit_small_patch14_dinov2.lvd142m",
 )
-"""The floor, ours, and networks of timm that people take, which need their weights."""
+"""Baselines, our own embedders, and popular networks of timm, which need their weights."""
 
 
 def find_embedders() -> Iterator[tuple[str, Embedder | str]]:
-    """Each by its name, and why it can't be had where it can't."""
+    """Every embedder by name; instead of an unavailable one, the reason."""
     for spec in OFFERED:
         name = spec if isinstance(spec, str) else spec.name.removeprefix(FUNCTION_PREFIX).replace("_", " ")
         try:
@@ -65,7 +67,7 @@ def find_embedders() -> Iterator[tuple[str, Embedder | str]]:
 
 
 def embed_in_turns(paths: list[Path], embedders: dict[str, Embedder]) -> dict[str, dict[str, Any]]:
-    """The features of all photos, and the median time for 1,000: of the processor, and on the clock."""
+    """The features of all photos, and the median CPU and wall-clock time per 1,000 photos."""
     parts: dict[str, list[Array]] = {name: [] for name in embedders}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in embedders}
     for embedder in embedders.values():  # warm-up
@@ -90,7 +92,7 @@ def embed_in_turns(paths: list[Path], embedders: dict[str, Embedder]) -> dict[st
 
 
 def read_truth(root: Path) -> tuple[list[Path], list[Path], dict[str, Array]]:
-    """Training and test photos, and their given and true labels as class numbers, −1 for OOD."""
+    """Paths of training and test photos, and their given and true labels as class numbers (−1 for OOD)."""
     rows, new = (
         list(csv.DictReader((root / "photos" / f"{part}_truth.csv").open())) for part in ("train", "test")
     )
@@ -106,7 +108,7 @@ def read_truth(root: Path) -> tuple[list[Path], list[Path], dict[str, Array]]:
 
 
 def score(photos: dict[str, Array]) -> dict[str, Any]:
-    """`clean` on the labels as shipped and on draws like them: its verdicts, and new photos."""
+    """Scores of `clean` on the labels as shipped and on similar draws: its verdicts, and new photos."""
     verdicts, new = [], []
     for draw in photo_draws(photos, COMPARED):
         cleaning = infer_verdicts(draw.features, draw.labels)
@@ -121,7 +123,9 @@ def score(photos: dict[str, Array]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:
-    """Nothing where a draw has no such score, as without a class signal there is no model."""
+    """Mean and standard deviation; None if a draw has no such score, as there is no model without a class
+    signal.
+    """
     whole = len(values) == COMPARED and np.isfinite(values).all()
     return {**spread(values)} if whole else {"mean": None, "sd": None}
 

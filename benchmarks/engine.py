@@ -1,6 +1,6 @@
-"""Where the time of a training epoch goes, and how it grows with the number of samples.
+"""The time spent in each part of a training epoch, and its growth with the number of samples.
 
-Trains a cell for some epochs of its preset first, so that the selection is a real one. Nothing is scored.
+First trains a cell for some epochs of its preset, so that the selection is realistic. Nothing is scored.
 
     python benchmarks/engine.py
 """
@@ -33,7 +33,7 @@ GROWTH = (10_000, 20_000, 50_000, 100_000, 200_000)
 
 
 def time_first_step(trainer: Trainer, started: float) -> list[float]:
-    """Seconds from the start to the end of the first step, once there was one."""
+    """Record the seconds from the start to the end of the first step, once it has been made."""
     plain, first = trainer._step, []
 
     def step(*args: Any, **options: Any) -> torch.Tensor:
@@ -49,14 +49,14 @@ def time_first_step(trainer: Trainer, started: float) -> list[float]:
 
 @contextmanager
 def no_new_sizes() -> Iterator[None]:
-    """Compile for no other sizes of the selected set, such as it passes through while it grows."""
+    """Do not compile for further sizes of the selected set, which changes while it grows."""
     before, classification.RECOMPILE_THRESHOLD = classification.RECOMPILE_THRESHOLD, sys.maxsize
     yield
     classification.RECOMPILE_THRESHOLD = before
 
 
 def train_some(trainer: Trainer, epochs: int) -> float:
-    """The first epochs of a run, before any is timed; the seconds that were lost to compiling."""
+    """Train some epochs before anything is timed; returns the seconds lost to compilation."""
     lost, reports = 0.0, []
     for _ in range(epochs):
         reports.append(trainer._run_epoch(None))
@@ -76,7 +76,7 @@ def cleaning_method(trainer: Trainer) -> NGC:
 
 
 def timed(trainer: Trainer, work: Callable[[], Any], repeats: int = 5) -> float:
-    """Median seconds between device syncs, after one call to warm up."""
+    """Median seconds between device syncs, after one warm-up call."""
 
     def wait() -> None:
         if trainer.device.type == "cuda":
@@ -94,7 +94,7 @@ def timed(trainer: Trainer, work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def break_down(trainer: Trainer) -> dict[str, Any]:
-    """Where the time of an epoch goes, with the selection that training came to."""
+    """The time of each part of an epoch, with the current selection."""
     method = cleaning_method(trainer)
     reports = [trainer._run_epoch(None) for _ in range(5)]
     batches = torch.arange(len(trainer.inputs), device=trainer.device)
@@ -133,15 +133,15 @@ def break_down(trainer: Trainer) -> dict[str, Any]:
 
 
 def make_batch(trainer: Trainer, n: int) -> torch.Tensor:
-    """Normal numbers in the shape and layout of a batch."""
+    """A batch of normal numbers with the shape and memory layout of a real one."""
     batch = torch.randn(n, *trainer.inputs.shape, device=trainer.device)
     return batch.contiguous(memory_format=torch.channels_last) if trainer.device.type == "cuda" else batch
 
 
 def pass_alone(trainer: Trainer, sizes: list[int]) -> float:
-    """Images a second through the network, back and an update, of batches of these sizes made before.
+    """Images per second in forward pass, backward pass and update, for precomputed batches of these sizes.
 
-    No views, no mixup, no losses of ours: what it learns is worth nothing, so it comes last.
+    Excludes views, mixup and our losses. It spoils the weights, so it runs last.
     """
     batches = [make_batch(trainer, n) for n in sizes]
 
@@ -155,7 +155,9 @@ def pass_alone(trainer: Trainer, sizes: list[int]) -> float:
 
 
 def grow(trainer: Trainer, material: Material, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Epochs over other numbers of samples, drawn from the cell again with a little noise: none are equal."""
+    """Time epochs for other numbers of samples, resampled from the cell with a little noise to avoid equal
+    ones.
+    """
     rng, method = np.random.default_rng(0), cleaning_method(trainer)
     everything, labels = material.train_images(), torch.as_tensor(material.draw.labels)
     for n in sizes:

@@ -1,4 +1,4 @@
-"""What `clean` estimates of itself, next to the truth: how many verdicts are right, and the OOD rate.
+"""Compare the estimates of `clean` with the truth: how many verdicts are right, and the OOD rate.
 
 python benchmarks/estimates.py --data-root DATA     five minutes, and as long again for features
 """
@@ -20,13 +20,13 @@ from graphclean.cleaning import infer_verdicts
 
 Array = np.ndarray
 OOD_RATES = (0.0, 0.07, 0.2)
-"""OOD samples for each known one."""
+"""OOD samples per known sample."""
 NOISE = (("sym", 0.1), ("sym", 0.3), ("pair", 0.3))
 SEEDS = range(2)
 
 
 def draws(root: Path, cache: Path) -> Iterator[Draw]:
-    """Digits, CIFAR-10 and TinyImageNet with some classes as OOD, and the further sets but the pairs."""
+    """Digits, CIFAR-10 and TinyImageNet with some classes as OOD, and the further sets except the pairs."""
     pixels, digits = load_digits(return_X_y=True)
     tiny = embed_classes(
         root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
@@ -58,7 +58,7 @@ def make_draw(
     noise: tuple[str, float],
     ood: float,
 ) -> Draw:
-    """Some known samples under noisy labels, and of the unknown classes so many for each."""
+    """Known samples with noisy labels, and `ood` times as many of the unknown classes."""
     rng = np.random.default_rng(seed)
     is_unknown = np.isin(classes, unknown)
     truth = np.unique(np.where(is_unknown, -1, classes), return_inverse=True)[1] - 1
@@ -70,7 +70,7 @@ def make_draw(
 
 
 def compare(draw: Draw) -> dict[str, Any]:
-    """Estimates and the truth of one draw; an estimate that is not reported is None."""
+    """The estimates for one draw and the truth; estimates that are not reported are None."""
     cleaning = infer_verdicts(draw.features, draw.labels)
     verdict, proposed = (cleaning.verdicts[name].to_numpy() for name in ("verdict", "proposed_label"))
     right = {"keep": draw.truth == draw.labels, "relabel": draw.truth == proposed, "ood": draw.truth < 0}

@@ -1,6 +1,6 @@
-"""The presets of small images on few of them, as people have them: part of the development split of a cell.
+"""The presets for small images on few images, as users often have: a part of a cell's development split.
 
-python benchmarks/few.py --data-root DATA     minutes on a GPU; what has run is saved as it ends
+python benchmarks/few.py --data-root DATA     minutes on a GPU; every run is saved when it ends
 """
 
 import argparse
@@ -32,7 +32,7 @@ TRIED: list[tuple[str, list[str]]] = [
 
 
 def run(material: Material, preset: str, changes: list[str], seed: int) -> dict[str, Any]:
-    """Train on some of the material, and score all that it holds out."""
+    """Train on some of the material, and score the held-out images."""
     draw = material.draw
     chosen = np.random.default_rng(seed).permutation(len(draw.labels))[:COUNT]
     images = material.train_images().numpy()[chosen]

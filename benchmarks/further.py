@@ -1,4 +1,4 @@
-"""`clean` beside other cleaners on further sets, with what it estimates of itself."""
+"""Compare `clean` with other cleaners on further sets, and its own estimates with the truth."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from peers import FURTHER_COLUMNS, Found, ask_peers, score
 Array = np.ndarray
 PEERS = ("cleanlab", "cleanlab_best", "datalab", "dataeval", "selfclean")
 LEVEL = 0.005
-"""Difference of means up to which two are level."""
+"""Largest difference of means that counts as level."""
 
 
 def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> dict[str, Any]:
-    """`clean` and its peers on every further set: means over the draws, with what is estimated of itself."""
+    """Score `clean` and its peers on every further set, averaged over the draws, and its own estimates."""
     draws = list(further_draws(cifar, pairs))
     infer_verdicts(draws[0].features, draws[0].labels)  # warm-up
     results = []
@@ -70,7 +70,7 @@ def summarize_further(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def wins_and_losses(summary: dict[str, Any]) -> list[str]:
-    """By set: the columns in which `clean` is ahead of all peers, level with the best (0.005), or behind."""
+    """By set: the columns in which `clean` is ahead of all peers, level with the best, or behind."""
     lines = []
     for group, entry in summary.items():
         ahead, level, behind = [], [], []

@@ -1,7 +1,7 @@
-"""The graph step by stage: time, memory, growth with N, and the same work by SciPy, scikit-learn and faiss.
+"""The graph step by stage: time, memory, growth with N, and comparison with SciPy, scikit-learn and faiss.
 
 python benchmarks/graph.py                      # two cores, within 15 minutes
-python benchmarks/graph.py --device cuda        # one GPU; peers that run on the CPU are left out
+python benchmarks/graph.py --device cuda        # one GPU, without peers that run on the CPU
 """
 
 import argparse
@@ -46,7 +46,7 @@ GENERATOR = {
 
 
 def make_points(n: int, kind: str = "clustered") -> Tensor:
-    """Points on the unit sphere around a hundred centers."""
+    """Points on the unit sphere, clustered around a hundred centers."""
     generator = torch.Generator().manual_seed(GENERATOR["seed"])
     centers = torch.randn(GENERATOR["centers"], DIMENSIONS, generator=generator)
     x = centers[torch.arange(n) % GENERATOR["centers"]]
@@ -55,7 +55,7 @@ def make_points(n: int, kind: str = "clustered") -> Tensor:
 
 
 def make_labels(n: int, n_classes: int) -> Tensor:
-    """Cluster numbers as classes, three in ten drawn anew."""
+    """Cluster numbers as classes, with three in ten resampled."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(n) % GENERATOR["centers"] % n_classes
     wrong = torch.rand(n, generator=generator) < 0.3
@@ -63,7 +63,7 @@ def make_labels(n: int, n_classes: int) -> Tensor:
 
 
 class Stopwatch:
-    """Runs a piece of work a few times: median seconds, repeats, and the peak memory it took on top."""
+    """Time a function over a few repeats: median seconds, repeats, and additional peak memory."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -80,7 +80,7 @@ class Stopwatch:
                 result = work()
                 seconds.append(time.perf_counter() - start)
             peak = max(peak, memory.peak)
-        warm = seconds[1:] or seconds  # the first is the warm-up, where there is more than one
+        warm = seconds[1:] or seconds  # the first is the warm-up, if there is more than one
         return result, {
             "seconds": statistics.median(warm),
             "repeats": len(warm),
@@ -109,7 +109,7 @@ class Stopwatch:
 
 
 class Resident:
-    """Peak resident memory while the block runs, above what there was before."""
+    """Peak resident memory during the block, above the level before it."""
 
     def __enter__(self) -> "Resident":
         self.before, self.peak, self.done = self._now(), 0, threading.Event()
@@ -131,14 +131,14 @@ class Resident:
 
 
 def select(graph: Tensor, soft: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """Eq. 3 and 4 with mutual edges."""
+    """Selection by Eq. 3 and 4 with mutual edges."""
     hard, confident = confident_labels(soft, labels, eta=0.8)
     rows, cols = mutual_edges(*confident_edges(graph, confident), len(labels))
     return largest_components(rows, cols, hard, confident, n_classes)
 
 
 def whole_step(z: Tensor, k: int, labels: Tensor, n_classes: int) -> tuple[Tensor, ...]:
-    """From points to selection: neighbors, similarities, soft labels, selected."""
+    """From points to selection: neighbors, similarities, soft labels, selected samples."""
     found = nearest_neighbors(z, k)
     graph = knn_graph(found)
     soft = gather_evidence(
@@ -152,14 +152,16 @@ def one_hot(labels: Tensor, n_classes: int) -> Tensor:
 
 
 def class_by_class(S: sparse.csr_array, Y: np.ndarray) -> np.ndarray:
-    """Eq. 2 by SciPy's conjugate gradients, a class at a time: the same system, type and stop rule."""
+    """Eq. 2 by SciPy's conjugate gradients, one class at a time: same system, data type and stopping
+    criterion.
+    """
     A = (sparse.eye_array(S.shape[0], dtype=S.dtype, format="csr") - ALPHA * S).tocsr()
     columns = [cg(A, (1 - ALPHA) * column, rtol=TOLERANCE, atol=0.0)[0] for column in Y.T]
     return np.stack(columns, axis=1)
 
 
 def residual(S: Tensor, x: Tensor, Y: Tensor) -> float:
-    """The largest ‖b − Ax‖ / ‖b‖ over the columns."""
+    """The largest relative residual ‖b − Ax‖ / ‖b‖ over the columns."""
     b = (1 - ALPHA) * Y.double()
     wide = S.to(torch.float64) if S.dtype != torch.float64 else S
     r = b - (x.double() - ALPHA * torch.sparse.mm(wide, x.double()))
@@ -169,12 +171,12 @@ def residual(S: Tensor, x: Tensor, Y: Tensor) -> float:
 def our_stages(
     watch: Stopwatch, found: Neighbors, k: int, n_classes: int, labels: Tensor
 ) -> tuple[dict, Any]:
-    """Everything after the search, for the first k neighbors."""
+    """All stages after the search, for the first k neighbors."""
     cut = Neighbors(found.indices[:, :k].contiguous(), found.similarities[:, :k].contiguous())
     graph, building = watch(lambda: knn_graph(cut))
     S, weighing = watch(lambda: normalize_graph(weight_graph(graph, symmetrize="sum")))
     Y = one_hot(labels, n_classes)
-    # An error under tol (1 − α) / (1 + α) means a residual under tol: SciPy's stop rule.
+    # An error below tol (1 − α) / (1 + α) implies a residual below tol, SciPy's stopping criterion.
     exact = TOLERANCE * (1 - ALPHA) / (1 + ALPHA)
     x, spreading = watch(lambda: propagate(S, Y, alpha=ALPHA, tolerance=exact))
     soft = gather_evidence(S, Y)
@@ -187,7 +189,7 @@ def our_stages(
 def cpu_peers(
     watch: Stopwatch, W: Tensor, S: Tensor, Y: Tensor, x: Tensor, labels: Tensor, *, spreading: bool
 ) -> dict:
-    """The same propagation by SciPy and, where it can, by scikit-learn."""
+    """The same propagation by SciPy and, if feasible, by scikit-learn."""
     matrix, affinity = to_scipy(S), to_scipy(W)
     solved, by_class = watch(lambda: class_by_class(matrix, Y.numpy()), patience=5.0)
     by_class["residual"] = residual(S, torch.as_tensor(solved), Y)
@@ -214,7 +216,7 @@ def faiss_flat(z: Tensor, k: int) -> Any:
 
 
 def measure_cpu(sizes: list[int]) -> dict[str, Any]:
-    """All points on the CPU."""
+    """Measure all configurations on the CPU."""
     watch = Stopwatch(torch.device("cpu"))
     points = []
     for n in sizes:
@@ -231,7 +233,7 @@ def measure_cpu(sizes: list[int]) -> dict[str, Any]:
 
 
 def measure_growth(watch: Stopwatch, sizes: list[int]) -> dict[str, Any]:
-    """Seconds by stage over N at k = 30 and 10 classes, and the exponent of N that fits them."""
+    """Seconds by stage over N at k = 30 and 10 classes, and the fitted exponents of N."""
     seconds: dict[str, list[float]] = {}
     for n in sizes:
         z, labels = make_points(n).to(watch.device), make_labels(n, 10).to(watch.device)
@@ -246,7 +248,7 @@ def measure_growth(watch: Stopwatch, sizes: list[int]) -> dict[str, Any]:
 
 
 def measure_approximate(n: int = 70_000, k: int = 30) -> list[dict[str, Any]]:
-    """Approximate against exact neighbors on clustered and on loose data, with the true recall."""
+    """Approximate compared with exact neighbors on clustered and loose data, with the true recall."""
     from graphclean.graph.ann import approximate_neighbors
 
     watch, rows = Stopwatch(torch.device("cpu")), []
@@ -275,7 +277,7 @@ def measure_approximate(n: int = 70_000, k: int = 30) -> list[dict[str, Any]]:
 
 
 def measure_million(k: int = 30, n_classes: int = 10) -> dict[str, Any]:
-    """One point at a million, with approximate neighbors; memory is that of the whole process."""
+    """A million points with approximate neighbors; memory is that of the whole process."""
     import resource
 
     from graphclean.graph.ann import approximate_neighbors
@@ -300,7 +302,9 @@ def measure_million(k: int = 30, n_classes: int = 10) -> dict[str, Any]:
 
 
 def measure_cuda() -> dict[str, Any]:
-    """All points on the GPU, the million with the exact search; and whether CPU and GPU agree."""
+    """Measure all configurations on the GPU, a million points with the exact search, and the agreement with
+    the CPU.
+    """
     device = torch.device("cuda")
     watch, points = Stopwatch(device), []
     for n, settings in (
@@ -328,7 +332,7 @@ def measure_cuda() -> dict[str, Any]:
 
 
 def compare_devices(n: int, k: int, n_classes: int) -> dict[str, Any]:
-    """The same step on both devices: neighbors, soft labels, selection."""
+    """The same step on both devices: differences in neighbors, soft labels and selection."""
     results = []
     for device in ("cpu", "cuda"):
         z, labels = make_points(n).to(device), make_labels(n, n_classes).to(device)
@@ -348,7 +352,7 @@ def compare_devices(n: int, k: int, n_classes: int) -> dict[str, Any]:
 
 
 def make_point(n: int, k: int, n_classes: int, searching: dict, stages: dict, **more: Any) -> dict[str, Any]:
-    """One measured point, shown as it is made."""
+    """One measured configuration, printed immediately."""
     point = {"n": n, "k": k, "classes": n_classes, "stages": {"search": searching, **stages}, **more}
     show_point(point)
     return point

@@ -1,9 +1,11 @@
-"""Every method on the digits under symmetric and asymmetric noise, at as many epochs as plain cross-entropy.
+"""Every method on the digits under symmetric and asymmetric noise, with as many epochs as plain
+cross-entropy.
 
 python benchmarks/methods.py [--methods NAME…] [--seeds 0 1 2 3 4] [--seconds 3600]     seconds a run
 
-Runs that are recorded already are left out; each is saved as it ends. Nothing is chosen here: network, rate
-and epochs are those of the preset `demo`, a method's settings its defaults, or its paper's for the noise.
+Recorded runs are skipped; each run is saved when it ends. Nothing is tuned here: network, learning rate and
+epochs are those of the preset `demo`; a method's settings are its defaults, or its paper's for the kind of
+noise.
 """
 
 import argparse
@@ -33,13 +35,15 @@ NOISES = {
     "asym40": "40 % of the labels of five digits taken for another digit",
 }
 BASELINE, ONE_VIEW = "cross-entropy", "cross-entropy, one view"
-"""Of two weak views of every sample, and of one, with which all methods are compared: it memorizes less."""
+"""Cross-entropy with two weak views of every sample, and with one; the latter memorizes less, and all methods
+are compared with it.
+"""
 CHANGES: dict[str, list[str]] = {
     BASELINE: list(PLAIN),
     ONE_VIEW: ["method.name=mixup", "method.mixup_alpha=0"],
-    "c2d": ["method.name=c2d", "training.self_supervised_crop=1"],  # as the setting says of digits
+    "c2d": ["method.name=c2d", "training.self_supervised_crop=1"],  # as the setting's docs say for digits
 }
-"""What is not simply the method's name."""
+"""Settings of the methods that need more than their name."""
 FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("elr", "asym40"): ["method.beta=0.9", "method.lambda_elr=1"],
     ("incv", "asym40"): ["method.noise=asymmetric"],
@@ -50,12 +54,12 @@ FOR_NOISE: dict[tuple[str, str], list[str]] = {
     ("unicon", "asym40"): ["method.confidence_penalty=true"],
     ("c2d", "asym40"): ["method.lambda_u=0", "method.confidence_penalty=true"],
 }
-"""Settings that a paper has for the kind of noise, where they are not the defaults."""
+"""Settings from a method's paper for the kind of noise, if they differ from the defaults."""
 NOT_RUN = {"verdicts": "takes embeddings", "trusted samples": "takes samples with trusted labels"}
 
 
 def runnable() -> dict[str, str]:
-    """Every method by name, and why it can't be compared here; '' for those that can."""
+    """Every method by name, with the reason if it can't be compared here, otherwise ''."""
     found = dict.fromkeys((BASELINE, ONE_VIEW), "")
     for name in OWN_METHODS:
         info = load_method(name).info
@@ -65,7 +69,7 @@ def runnable() -> dict[str, str]:
 
 
 def make_labels(truth: np.ndarray, noise: str, seed: int) -> np.ndarray:
-    """Noisy labels of ten digits."""
+    """Noisy labels for the ten digits."""
     rng = np.random.default_rng(seed)
     if noise == "sym40":
         return symmetric(truth, RATE, 10, rng)
@@ -76,7 +80,7 @@ def make_labels(truth: np.ndarray, noise: str, seed: int) -> np.ndarray:
 
 
 def run(name: str, noise: str, seed: int) -> dict[str, Any]:
-    """Train, and score what was held out and the last selection."""
+    """Train, and score the held-out images and the final selection."""
     data = noisy_digits(seed=seed)
     order = np.random.default_rng(1000 + seed).permutation(len(data.truth))
     images, truth = data.images[order], data.truth[order]
@@ -114,7 +118,7 @@ def run(name: str, noise: str, seed: int) -> dict[str, Any]:
 def left(
     runs: list[dict[str, Any]], names: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[tuple[str, str, int]]:
-    """What is not recorded, a seed of everything before the next."""
+    """The unrecorded runs, completing each seed before the next."""
     done = {(each["method"], each["noise"], each["seed"]) for each in runs}
     for seed in seeds:
         for noise in NOISES:

@@ -1,8 +1,8 @@
-"""Training with and without `graph.class_dependent_noise`, on digits and small CIFAR images, where labels
-prefer mistakes.
+"""Train with and without `graph.class_dependent_noise`, on digits and small CIFAR images with class-dependent
+noise.
 
-python benchmarks/mistakes.py digits                     embedded, about eight minutes on one core
-python benchmarks/mistakes.py cifar --data-root DATA     images of CIFAR's training set alone, half an hour
+python benchmarks/mistakes.py digits                     bundled data, about eight minutes on one core
+python benchmarks/mistakes.py cifar --data-root DATA     only CIFAR's training images, half an hour
 """
 
 import argparse
@@ -29,22 +29,22 @@ from graphclean.training.fit import fit
 Array = np.ndarray
 SEEDS = range(5)
 TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
-"""Of ten digits; like CIFAR-10's map, five classes keep their labels."""
+"""Asymmetric noise on ten digits; as in CIFAR-10's mapping, five classes keep their labels."""
 TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
-"""Where 8s and 9s are of no class."""
+"""Asymmetric noise if 8s and 9s are OOD."""
 SMALL_CIFAR = (
     "training.strong_augmentation=off",
     "method.ood_gate_start=1",
     "training.epochs=15",
     "graph.eta=0.7",
 )
-"""Changes to `small-images`, so that a run takes minutes."""
+"""Changes to `small-images` that make a run take minutes."""
 TRAINED_ON, SCORED_ON, SIDE = 10_000, 4_000, 16
 
 
 @dataclass(frozen=True)
 class Case:
-    """Images under noisy labels; truth is −1 for OOD. The first `n` are trained on, the others scored."""
+    """Images with noisy labels; truth is −1 for OOD. The first `n` are for training, the rest for scoring."""
 
     name: str
     seed: int
@@ -56,7 +56,7 @@ class Case:
 
 
 def digit_cases() -> Iterator[Case]:
-    """Two of five of some classes taken for another, without and with strangers, and the demo's noise."""
+    """Digits with 40 % asymmetric noise, without and with OOD, and with the demo's noise."""
     for name, n_classes, taken_for in (
         ("asym", 10, TAKEN_FOR),
         ("asym, OOD", KNOWN, TAKEN_FOR_OF_EIGHT),
@@ -79,7 +79,7 @@ def digit_cases() -> Iterator[Case]:
 
 
 def cifar_cases(root: Path | None) -> Iterator[Case]:
-    """CIFAR images at 16 px, of the training set: weak features, on which classes look alike."""
+    """CIFAR training images at 16 px: weak features, with which classes look alike."""
     found = load_split("cifar10", "train", root)
     drawn = np.random.default_rng(0).permutation(len(found.labels))[: TRAINED_ON + SCORED_ON]
     truth = np.asarray(found.labels)[drawn]
@@ -97,7 +97,7 @@ def cifar_cases(root: Path | None) -> Iterator[Case]:
 
 
 def run(case: Case, class_dependent_noise: bool) -> dict[str, Any]:
-    """Train, and score the labels and the selection of the last epoch and the images that were held out."""
+    """Train, and score the final labels and selection and the held-out images."""
     config = apply_settings(
         case.config, [f"graph.class_dependent_noise={str(class_dependent_noise).lower()}"]
     )

@@ -1,4 +1,4 @@
-"""What the docs show of the recorded runs of the paper's cells, next to the paper."""
+"""How the docs present the recorded runs of the paper's cells, next to the paper."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -25,7 +25,7 @@ SHOWN = {
         "`cifar10-lond-fast`, η = 0.7, k = 10, 60 epochs"
     ),
 }
-"""The runs that the page of results shows, by cell and the name they are recorded under."""
+"""The runs on the results page, by cell and recorded name."""
 NOISE = {
     CELL: "50 % of the labels resampled, and 20,000 OOD images",
     "cifar10/sym50": "50 % resampled",
@@ -45,7 +45,7 @@ STEPS = {
     "cifar10-lond-plus": "with the gate computed once: `cifar10-lond-plus`",
     "cifar10-lond": "`cifar10-lond`: 300 epochs, λ1 = 0.5",
 }
-"""Methods on the cell that lead to the fast preset and on to the best, and the full schedule."""
+"""Methods on the main cell that lead to the fast preset and on to the best one, and the full schedule."""
 LEDGER = {
     "runs": "Every run",
     "verdicts": "The verdicts of every run",
@@ -56,27 +56,27 @@ LEDGER = {
     "ablation-accuracy": "Ablations",
     "scorings": "Every scoring of a test set",
 }
-"""Tables of the recorded runs that have any of ours in them, and their headings."""
+"""Tables of recorded runs that contain ours -> their headings."""
 
 
 def of_seeds(cell: str, split: str, method: str) -> list[Result]:
-    """What is recorded of a method on a cell, by seed."""
+    """The recorded results of a method on a cell, ordered by seed."""
     return [read_result(path) for _, path in sorted(find_seeds(RUNS, cell, split, method).items())]
 
 
 def over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:
-    """Mean ± standard deviation and the number of seeds; of one seed its value, of none a dash."""
+    """Mean ± standard deviation and the number of seeds; the value alone for one seed, a dash for none."""
     found = [unit * Decimal(repr(value)) for value in values if value is not None]
     return mean_and_deviation(found, decimals).removesuffix(" (1)")
 
 
 def mean_over_seeds(values: Sequence[float | None], decimals: int, unit: int = 1) -> str:
-    """The mean alone."""
+    """The mean without deviation."""
     return over_seeds(values, decimals, unit).split(" ± ")[0]
 
 
 def paper_cells() -> str:
-    """Training on cells of the paper, next to the paper."""
+    """Training on cells of the paper, next to the paper's results."""
     rows, shown = [], []
     for cell, noise in NOISE.items():
         first = noise
@@ -100,7 +100,7 @@ def paper_cells() -> str:
 
 
 def missing() -> str:
-    """How much of the paper has been run, counted from the records."""
+    """The fraction of the paper that has been run, counted from the records."""
     done = {(record.cell, record.method) for record in read_records(RUNS) if record.split == "test"}
     cells = {cell for cell, _ in done}
     lines = []
@@ -124,7 +124,7 @@ def missing() -> str:
 
 
 def can_draw(figure: str) -> bool:
-    """Whether the records hold what a figure needs."""
+    """Whether the data that a figure needs has been recorded."""
     with TemporaryDirectory() as folder:
         try:
             draw_figure(figure, RUNS, Path(folder))
@@ -134,7 +134,7 @@ def can_draw(figure: str) -> bool:
 
 
 def paper_row() -> list[str]:
-    """The best preset on the main cell, and the paper, in a line."""
+    """One row with the best preset on the main cell and the paper."""
     runs = of_seeds(CELL, "test", "cifar10-lond-plus")
     ours = [mean_over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
     ours.append(mean_over_seeds([run["scores"]["auroc"] for run in runs], 3))
@@ -144,7 +144,7 @@ def paper_row() -> list[str]:
 
 
 def of_ours(runs: list[Result]) -> list[str]:
-    """Accuracy in percent, AUROC and F, as far as there are any."""
+    """Accuracy in percent, AUROC and F, as far as recorded."""
     found = [over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
     for key in ("auroc", "f_best", "f_auto"):
         values = [run["scores"][key] for run in runs]
@@ -153,7 +153,7 @@ def of_ours(runs: list[Result]) -> list[str]:
 
 
 def of_paper(cell: str) -> list[str]:
-    """What the paper has for a cell, as `of_ours`; it has no automatic ζ."""
+    """The paper's values for a cell, as in `of_ours`; it has no automatic ζ."""
     lcnl = paper()["lcnl-accuracy"]
     if cell in lcnl["columns"]:
         return [dict(zip(lcnl["columns"], lcnl["rows"]["NGC"], strict=True))[cell], "", "", ""]
@@ -163,13 +163,13 @@ def of_paper(cell: str) -> list[str]:
 
 
 def ledger() -> str:
-    """All of these tables."""
+    """All tables of `LEDGER`."""
     tables = {title: render_table(name, RUNS, "markdown").strip() for name, title in LEDGER.items()}
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in tables.items())
 
 
 def steps() -> str:
-    """What the changes of the fast preset and of the best bought, on both splits."""
+    """The effect of each change that led to the fast and best presets, on both splits."""
     rows = []
     for method, name in STEPS.items():
         row = [name]

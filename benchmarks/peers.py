@@ -1,4 +1,4 @@
-"""Other cleaners on the same features: what they flag, what they propose, and how they rank."""
+"""Other cleaners on the same features: flags, proposals and rankings."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -13,25 +13,27 @@ from audit_sets import Draw
 
 Array = np.ndarray
 C_DEFAULT, FURTHER_C_VALUES = 1.0, (1e-3, 1e-2)
-"""Of logistic regression: scikit-learn's own, and where its log-loss is least on these features."""
+"""Values of C of the logistic regression: scikit-learn's default, and where its log-loss is lowest on these
+features.
+"""
 FOLDS = 5
 FURTHER_COLUMNS = ("mislabel_f1", "issue_f1", "label_accuracy", "ranking", "ood_auroc", "false_flags")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one cleaner makes of a labeling; None where it says nothing of that."""
+    """The output of one cleaner for a noisy set; None for what it doesn't provide."""
 
     mislabeled: Array | None = None
     proposed: Array | None = None
     ood: Array | None = None
     suspicion: Array | None = None
-    """Of the label: larger is more likely wrong."""
+    """Larger means that the label is more likely wrong."""
     ood_score: Array | None = None
 
 
 def score(draw: Draw, found: Found) -> dict[str, float]:
-    """All columns for which there is something to score."""
+    """All scores that can be computed from the output."""
     truth, known, wrong = draw.truth, draw.truth >= 0, draw.truth != draw.labels
     scores: dict[str, float] = {}
     if found.mislabeled is not None:
@@ -52,7 +54,7 @@ def score(draw: Draw, found: Found) -> dict[str, float]:
 
 
 def foretell(draw: Draw, C: float) -> Array | None:
-    """Out-of-sample probabilities by logistic regression; None where a class is too small for the folds."""
+    """Out-of-sample probabilities by logistic regression; None if a class is too small for the folds."""
     if np.bincount(draw.labels).min() < FOLDS:
         return None
     z = StandardScaler().fit_transform(draw.features)
@@ -61,7 +63,7 @@ def foretell(draw: Draw, C: float) -> Array | None:
 
 
 def ask_peers(draw: Draw) -> dict[str, dict[str, float]]:
-    """The scores of every peer that is installed."""
+    """The scores of every installed peer."""
     peers = {"selfclean": score(draw, Found(suspicion=distance_ratio(draw)))}
     if importlib.util.find_spec("cleanlab") is not None:
         peers |= ask_cleanlab(draw)
@@ -71,7 +73,9 @@ def ask_peers(draw: Draw) -> dict[str, dict[str, float]]:
 
 
 def ask_cleanlab(draw: Draw) -> dict[str, dict[str, float]]:
-    """With scikit-learn's C = 1; at its best by the truth, over C and filters by column; and Datalab."""
+    """cleanlab with scikit-learn's C = 1; with the best C and filter for each column by the truth; and
+    Datalab.
+    """
     from cleanlab import Datalab
     from cleanlab.filter import find_label_issues
     from cleanlab.outlier import OutOfDistribution
@@ -110,7 +114,7 @@ def ask_cleanlab(draw: Draw) -> dict[str, dict[str, float]]:
 
 
 def ask_dataeval(draw: Draw) -> dict[str, float]:
-    """Its distance ratio of classes, flagged from 1 on, and its first proposal."""
+    """DataEval's ratio of class distances, flagged from 1 on, and its first proposal."""
     from dataeval.core import label_errors
 
     standard = StandardScaler().fit_transform(draw.features)
@@ -122,10 +126,10 @@ def ask_dataeval(draw: Draw) -> dict[str, float]:
 
 
 def distance_ratio(draw: Draw) -> Array:
-    """SelfClean's label-error score, re-derived from its paper: how near the nearest sample of another label
-    is, against the nearest of the same: d_same² / (d_same² + d_other²), by cosine distance.
+    """SelfClean's label-error score, reimplemented from its paper: d_same² / (d_same² + d_other²), where d is
+    the cosine distance to the nearest sample with the same or another label.
 
-    It ranks; what is flagged, and what a label should be, its user says.
+    It only ranks: users decide which labels to flag and how to correct them.
     """
     unit = normalize(StandardScaler().fit_transform(draw.features))
     distance = 1 - unit @ unit.T

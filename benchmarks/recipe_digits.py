@@ -1,8 +1,8 @@
-"""The parts of one recipe for every noise, each by itself, on the digits: what they bring and what they cost.
+"""Ablate the parts of one recipe for every kind of noise on the digits: gain and cost of each by itself.
 
 python benchmarks/recipe_digits.py OUT.jsonl [--arms NAME…] [--seeds 5 6 7]     ten seconds a run on one core
 
-A line a run; those that OUT holds already are left out.
+OUT has one line per run; runs that it already contains are skipped.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from graphclean.training.fit import fit
 TRAINED_ON = 1200
 TAKEN_FOR = {7: 1, 3: 8, 5: 6, 4: 9, 9: 4}
 TAKEN_FOR_OF_EIGHT = {7: 1, 3: 5, 5: 3, 4: 6, 2: 7}
-"""As CIFAR-10's map: five classes keep their labels."""
+"""As in CIFAR-10's mapping, five classes keep their labels."""
 NOISES = ("sym20", "sym50", "sym80", "sym90", "asym40", "pair45", "instance40")
 AUTO, BALANCED, POSITIVES = "graph.accept=auto", "method.balance_cap=4", "method.lambda_consistency=1"
 ARMS: dict[str, list[str]] = {
@@ -48,7 +48,7 @@ ARMS: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """Digits under noisy labels; truth is −1 for OOD. The first `TRAINED_ON` are trained on."""
+    """Digits with noisy labels; truth is −1 for OOD. The first `TRAINED_ON` are for training."""
 
     name: str
     seed: int
@@ -58,7 +58,7 @@ class Case:
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Every kind of noise, without OOD on ten digits and with 8s and 9s as OOD."""
+    """Every kind of noise, on ten digits without OOD and with 8s and 9s as OOD."""
     for ood in (False, True):
         n_classes = KNOWN if ood else 10
         for noise in NOISES:
@@ -86,7 +86,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def run(case: Case, changes: list[str]) -> dict[str, float | None]:
-    """Train, and score what was held out and the last selection."""
+    """Train, and score the held-out images and the final selection."""
     config = apply_settings(load_preset("demo"), [*changes, f"training.seed={case.seed}"])
     labels, truth = case.labels[:TRAINED_ON], case.truth[:TRAINED_ON]
     result = fit(case.images[:TRAINED_ON], encode_classes(labels, TRAINED_ON), config, build_method(config))

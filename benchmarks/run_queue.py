@@ -1,13 +1,13 @@
-"""Run benchmark cells in order of what tells most, in so many seconds, on the machine at hand.
+"""Run benchmark cells in order of informativeness within a time limit, on the machine at hand.
 
 python benchmarks/run_queue.py QUEUE --seconds 1500 --data-root DATA     as many of the runs as that allows
 python benchmarks/run_queue.py QUEUE --list                              the runs in order, and which are done
 
-Queues: `recipe` chooses the parts of one recipe on development splits and reads no test set; `methods`
-compares all methods on one cell, `open-set` methods and OOD detectors on another, and `baseline` runs the
-paper's own presets, each of them scored once on the test set. Each run is a `graphclean bench run`, so
-results are files that `graphclean bench table runs` shows. Finished runs are skipped; a run that the time
-cuts off keeps its checkpoint, and the same command continues it.
+Queues: `recipe` chooses the parts of one recipe on development splits without test sets; `methods` compares
+all methods on one cell, `open-set` methods and OOD detectors on another, and `baseline` runs the paper's own
+presets, each scored once on the test set. Each run is a `graphclean bench run`, so results are files that
+`graphclean bench table runs` shows. Finished runs are skipped; a run that exceeds the time limit keeps its
+checkpoint, and the same command resumes it.
 """
 
 import argparse
@@ -44,14 +44,14 @@ LESS_STICKY = ("graph.alpha=0.8",)
 MORE_REPEATS = ("method.balance_cap=10",)
 SIXTY = ("training.epochs=60",)
 MLNT = ("training.epochs=10",)
-"""MLNT costs thirty times as much as cross-entropy."""
+"""Fewer epochs, because MLNT costs thirty times as much as cross-entropy."""
 COMPARED_DETECTORS = ("msp", "odin", "mahalanobis", "knn", "energy", "rmd", "vim")
 BY_VALUE = (
     "cross-entropy", "elr", "mixup", "dividemix", "ssr-plus", "f-correction", "co-teaching",
     "co-teaching-plus", "ssr", "dividemix-1", "pencil", "m-correction", "elr-plus", "protomix", "ngc",
     "sop-plus", "rog", "mentornet-pd", "d2l", "ilon", "incv", "decoupling", "unicon", "c2d", "mlnt",
 )  # fmt: skip
-"""Methods in the order in which their results are wanted."""
+"""Methods in order of priority."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def _recipe() -> list[Part]:
     """The candidate, then one part at a time, on development splits."""
     return [
         # The candidate where the base fails most, and where it must not lose; and a published method that
-        # holds under either noise, to tell whether a gap is the recipe's or the engine's.
+        # is robust to either noise, to see whether a gap is due to the recipe or to the engine.
         *(Part(cell, RECIPE) for cell in (SYM90, ASYM, MAIN)),
         *(Part(cell, BASE, STRONG, method="ssr-plus") for cell in (SYM90, ASYM)),
-        # One part at a time on the base, which is recorded on these three: first what others found to matter.
+        # One part at a time on the base, which is recorded on these three: first those known to matter.
         *(Part(cell, BASE, STRONG) for cell in (SYM90, MAIN, ASYM)),
         *(Part(cell, BASE, BALANCED) for cell in (SYM90, MAIN)),
         *(Part(cell, BASE, AUTO) for cell in (ASYM, MAIN)),
@@ -111,7 +111,7 @@ def _recipe() -> list[Part]:
 
 
 def comparable() -> list[str]:
-    """The methods that classify, and need nothing that a cell doesn't have: `BY_VALUE`, then all others."""
+    """The classifiers whose needs the cells satisfy: first `BY_VALUE`, then all others."""
     fit = [
         name
         for name in OWN_METHODS
@@ -121,7 +121,7 @@ def comparable() -> list[str]:
 
 
 def _methods() -> list[Part]:
-    """All methods under symmetric noise, at as many epochs."""
+    """All methods under symmetric noise, with equally many epochs."""
     return [
         Part(SYM50, BASE, MLNT if name == "mlnt" else (), method=name, split="test") for name in comparable()
     ]
@@ -152,14 +152,14 @@ def _baseline() -> list[Part]:
 
 QUEUES = {"recipe": _recipe, "methods": _methods, "open-set": _open_set, "baseline": _baseline}
 LEAST_SECONDS = 60
-"""Less time than this is not worth a start."""
+"""Minimum remaining time to start a run."""
 STOPPING_SECONDS = 60
-"""What a run that was asked to stop may take to save its place."""
+"""Seconds that a run may take to save its checkpoint when asked to stop."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where runs read and write, and what is changed in all of them."""
+    """Locations to read and write, and settings changed in all runs."""
 
     results: Path
     work: Path
@@ -169,14 +169,14 @@ class Options:
 
 
 def is_done(part: Part, options: Options) -> bool:
-    """Whether the result of a run is recorded."""
+    """Whether the result of a run has been recorded."""
     changes = [*part.changes, *options.settings]
     recipe = make_method(get_cell(part.cell), changes, method=part.method, preset=part.preset)
     return SEED in find_seeds(options.results, part.cell, part.split, recipe.name)
 
 
 def make_command(part: Part, options: Options) -> list[str]:
-    """The `graphclean bench run` of a run."""
+    """The `graphclean bench run` command of a run."""
     words = [sys.executable, "-m", "graphclean", "bench", "run", part.cell, "--preset", part.preset]
     words += ["--split", part.split, "--seeds", str(SEED), "--device", options.device]
     words += ["--results", str(options.results), "--work", str(options.work)]
@@ -190,7 +190,7 @@ def make_command(part: Part, options: Options) -> list[str]:
 
 
 def run(command: list[str], seconds: float) -> int | None:
-    """The exit code of a command; None where the time ended it, after it saved its place."""
+    """The exit code of a command; None if it was stopped at the time limit, after saving a checkpoint."""
     process = subprocess.Popen(command)
     try:
         return process.wait(seconds)
@@ -207,7 +207,7 @@ def run(command: list[str], seconds: float) -> int | None:
 
 
 def work_off(queue: list[Part], options: Options, seconds: float) -> int:
-    """Run what is left in order while there is time; the number of runs that failed."""
+    """Run the rest of the queue in order within the time limit; returns the number of failed runs."""
     end, failed = time.monotonic() + seconds, 0
     for place, part in enumerate(queue, 1):
         if is_done(part, options):

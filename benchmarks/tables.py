@@ -28,7 +28,7 @@ LOG = Path(__file__).parents[1] / "results" / "README.md"
 
 
 UNRECORDED = {"methods": "Every method on the digits", "few": "Few small images"}
-"""Headings of sections that may have no record yet."""
+"""Headings of sections that may not be recorded yet."""
 
 
 def render() -> str:
@@ -62,7 +62,7 @@ def render() -> str:
 
 
 def summary() -> str:
-    """How the page begins: the numbers of the README, where we lose, and what costs how much."""
+    """The introduction of the page: the numbers of the README, where we lose, and the main costs."""
     audit, further = load("audit"), load("audit-further")
     detectors, engine = load("detectors"), load("engine-cuda")
     lines = []
@@ -121,7 +121,7 @@ to date. `benchmarks/README.md` explains how each one is measured.
 
 
 def headline() -> str:
-    """The few numbers the README shows, between its markers."""
+    """The main numbers, shown in the README between its markers."""
     audit, further = load("audit"), load("audit-further")
     rows = []
     for name, group, result in (
@@ -144,7 +144,7 @@ def headline() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page with measured figures, as it should be."""
+    """The expected content of every page with measured figures."""
     return {
         PAGE: render(),
         RELIABILITY: reliability_page(load("chaos")),
