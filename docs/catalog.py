@@ -1,6 +1,8 @@
-"""The overview of methods, made from their registry when the site is built; a new method appears by itself.
+"""The overview of methods, generated from their registry when the site is built; new methods appear
+automatically.
 
-A page asks for it by a comment on its own line: `<!-- overview: methods -->` or `<!-- overview: digits -->`.
+A page requests it with a comment on its own line: `<!-- overview: methods -->` or `<!-- overview: digits
+-->`.
 """
 
 import json
@@ -39,11 +41,11 @@ KINDS = {
     ),
     "ood": ("OOD detection alone", "Train a network to detect OOD inputs; labels are not cleaned."),
 }
-"""By kind: its heading, and what is common to its methods."""
+"""Kind -> its heading, and a description of its methods."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """For mkdocs: the page with all that it asks for."""
+    """mkdocs hook: a page with all requested parts inserted."""
     return REQUEST.sub(lambda match: MAKERS[match[1]](), markdown)
 
 
@@ -71,7 +73,7 @@ def methods_overview() -> str:
 
 
 def digits_overview() -> str:
-    """Mean accuracy of the recorded methods on the digits; nothing is shown that was not recorded."""
+    """Mean accuracy of the recorded methods on the digits; unrecorded ones are omitted."""
     if not RECORDED.exists():
         return "The comparison of all methods (`benchmarks/methods.py`) has not been recorded yet."
     runs = json.loads(RECORDED.read_text())["runs"]

@@ -1,7 +1,7 @@
 """Check the links of the built site: python docs/check_links.py [FOLDER].
 
-Every relative link must lead to a file, and its anchor to an element there. Links to elsewhere are checked
-for their shape alone. Nothing that a page loads may come from elsewhere.
+Every relative link must lead to a file, and its anchor to an element in it. External links are only checked
+for their form. Pages may not load anything external.
 """
 
 import re
@@ -26,7 +26,7 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take down what an element has of these."""
+        """Collect the anchors, links and loaded files of an element."""
         for name, value in attrs:
             if value is None:
                 continue
@@ -39,11 +39,11 @@ class Page(HTMLParser):
 
 
 def check_site(site: Path) -> list[str]:
-    """What is wrong, a line each."""
+    """All problems, one per line."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     wrong = [] if pages else [f"{site}: no pages; run `make docs`"]
     for path, page in pages.items():
-        if path.name == "404.html":  # its addresses are those of a server's root
+        if path.name == "404.html":  # its links are relative to a server's root
             continue
         where = path.relative_to(site)
         wrong += [f"{where}: loads {link}" for link in page.loaded if not _is_local(link)]

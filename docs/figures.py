@@ -1,8 +1,8 @@
 """Draw the figures of the docs: python docs/figures.py (about half a minute).
 
-Those of "How it works" come from a run of the demo, where the truth is used to color and to count, never by
-the method; those of the paper from recorded runs. `benchmarks/charts.py` draws the recorded benchmarks, and
-`docs/photos.py` eight pictures on their way to a verdict.
+Those of "How it works" come from a run of the demo, where the truth is only used for colors and counts, never
+by the method; those of the paper from recorded runs. `benchmarks/charts.py` draws the recorded benchmarks,
+and `docs/photos.py` eight pictures with their verdicts.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ RECORDED = {
     "cifar10-gate": ("convergence", "cifar10-lond-plus"),
     "cifar10-zeta": ("zeta", SHORT),
 }
-"""By the name of its file: a figure of the paper, and the run on its main cell that it is of."""
+"""File name -> a figure of the paper, and the run on the main cell that it shows."""
 SHOWN = ("keep", "relabel", "ood")
-"""Verdicts of which samples are shown with their neighbors."""
+"""Verdicts with an example shown next to its neighbors."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What was selected in an epoch, counted against the truth."""
+    """The selected set of an epoch, counted against the truth."""
 
     number: int
     warmup: bool
@@ -62,7 +62,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Story:
-    """A run on digits with all that the figures show of it."""
+    """A run on digits with everything that the figures show."""
 
     digits: NoisyDigits
     train: npt.NDArray[np.int64]
@@ -72,16 +72,16 @@ class Story:
 
     @property
     def kinds(self) -> npt.NDArray[np.str_]:
-        """Of the training digits, by what is true of their given labels."""
+        """The kinds of the training digits under their given labels."""
         return self.kinds_under(self.digits.labels[self.train])
 
     def kinds_under(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-        """Of the training digits under other labels."""
+        """The kinds of the training digits under other labels."""
         return _kinds(self.digits.truth[self.train], labels)
 
 
 def run_demo(settings: Sequence[str] = (), training: int = DEMO_TRAINING) -> Story:
-    """The demo's NGC run, with every epoch counted."""
+    """Run NGC as in the demo, with counts for every epoch."""
     torch.set_num_threads(1)
     digits = noisy_digits()
     order = np.random.default_rng(0).permutation(len(digits.labels))
@@ -101,9 +101,9 @@ def run_demo(settings: Sequence[str] = (), training: int = DEMO_TRAINING) -> Sto
 
 
 def draw_all(story: Story, out: Path) -> list[Path]:
-    """Every figure, as a file each."""
+    """Draw every figure to a file."""
     drawings = {
-        "digits-map": (draw_map, "png"),  # 2,400 points are smaller as pixels
+        "digits-map": (draw_map, "png"),  # smaller than SVG for 2,400 points
         "digits-epochs": (draw_epochs, "svg"),
         "digits-border": (draw_border, "svg"),
         "digits-neighbors": (draw_neighbors, "svg"),
@@ -128,7 +128,7 @@ def draw_recorded(out: Path) -> list[Path]:
 
 
 def draw_map(story: Story) -> Figure:
-    """Pixels under the labels as given, and z after training under the proposed ones, in two dimensions."""
+    """Pixels colored by given labels, and z after training by proposed labels, in two dimensions."""
     figure, panels = plotting.new_figure(
         2,
         width=plotting.PAGE,
@@ -163,7 +163,7 @@ def draw_map(story: Story) -> Figure:
 
 
 def draw_epochs(story: Story) -> Figure:
-    """What the selected set holds, and how many labels are right, epoch by epoch."""
+    """The composition of the selected set and the label accuracy by epoch."""
     figure, (selected, right) = plotting.new_figure(
         2, width=plotting.PAGE, height=2.5, title="The demo's digits, epoch by epoch"
     )
@@ -187,7 +187,7 @@ def draw_epochs(story: Story) -> Figure:
 
 
 def draw_border(story: Story) -> Figure:
-    """s(x) of new digits, and where ζ lies."""
+    """The distribution of s(x) for new digits, and ζ."""
     figure, (axes,) = plotting.new_figure(
         1, width=plotting.PAGE, height=2.4, title="New digits, none of which was trained on"
     )
@@ -208,7 +208,7 @@ def draw_border(story: Story) -> Figure:
 
 
 def draw_neighbors(story: Story) -> Figure:
-    """A sample of each verdict, with its five nearest neighbors."""
+    """An example of each verdict with its five nearest neighbors."""
     from matplotlib.figure import Figure
 
     table = story.result.cleaning.verdicts
@@ -238,7 +238,7 @@ def _kinds(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> npt.N
 
 
 def _example(story: Story, verdict: str) -> int:
-    """The sample of a verdict that is the median in how sure it is: neither the best case nor the worst."""
+    """The sample of a verdict with the median score: neither the best case nor the worst."""
     table = story.result.cleaning.verdicts
     by = "ood_score" if verdict == "ood" else "label_quality"
     ordered = table[table["verdict"] == verdict].sort_values(by)
@@ -254,7 +254,7 @@ def _bare(axes: Axes) -> None:
 
 
 def charts() -> ModuleType:
-    """benchmarks/charts.py, whose neighbors it imports by name."""
+    """Import benchmarks/charts.py, which imports its neighbors by name."""
     sys.path.insert(0, str(IMAGES.parents[1] / "benchmarks"))
     try:
         return import_module("charts")

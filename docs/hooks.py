@@ -1,7 +1,8 @@
-"""What the pages say of settings, presets and commands, made from the package itself when the site is built.
+"""The pages' descriptions of settings, presets and commands, generated from the package when the site is
+built.
 
-A page asks for it by a comment on a line of its own: `<!-- made: settings audit -->`,
-`<!-- made: methods -->`, `<!-- made: detectors -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
+A page requests one with a comment on its own line: `<!-- made: settings audit -->`, `<!-- made: methods -->`,
+`<!-- made: detectors -->`, `<!-- made: presets -->` or `<!-- made: commands -->`.
 """
 
 import inspect
@@ -24,12 +25,12 @@ REQUEST = re.compile(r"^<!-- made: (\w+)((?: [\w-]+)*) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """For mkdocs: the page with all that it asks for."""
+    """mkdocs hook: a page with all requested parts inserted."""
     return REQUEST.sub(lambda match: MAKERS[match[1]](*match[2].split()), markdown)
 
 
 def settings_table(section: str, method: str | None = None) -> str:
-    """The settings of a section, or those of a method: name, default and reason."""
+    """The settings of a section or a method: name, default and reason."""
     defaults = getattr(Config(), section) if method is None else load_method(method).Settings()
     reasons = field_reasons(type(defaults))
     rows = [
@@ -40,7 +41,7 @@ def settings_table(section: str, method: str | None = None) -> str:
 
 
 def methods_list() -> str:
-    """Every method of the package: what it is, and its settings, which those that share them name once."""
+    """Every method of the package with its settings; shared settings are listed once."""
     parts, tables = [], dict[type, str]()
     for name in OWN_METHODS:
         info, settings = load_method(name).info, load_method(name).Settings
@@ -55,7 +56,7 @@ def methods_list() -> str:
 
 
 def detectors_list() -> str:
-    """Every detector of the package: what its score is, what it reads, and how its parameters are chosen."""
+    """Every detector of the package: its score, its inputs, and how its parameters are chosen."""
     rows = [
         (
             f"`{made.name}`",
@@ -70,7 +71,7 @@ def detectors_list() -> str:
 
 
 def presets_list() -> str:
-    """Every preset as it is written."""
+    """The source of every preset."""
     parts = []
     for name in preset_purposes():
         lines = read_preset(name).strip()
@@ -99,7 +100,7 @@ MAKERS: dict[str, Callable[..., str]] = {
 
 
 def walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """The commands that do something, groups left out."""
+    """All commands, excluding groups."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield name, command
@@ -120,7 +121,7 @@ def _named(parameter: Any) -> str:
 
 
 def _as_typed(value: Any) -> str:
-    """A value as `--set` takes it."""
+    """A value in the syntax of `--set`."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The notebooks of `examples/` as pages of the site: their text and code, without outputs."""
+"""Convert the notebooks of `examples/` to pages of the site: text and code, without outputs."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """For mkdocs: a page for each notebook, and the notebook itself next to it."""
+    """mkdocs hook: add a page for each notebook, and the notebook itself next to it."""
     from mkdocs.structure.files import File
 
     for path in sorted(EXAMPLES.glob("*.ipynb")):
@@ -19,7 +19,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def to_markdown(path: Path) -> str:
-    """A notebook as Markdown, with a link to itself under its title."""
+    """A notebook as Markdown, with a link to itself below its title."""
     parts = []
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         text = "".join(cell["source"])

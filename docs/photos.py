@@ -1,7 +1,7 @@
-"""Eight pictures on their way to a verdict, for "How verdicts are made"; the pictures are drawn here, too.
+"""Eight pictures with their verdicts, for "How verdicts are made"; the pictures are also drawn here.
 
-`clean_embeddings` judges 200 drawn pictures of fruit by their colors, under labels of which a quarter are
-resampled. Umbrellas are among them, of which there is no class.
+`clean_embeddings` judges 200 drawn pictures of fruit by their colors, with a quarter of the labels resampled.
+They include umbrellas, which belong to no class.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CLASSES = ("apple", "banana", "pear")
 COUNT, OOD_COUNT, NOISE, SIDE = 60, 20, 0.25, 96
 SHOWN = {Verdict.KEEP: 3, Verdict.RELABEL: 3, Verdict.OOD: 2}
-"""How many pictures of each verdict are shown, as far as there are any."""
+"""Maximum number of pictures shown per verdict."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Pictures:
 
     @property
     def neighbors(self) -> npt.NDArray[np.int64]:
-        """The nearest neighbors of each, as many as the verdicts are made from."""
+        """The nearest neighbors of each picture, as many as the verdicts use."""
         z = features(self.images)
         return nearest_neighbors(Standardizer.fit(z)(z), self.verdicts.attrs["summary"]["k"]).indices.numpy()
 
 
 def make_pictures(seed: int = 0) -> Pictures:
-    """Draw, label with noise, and judge."""
+    """Draw pictures, add label noise, and judge them."""
     rng = np.random.default_rng(seed)
     truth = np.repeat([*CLASSES, "umbrella"], [COUNT] * len(CLASSES) + [OOD_COUNT])
     rng.shuffle(truth)
@@ -60,19 +60,19 @@ def make_pictures(seed: int = 0) -> Pictures:
     resampled = (rng.random(len(truth)) < NOISE) | (truth == "umbrella")
     given = np.where(resampled, random, truth)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # of three classes alone
+        warnings.simplefilter("ignore", DataWarning)  # about having only three classes
         verdicts = clean_embeddings(features(images), given)
     return Pictures(images, given, truth, verdicts)
 
 
 def features(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Mean colors of a grid of 8 × 8 tiles."""
+    """Mean colors of an 8 × 8 grid of tiles."""
     tiles = images.reshape(len(images), 8, SIDE // 8, 8, SIDE // 8, 3)
     return (tiles.mean((2, 4)) / 255).reshape(len(images), -1).astype(np.float32)
 
 
 def draw_picture(kind: str, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """One picture: a thing of varying size, place and color on a light ground."""
+    """Draw one picture: an object of random size, place and color on a light background."""
     big = 4 * SIDE
     ground = tuple(int(value) for value in rng.integers(222, 250, 3))
     picture = Image.new("RGB", (big, big), ground)
@@ -96,7 +96,7 @@ def draw_picture(kind: str, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         pen.ellipse((x - 0.85 * size, y - 0.3 * size, x + 0.85 * size, y + 1.15 * size), fill=green)
         pen.ellipse((x - 0.5 * size, y - 1.1 * size, x + 0.5 * size, y + 0.4 * size), fill=green)
         pen.line((x, y - size, x + 0.1 * size, y - 1.4 * size), fill=(96, 64, 32), width=12)
-    else:  # an umbrella, each of a color of its own
+    else:  # an umbrella, each in its own color
         own = color(*(int(value) for value in rng.integers(30, 220, 3)))
         pen.pieslice((x - 1.2 * size, y - 1.1 * size, x + 1.2 * size, y + 1.1 * size), 180, 360, fill=own)
         pen.line((x, y, x, y + 1.1 * size), fill=(60, 60, 60), width=16)
@@ -104,7 +104,7 @@ def draw_picture(kind: str, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
 
 
 def choose(found: Pictures) -> list[int]:
-    """Rows of each verdict, evenly spread from its most to its least confident: no best cases."""
+    """Rows of each verdict, evenly spaced from most to least confident: no best cases."""
     rows: list[int] = []
     for verdict, count in SHOWN.items():
         of_it = found.verdicts[found.verdicts["verdict"] == verdict]
@@ -142,7 +142,7 @@ def draw_verdicts(found: Pictures) -> Figure:
 
 
 def draw_votes(axes: Axes, labels: npt.NDArray[np.str_]) -> None:
-    """How many neighbors have each label."""
+    """The number of neighbors with each label."""
     counts = [int((labels == name).sum()) for name in CLASSES]
     axes.barh(range(len(CLASSES)), counts, color="#888888", height=0.6)
     axes.set_yticks(range(len(CLASSES)), CLASSES, fontsize=6)
@@ -154,7 +154,7 @@ def draw_votes(axes: Axes, labels: npt.NDArray[np.str_]) -> None:
 
 
 def facts(found: Pictures) -> str:
-    """What the figure says, as its file records it."""
+    """The facts shown in the figure, as recorded in its file."""
     rows = choose(found)
     table = found.verdicts.iloc[rows][["given_label", "proposed_label", "verdict", "confidence"]]
     votes = np.sort(found.given[found.neighbors[rows]], axis=1).tolist()
@@ -162,7 +162,7 @@ def facts(found: Pictures) -> str:
 
 
 def save_verdicts(out: Path) -> Path:
-    """The figure as a file."""
+    """Save the figure to a file."""
     found, path = make_pictures(), out / "verdicts.png"
     with theme.look():
         about = {**theme.METADATA["png"], "Description": facts(found)}

@@ -1,4 +1,4 @@
-"""Take the picture of the demo's report, after `graphclean demo`: python docs/screenshot.py."""
+"""Take the screenshot of the demo's report, after `graphclean demo`: python docs/screenshot.py."""
 
 import io
 import shutil
@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 1280, 1640
 
 
 def main() -> None:
-    """Photograph the top of the page, in few colors: it is mostly flat."""
+    """Capture the top of the page, with few colors: it is mostly uniform."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")

@@ -1,1 +1,1 @@
-"""What `chaos.py` does to graphclean: kills, full disks, crowds, broken inputs, raw requests."""
+"""The attacks of `chaos.py` on graphclean: kills, full disks, concurrency, broken inputs, raw requests."""

@@ -1,4 +1,4 @@
-"""Commands of graphclean in forked children, which start at once and may be killed at any point."""
+"""Run commands of graphclean in forked children, which start immediately and can be killed at any point."""
 
 import errno
 import mmap
@@ -17,12 +17,12 @@ from typing import Any
 import sklearn.decomposition
 import sklearn.manifold  # noqa: F401
 
-# Loaded once, before children are forked: most of a short command is loading.
+# Imported once, before children are forked: imports dominate a short command.
 from graphclean._files import LOCK, is_passing
 from graphclean.cli.app import main
 
 PATIENCE = 120.0
-"""Seconds after which a command is taken for hung."""
+"""Seconds after which a command counts as hung."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = {
     "os.mkdir",
@@ -34,15 +34,15 @@ CHANGES = {
     "os.truncate",
     "os.chmod",
 }
-"""Audit events by which a file system changes, besides opening for writing."""
+"""Audit events that change the file system, besides opening for writing."""
 HIDDEN = re.compile(r"/\.[^/\s]+\.[0-9a-f]{8}/")
 ESCAPED = 99
-"""Exit code of a child in which an exception went past the command line."""
+"""Exit code of a child if an exception escapes the command line."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended; without a code where it hung. A negative code is that of a signal."""
+    """How a command ended; the code is None after a hang, and negative for a signal."""
 
     code: int | None
     out: str
@@ -52,11 +52,13 @@ class Ended:
 
     @property
     def wrong(self) -> str | None:
-        """What a command may not do, however it is called: hang, or end in more than a line, or by a bug."""
+        """What no command may do, however it is called: hang, print more than one line of error, or expose a
+        bug.
+        """
         return self.wrong_unless(0, 2)
 
     def wrong_unless(self, *codes: int) -> str | None:
-        """The same where other exit codes are right."""
+        """The same with other expected exit codes."""
         last = self.err.strip().splitlines()[-1:] or [""]
         if self.code is None:
             return "hang"
@@ -68,18 +70,18 @@ class Ended:
 
 
 class Counter:
-    """Changes to a folder, as Python makes them, in a child; at one of them something may be done."""
+    """Counts the changes that Python makes to a folder in a child, and can act at one of them."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 8)
 
     @property
     def count(self) -> int:
-        """As far as the child came."""
+        """The number of changes made so far by the child."""
         return int.from_bytes(self._memory[:8], "little")
 
     def watch(self, folder: Path, at: int = -1, act: Callable[[], None] | None = None) -> None:
-        """In the child: from now on; `act` is called before the change of that number is made."""
+        """Start counting, in the child; `act` is called before the change with number `at`."""
         root = os.path.join(os.path.realpath(folder), "")
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -99,19 +101,19 @@ class Counter:
 
 
 def die() -> None:
-    """As the kernel ends a process that it has no memory for."""
+    """End like a process killed by the kernel for lack of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fill_up() -> None:
-    """What the system says where a disk is full."""
+    """Raise the error that the system reports when the disk is full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def start(
     words: Sequence[str], folder: Path, prepare: Callable[[], None] = lambda: None, number: int = 0
 ) -> int:
-    """A child that runs a command in a folder; what it prints is in files beside that, by its `number`."""
+    """Run a command in a folder in a child, with its output in files next to the folder, by `number`."""
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -124,7 +126,7 @@ def start(
             file = os.open(printed(folder, name, number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, place)
         prepare()
-        # What Python knows of the old ones, such as that one can seek in them, need not hold any more.
+        # What Python knows about the old streams, such as whether they are seekable, may no longer hold.
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
         main(list(words))
     except SystemExit as stop:
@@ -138,12 +140,12 @@ def start(
 
 
 def printed(folder: Path, name: str, number: int = 0) -> Path:
-    """Where a command in a folder prints to."""
+    """The output file of a command run in a folder."""
     return folder.with_name(f"{folder.name}-{name}-{number}")
 
 
 def wait(process: int, folder: Path, *, kill_after: float | None = None, number: int = 0) -> Ended:
-    """Until a child ends, or is killed at some time; one that hangs is killed too."""
+    """Wait until a child ends; kill it after the given time, or if it hangs."""
     begun = time.monotonic()
     hung = False
     killed = False
@@ -165,7 +167,7 @@ def wait(process: int, folder: Path, *, kill_after: float | None = None, number:
 
 
 def _take(file: Path) -> str:
-    text = file.read_text(errors="replace") if file.exists() else ""  # killed before it was made
+    text = file.read_text(errors="replace") if file.exists() else ""  # missing if killed early
     file.unlink(missing_ok=True)
     return text
 
@@ -177,12 +179,12 @@ def run(
     *,
     kill_after: float | None = None,
 ) -> Ended:
-    """A command from its start to its end."""
+    """Run a command to its end."""
     return wait(start(words, folder, prepare), folder, kill_after=kill_after)
 
 
 def small_files(most: int) -> Callable[[], None]:
-    """In a child: no file may become larger than so many bytes, as on a disk that is nearly full."""
+    """Limit the size of files in a child, as on a disk that is nearly full."""
 
     def prepare() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -192,7 +194,7 @@ def small_files(most: int) -> Callable[[], None]:
 
 
 def left_over(folder: Path) -> list[str]:
-    """Locks and drafts that are still in a folder."""
+    """Locks and drafts that remain in a folder."""
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob(".*")

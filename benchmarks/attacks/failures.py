@@ -1,4 +1,4 @@
-"""Kills and full disks: what a command leaves, and that the next one puts it right, to the bit."""
+"""Kills and full disks: check what a command leaves, and that the next one repairs it, to the bit."""
 
 import os
 import random
@@ -17,11 +17,11 @@ from .jobs import JOBS, Job, data_of
 from .tally import Clock, Tally, timed
 
 ROOM = (0, 1, 100, 700, 2000, 5000, 12_000, 40_000, 100_000)
-"""Bytes that a file may have on a disk that is nearly full."""
+"""Maximum file sizes in bytes on a disk that is nearly full."""
 
 
 class Bench:
-    """The folders in which commands are attacked, and what they give when they are left alone."""
+    """The folders in which commands are attacked, and the results of undisturbed commands."""
 
     def __init__(self, base: Path, work: Path, jobs: Sequence[Job] = JOBS) -> None:
         self.base, self.work, self.jobs = base, work, jobs
@@ -31,16 +31,16 @@ class Bench:
         self._number = 0
 
     def fresh(self) -> Path:
-        """A copy of everything, for one case."""
+        """A copy of everything for one case."""
         self._number += 1
         return Path(shutil.copytree(self.base, self.work / f"case-{self._number}", symlinks=True))
 
     def clear(self, folder: Path) -> None:
-        """After the case."""
+        """Remove the folder of a case."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def measure(self, job: Job) -> None:
-        """What a job gives where nothing happens to it, in what time and how many changes."""
+        """Record the results, time and number of changes of an undisturbed job."""
         if job.name in self.expected:
             return
         folder, counter = self.fresh(), Counter()
@@ -52,7 +52,7 @@ class Bench:
         self.clear(folder)
 
     def check(self, job: Job, folder: Path, before: dict[str, str]) -> list[str | None]:
-        """What is wrong after a job was broken off and made again."""
+        """The problems after a job was interrupted and repeated."""
         lost = self._lost(job, folder)
         done = children.run(job.again, folder)
         if done.wrong is not None or done.code != 0:
@@ -70,7 +70,7 @@ class Bench:
         ]
 
     def _lost(self, job: Job, folder: Path) -> str | None:
-        """Whether the run that was replaced is there, whole: the old one or the new one."""
+        """The problem if neither the old nor the new version of a replaced run is complete."""
         if job.replaced is None:
             return None
         run = folder / job.replaced
@@ -84,7 +84,7 @@ class Bench:
 
 
 def _cases(bench: Bench, chosen: random.Random) -> list[tuple[Job, int]]:
-    """Every change of every job, in an order by which any beginning holds some of each."""
+    """Every change of every job, in random order."""
     for job in bench.jobs:
         bench.measure(job)
     places = [(job, at) for job in bench.jobs for at in range(bench.changes[job.name])]
@@ -93,13 +93,13 @@ def _cases(bench: Bench, chosen: random.Random) -> list[tuple[Job, int]]:
 
 
 def kill_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """SIGKILL before the n-th change that a command makes to its folder."""
+    """SIGKILL before the n-th change of a command to its folder."""
     tally = Tally("kills at changes to the file system")
     return _at_changes(tally, bench, seed, clock, children.die, _broken_off)
 
 
 def fill_disk_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """No space at the n-th change, as the system reports it."""
+    """No space left at the n-th change, as reported by the system."""
     tally = Tally("a full disk at a change")
     return _at_changes(tally, bench, seed, clock, children.fill_up, _on_full_disk)
 
@@ -127,7 +127,7 @@ def _watch(folder: Path, at: int, act: Callable[[], None]) -> None:
 
 
 def kill_at_times(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """SIGKILL at any time."""
+    """SIGKILL at random times."""
     tally, chosen = Tally("kills at random times"), random.Random(seed)
     with timed(tally):
         while not tally.over(clock):
@@ -156,7 +156,7 @@ def _broken_off(
 
 
 def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """Files that can't grow beyond a size, also those that are not written by Python."""
+    """Limited file sizes, which also affect files not written by Python."""
     tally, chosen = Tally("files that can't grow"), random.Random(seed)
     cases = [(job, room) for job in bench.jobs for room in ROOM]
     chosen.shuffle(cases)
@@ -175,7 +175,7 @@ def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:
 def _on_full_disk(tally: Tally, bench: Bench, job: Job, case: str, prepare: Callable[[Path], None]) -> None:
     folder = bench.fresh()
     before = data_of(folder)
-    # What it prints is read from a pipe of its own: the limit is on files.
+    # Output is read through pipes, because the limit applies to files.
     done = _piped(job, folder, prepare)
     tally.count(case, done.wrong, *bench.check(job, folder, before))
     bench.clear(folder)
@@ -201,7 +201,7 @@ def _piped(job: Job, folder: Path, prepare: Callable[[Path], None]) -> Ended:
 
 
 def crowd(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """Two to five processes that make the same thing in one folder: each is right, or is refused."""
+    """Two to five processes run the same job in one folder: each succeeds or is refused."""
     tally, chosen = Tally("two to five processes in one folder"), random.Random(seed)
     with timed(tally):
         while not tally.over(clock):

@@ -1,4 +1,4 @@
-"""A seeded fuzzer over every reader: a right end, or one line and exit code 2."""
+"""A seeded fuzzer for every reader: expects success, or a one-line error and exit code 2."""
 
 import contextlib
 import io
@@ -35,22 +35,22 @@ from .mutations import HOSTILE, mutate
 from .tally import Clock, Tally, timed
 
 LONGEST = 60
-"""Seconds after which an input is taken for one on which a reader hangs."""
+"""Seconds after which a reader counts as hung."""
 LEAST = 20
-"""Inputs of a process, however little time there is."""
+"""Minimum number of inputs per process, however little time is left."""
 K = ("--set", "cleaning.k=5")
 TRY_CLEAN = ("clean", "{}", "--out", "o", *K, "--quiet", "--overwrite")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A file that is made worse, and who reads it."""
+    """A file to corrupt, and its reader."""
 
     file: str
     words: tuple[str, ...] | None = None
-    """A command."""
+    """The command that reads it."""
     read: Callable[[], Any] | None = None
-    """Or a function, from which nothing but an InputError may come."""
+    """Or a function, which may only raise `InputError`."""
 
 
 def _photos_of(place: str) -> Callable[[], Any]:
@@ -127,7 +127,7 @@ def _checkpoints() -> list[Target]:
 
 
 def lay_out_more() -> None:
-    """In a copy of the material: the same data in every format, pictures, and a trained run."""
+    """Add to a copy of the material: the same data in every format, pictures, and a trained run."""
     import pandas as pd
     from PIL import Image
 
@@ -162,7 +162,7 @@ def lay_out_more() -> None:
 
 
 def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """Inputs until the time is over, in children that go on after one that was killed."""
+    """Try inputs until time runs out, in child processes; after one is killed, the next continues."""
     tally = Tally("broken inputs")
     folder = bench.fresh()
     seconds: list[float] = []
@@ -181,7 +181,7 @@ def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
                 tally.count(f"seed {seed}, input {fact['number']}, {fact['kind']}", fact["wrong"])
                 number = fact["number"] + 1
             first = False
-            if number == begun:  # nothing can be read at all
+            if number == begun:  # the child reported nothing
                 break
         bench.clear(folder)
     tally.facts["by reader"] = dict(sorted(kinds.items()))
@@ -197,7 +197,7 @@ def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
 
 
 def _from_child(folder: Path, seed: int, number: int, clock: Clock, first: bool) -> Iterator[dict[str, Any]]:
-    """What a child tells of its inputs; the one in which it died is told by us."""
+    """The reports of a child on its inputs; if it died during one, that one is reported here."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -296,9 +296,7 @@ def _describe(error: BaseException) -> str:
 def _command(words: tuple[str, ...]) -> str | None:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        os.environ["GRAPHCLEAN_DEBUG"] = (
-            "1"  # so that what would be hidden behind a line shows where it came from
-        )
+        os.environ["GRAPHCLEAN_DEBUG"] = "1"  # raise errors instead of reducing them to one line
         try:
             main(list(words))
         except SystemExit as stop:
@@ -309,7 +307,7 @@ def _command(words: tuple[str, ...]) -> str | None:
 
 
 def _resident() -> float:
-    """Memory of this process now, in MiB; where the system does not say, the most there ever was."""
+    """Current memory of this process in MiB; its peak if the system doesn't report that."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,4 +1,4 @@
-"""The commands that are attacked, and how each is known to have done its work."""
+"""The commands under attack, and how to check that each has done its work."""
 
 import hashlib
 import json
@@ -35,15 +35,15 @@ MODEL = ("model.safetensors", "points.safetensors")
 
 @dataclass(frozen=True)
 class Job:
-    """A command, and the one that goes on where it was broken off."""
+    """A command, and the one that resumes it after an interruption."""
 
     name: str
     words: tuple[str, ...]
     again: tuple[str, ...]
     results: Callable[[Path], Any]
-    """What has to be the same to the bit, however often it was broken off."""
+    """Results that must be identical to the bit, however often the job was interrupted."""
     replaced: str | None = None
-    """The run that it replaces: it is there whole, old or new, whatever happens."""
+    """The run that is replaced: a complete one, old or new, must always exist."""
 
 
 def _files(*names: str) -> Callable[[Path], Any]:
@@ -132,7 +132,7 @@ ROWS = [
 
 
 def lay_out(base: Path) -> None:
-    """The data, and what the commands find beside it."""
+    """Create the data, and the files that commands expect next to it."""
     base.mkdir(parents=True)
     rng = np.random.default_rng(0)
     labels = np.repeat(np.array(["cat", "dog", "emu"]), 24)
@@ -159,7 +159,7 @@ def lay_out(base: Path) -> None:
 
 
 def _judge(run: Path, rows: list[tuple[Any, ...]]) -> None:
-    """A run over the photos, without the embedding."""
+    """Create a run on the photos without embedding them."""
     run.mkdir()
     names = ["id", "given_label", "proposed_label", "verdict", "confidence", "ood_score", "selected"]
     table = pd.DataFrame(rows, columns=names)
@@ -177,7 +177,7 @@ def _must(words: tuple[str, ...], base: Path) -> None:
 
 
 def data_of(folder: Path) -> dict[str, str]:
-    """The originals, which nothing may touch."""
+    """Digests of the original data, which no command may modify."""
     places = [
         path for name in DATA for path in ((folder / name), *(folder / name).rglob("*")) if path.is_file()
     ]

@@ -1,4 +1,4 @@
-"""Files made worse, each way by a seed: bits, lengths, words, values."""
+"""Corrupt files at random, by seed: bits, lengths, words, values."""
 
 import io
 import json
@@ -50,7 +50,7 @@ SHAPES = (
 
 
 def mutate(content: bytes, name: str, by: random.Random) -> bytes:
-    """A file's content, by what its name says of it or as bytes."""
+    """Corrupt a file's content according to its suffix, or as bytes."""
     suffix = Path(name).suffix
     if suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json") and by.random() < 0.6:
         return in_text(content, by)
@@ -73,7 +73,7 @@ def mutate(content: bytes, name: str, by: random.Random) -> bytes:
 
 
 def in_bytes(content: bytes, by: random.Random) -> bytes:
-    """Bits flipped, parts taken out, doubled, filled or cut off."""
+    """Flip bits; remove, repeat, overwrite, insert or truncate bytes."""
     made = bytearray(content)
     for _ in range(by.choice((1, 1, 1, 2, 4, 16))):
         size = len(made)
@@ -98,7 +98,7 @@ def in_bytes(content: bytes, by: random.Random) -> bytes:
 
 
 def in_text(content: bytes, by: random.Random) -> bytes:
-    """A cell, a line or a separator replaced."""
+    """Replace cells, lines or separators."""
     lines = content.decode("utf-8", "replace").split("\n")
     for _ in range(by.choice((1, 1, 2, 5))):
         place = by.randrange(len(lines))
@@ -119,7 +119,7 @@ def in_text(content: bytes, by: random.Random) -> bytes:
 
 
 def in_json(content: bytes, by: random.Random) -> bytes:
-    """A value anywhere in it replaced, dropped or put under another name."""
+    """Replace, remove or rename a value anywhere in a JSON document."""
     try:
         whole = json.loads(content)
     except ValueError:
@@ -140,7 +140,7 @@ def in_json(content: bytes, by: random.Random) -> bytes:
 
 
 def odd_array(by: random.Random) -> Any:
-    """An array of some kind and shape."""
+    """An array of random type and shape."""
     shape, kind = by.choice(SHAPES), by.choice(KINDS)
     noise = np.random.default_rng(by.randrange(2**32)).normal(size=shape) * by.choice((1, 1e-30, 1e30, 100))
     if kind == "|V4":
@@ -156,14 +156,14 @@ def odd_array(by: random.Random) -> Any:
 
 
 def as_npy(array: Any) -> bytes:
-    """The file of one array."""
+    """The content of a .npy file."""
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
 
 
 def in_arrays(content: bytes, by: random.Random) -> bytes:
-    """One of several arrays replaced, left out or doubled."""
+    """Replace, omit or duplicate one of several arrays."""
     with np.load(io.BytesIO(content), allow_pickle=False) as found:
         arrays = dict(found)
     name = by.choice(sorted(arrays))
@@ -180,7 +180,7 @@ def in_arrays(content: bytes, by: random.Random) -> bytes:
 
 
 def in_parquet(content: bytes, by: random.Random) -> bytes:
-    """A column of another kind, gone, doubled, or with holes."""
+    """Replace a column by one of another type or with missing values, remove or append one, or cut rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -216,7 +216,7 @@ def in_parquet(content: bytes, by: random.Random) -> bytes:
 
 
 def in_tensors(content: bytes, by: random.Random) -> bytes:
-    """A tensor or a value beside it replaced, and a checksum that is right again."""
+    """Replace a tensor or a metadata value, and make the checksum valid again."""
     import tempfile
 
     import torch

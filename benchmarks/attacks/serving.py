@@ -1,4 +1,4 @@
-"""Raw requests to the review server, reviews that are killed, and odd inputs of an exported model."""
+"""Raw requests to the review server, killed reviews, and odd inputs to an exported model."""
 
 import contextlib
 import json
@@ -18,14 +18,14 @@ from .failures import Bench
 from .tally import Clock, Tally, timed
 
 RIGHT = {"200", "400", "403", "404", "408", "411", "413", "414", "415", "431", "501", "505"}
-"""Statuses that the server may answer with."""
+"""Status codes that the server may return."""
 LEAST_BATCHES = 200
 ANSWERED = 10.0
-"""Seconds in which it has to."""
+"""Maximum seconds until the response."""
 
 
 class Review:
-    """`graphclean review` in a child."""
+    """`graphclean review` in a child process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,11 +46,11 @@ class Review:
         raise RuntimeError("the review does not start")
 
     def ask(self, content: bytes) -> bytes:
-        """What is answered to a request, from first byte to last; nothing more is sent."""
+        """The whole response to a request; nothing more is sent."""
         host, port = self.host.split(":")
         found = b""
         with socket.create_connection((host, int(port)), timeout=ANSWERED) as connection:
-            with contextlib.suppress(OSError):  # it may have answered, and gone, by now
+            with contextlib.suppress(OSError):  # it may already have answered and closed
                 connection.sendall(content)
                 connection.shutdown(socket.SHUT_WR)
             with contextlib.suppress(ConnectionError):
@@ -59,7 +59,7 @@ class Review:
         return found
 
     def decide(self, row: int) -> bool:
-        """Whether a decision is said to be kept."""
+        """Whether the server confirms a decision as saved."""
         body = json.dumps({"rows": [row], "kind": "label", "label": "emu"}).encode()
         try:
             return b" 200 " in self.ask(self.head("POST", "/decide", len(body)) + body).partition(b"\r\n")[0]
@@ -67,30 +67,30 @@ class Review:
             return False
 
     def head(self, method: str, path: str, length: int) -> bytes:
-        """The lines before a body, as our own page would send them."""
+        """The headers of a request as our own page sends them."""
         lines = [f"{method} {path} HTTP/1.0", f"Host: {self.host}", f"Origin: http://{self.host}"]
         lines += [f"X-Token: {self.token}", "Content-Type: application/json", f"Content-Length: {length}"]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     @property
     def written(self) -> list[Any]:
-        """Decisions on the disk."""
+        """The decisions on disk."""
         return read_decisions(self.folder / "cleaned/decisions.jsonl")
 
     def end(self, number: int) -> children.Ended:
-        """By a signal."""
+        """End the review with a signal."""
         self.running = False
         os.kill(self.process, number)
         return children.wait(self.process, self.folder)
 
     def close(self) -> None:
-        """Where something else went wrong."""
+        """Kill the review if it is still running."""
         if self.running:
             self.end(signal.SIGKILL)
 
 
 def ask_anything(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """Requests of every kind: no wrong answer, no decision without the token, no trace of a bug."""
+    """Requests of every kind: only valid responses, no decision without the token, no sign of a bug."""
     tally, by = Tally("raw requests to the review server"), random.Random(seed)
     folder = bench.fresh()
     with timed(tally), contextlib.closing(Review(folder)) as review:
@@ -119,7 +119,7 @@ def ask_anything(bench: Bench, seed: int, clock: Clock) -> Tally:
 
 
 def _request(review: Review, by: random.Random) -> tuple[bytes, bool]:
-    """A request, and whether it has the right token in it."""
+    """A request, and whether it contains the valid token."""
     known = by.random() < 0.5
     token = review.token if known else by.choice(("", "x" * 43, review.token[:-1] + "!", "\u00e9", "%00"))
     body = by.choice(
@@ -193,7 +193,7 @@ def _request(review: Review, by: random.Random) -> tuple[bytes, bool]:
 
 
 def kill_reviews(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """A review that is killed while decisions come: what was said to be kept is on the disk."""
+    """Kill a review while decisions arrive: all that were confirmed must be on disk."""
     tally, by = Tally("reviews that are killed"), random.Random(seed)
     decided = 0
     with timed(tally):
@@ -224,7 +224,7 @@ def kill_reviews(bench: Bench, seed: int, clock: Clock) -> Tally:
 
 
 def ask_exported(bench: Bench, seed: int, clock: Clock) -> Tally:
-    """An exported model and its run on the same inputs: finite ones are judged alike, none is a crash."""
+    """Compare an exported model with its run: the same outputs for finite inputs, and no crash for any."""
     tally = Tally("inputs of an exported model")
     with timed(tally):
         folder = bench.fresh()
@@ -270,7 +270,7 @@ def _judge_both(folder: Path, seed: int, clock: Clock, tell: Any) -> None:
     session = onnxruntime.InferenceSession(str(folder / "m.onnx"), providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()
     number = 0
-    while clock.left > 0 or number < LEAST_BATCHES:  # most of the time may have gone into the export
+    while clock.left > 0 or number < LEAST_BATCHES:  # the export may have taken most of the time
         rng = np.random.default_rng([seed, number])
         count = int(rng.choice([0, 1, 2, 7, 64]))
         x = (rng.normal(size=(count, 6)) * rng.choice([0, 1e-20, 1, 3, 1e6])).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What an attack counted."""
+"""Counts of an attack."""
 
 import time
 from collections.abc import Iterator
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_KEPT = 50
-"""Failures that are written down in full."""
+"""Maximum number of failures recorded in full."""
 
 
 @dataclass
 class Tally:
-    """Cases of one kind, and what went wrong in them."""
+    """The cases of one kind, and their failures."""
 
     name: str
     cases: int = 0
     failed: int = 0
     seconds: float = 0.0
     failures: list[dict[str, str]] = field(default_factory=list)
-    """The first of them: `case` and `why`."""
+    """The first failures: `case` and `why`."""
     facts: dict[str, Any] = field(default_factory=dict)
 
     def count(self, case: str, *wrong: str | None) -> None:
-        """A case, and all that was wrong with it."""
+        """Count a case with all its problems."""
         self.cases += 1
         reasons = [why for why in wrong if why is not None]
         if reasons:
@@ -32,25 +32,25 @@ class Tally:
                 self.failures.append({"case": case, "why": "; ".join(reasons)})
 
     def over(self, clock: "Clock") -> bool:
-        """Whether there is no time for more cases; of each kind there is one at least."""
+        """Whether time is up; at least one case of each kind is run."""
         return self.cases > 0 and clock.left < 0
 
 
 class Clock:
-    """How long there is."""
+    """The time limit."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Remaining seconds."""
         return self.end - time.monotonic()
 
 
 @contextmanager
 def timed(tally: Tally) -> Iterator[None]:
-    """Adds the seconds of a block."""
+    """Add the time of a block to the tally."""
     begun = time.monotonic()
     try:
         yield

@@ -1,1 +1,1 @@
-"""The sections of the page of benchmarks, each made from recorded results."""
+"""The sections of the benchmarks page, each generated from recorded results."""

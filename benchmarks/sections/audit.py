@@ -43,7 +43,7 @@ WAYS = {
 
 
 def one_core() -> str:
-    """Seconds on a single core, where neither waits for threads."""
+    """Seconds on a single core, without waiting for threads."""
     result = load("audit-one-core")
     if result is None:
         return "On a single core: not run."
@@ -107,7 +107,7 @@ has another detector: see the further sets and the rejection of new inputs below
 
 
 def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tuple(WAYS)) -> str:
-    """Scores on new photos by set and way."""
+    """Scores on new photos by set and method."""
     rows = []
     for name, entry in sets.items():
         for way in (way for way in ways if way in entry):
@@ -117,7 +117,7 @@ def new_photos_table(sets: dict[str, dict[str, Any]], ways: tuple[str, ...] = tu
 
 
 def spread_cell(found: dict[str, float | None], sign: str = "") -> str:
-    """Mean ± deviation, where there is one."""
+    """Mean ± deviation, or a dash if missing."""
     return "–" if found["mean"] is None else f"{found['mean']:{sign}.3f} ± {found['sd']:.3f}"
 
 
@@ -127,11 +127,11 @@ TERMS = {
     "verdicts by neighbors and whitened centers": "verdicts by neighbors and whitened class means",
     "class by them and the heads, OOD by them alone (`panel`)": "class by these and the heads, OOD by these alone",
 }
-"""Words of older records, and the terms of today."""
+"""Terms of older records -> current terms."""
 
 
 def in_terms(recipe: str) -> str:
-    """A recorded recipe in the terms of today."""
+    """A recorded recipe in current terms."""
     for old, new in TERMS.items():
         recipe = recipe.replace(old, new)
     return recipe

@@ -1,4 +1,4 @@
-"""What is rejected of new features."""
+"""Rejection of new features."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from graphclean.bench.markdown import markdown_table
 
 AIM_AUROC, AIM_REJECTED, AIM_LEARNED = 0.95, 0.6, 0.8
 AIM_WITHIN, AIM_GOOD = 0.02, 400
-"""How far the share of good inputs that are rejected may be off, and on how many of these."""
+"""The aim: how far the fraction of rejected good inputs may be off, given at least this many inputs."""
 PHOTOS_WITH_OOD = "photos, OOD in training"
 
 
 def detectors_section(result: dict[str, Any]) -> str:
-    """A row for each set, noise and way: means over the splits, and the range of what was promised."""
+    """A row for each set, noise and method: means over the splits, and the range of rejected good inputs."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for split in result["splits"]:
         name = "30 % wrong" if split["name"].startswith("seed") else split["name"]
@@ -67,7 +67,7 @@ the good inputs held out, which nobody knows in practice. Every scoring of the p
 
 
 def describe_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """What was aimed at for `clean`, and where it was missed."""
+    """The aims for `clean`, and where they were missed."""
     means = {
         f"{group}; {name}": {
             key: float(np.mean([split["clean"][key] for split in splits]))

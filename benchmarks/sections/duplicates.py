@@ -1,4 +1,4 @@
-"""Near-duplicates: what is flagged in groups, and what joining them costs."""
+"""Near-duplicates: flagged groups, and the cost of joining."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ WHO = {
     "cleanlab, predicted ≠ given": "cleanlab, `predicted_neq_given`",
 }
 AIM = 0.9
-"""Of the rate of single wrong ones, at which wrong groups should be flagged."""
+"""Aim for the rate of flagged wrong groups, relative to that of single wrong labels."""
 SETS = {"photos": "photos", "cifar": "CIFAR-10"}
 
 
 def duplicates_section(result: dict[str, Any]) -> str:
-    """Rates by size of the groups, then what groups are found, and the cost."""
+    """Rates by group size, the groups found, and the cost."""
     summary = result["summary"]
     sizes = list(next(iter(next(iter(summary.values())).values())))
     seeds = 1 + max(draw["seed"] for draw in result["draws"])
@@ -86,7 +86,7 @@ Over all seeds `clean` found {joined} groups of photos, {mixed} of which join tw
 
 
 def describe_aim(summary: dict[str, Any], sizes: list[str]) -> str:
-    """Whether wrong groups are flagged nearly as often as single ones."""
+    """Whether groups with a wrong label are flagged nearly as often as single samples."""
     parts = []
     for who in ("clean", "features alone"):
         for noise, entry in summary.items():

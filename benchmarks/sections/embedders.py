@@ -1,4 +1,4 @@
-"""Which embedder to take."""
+"""Comparison of embedders."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ OF_NEW = {
 
 
 def embedders_section(result: dict[str, Any]) -> str:
-    """A row an embedder: what it costs, its verdicts, and new photos."""
+    """A row per embedder: its cost, its verdicts, and new photos."""
     rows = []
     for entry in result["embedders"]:
         if "not_run" in entry:

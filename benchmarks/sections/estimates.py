@@ -1,4 +1,4 @@
-"""What `clean` estimates of itself, and what its choices are worth."""
+"""The estimates of `clean` compared with the truth, and the gain from its choices."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from graphclean.bench.markdown import markdown_table
 
 KINDS = ("keep", "relabel", "ood")
 CLOSE = {"verdicts": 0.05, "rate": 0.02}
-"""How far an estimate may be off to count as right."""
+"""Maximum error of an estimate to count as right."""
 
 
 def estimates_section(result: dict[str, Any]) -> str:
-    """By set how many estimates are reported, how many of them hold, and the worst."""
+    """By set: the number of estimates reported, how many are right, and the largest error."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for draw in result["draws"]:
         groups.setdefault(draw["group"], []).append(draw)
@@ -52,7 +52,7 @@ def _errors(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
 
 
 def choices_section(result: dict[str, Any]) -> str:
-    """Class means as chosen next to neighbors alone, and the estimator on raw pixels."""
+    """The chosen class means compared with neighbors alone, and the estimator on raw pixels."""
     rows = []
     for entry in result["class_means"]:
         for way in ("neighbors alone", "chosen"):

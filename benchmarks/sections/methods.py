@@ -67,7 +67,7 @@ No gain beyond chance, or a loss: {", ".join(behind) if behind else "none"}.{f" 
 
 
 def gain_over(pairs: list[tuple[float, float]]) -> str:
-    """Points by which a method is ahead of another on the same seeds; bold where that is beyond chance."""
+    """The gain of a method over another on the same seeds, in points; bold if beyond chance."""
     gains = [100 * (own - plain) for own, plain in pairs]
     if not gains:
         return "–"

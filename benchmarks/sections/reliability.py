@@ -1,4 +1,4 @@
-"""What the last recorded attack found."""
+"""The result of the last recorded attack."""
 
 from typing import Any
 
