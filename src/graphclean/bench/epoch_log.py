@@ -24,7 +24,7 @@ SAMPLE_KINDS = ("clean", "wrong", "ood")
 FIXED_ZETAS = (0.5, 0.7)
 """Thresholds that the paper reports in addition to the best one."""
 DETECTOR_SCORES = ("auroc", "fpr95", "f_auto", "f_best")
-"""What is recorded of each further detector."""
+"""Scores recorded for each further detector."""
 CONTROL_LIMIT = 0.55
 """AUROC between original and resampled images above which a detector may be detecting the resampling."""
 

@@ -14,9 +14,9 @@ from .datasets import data_root
 from .noise import LabelArray
 
 HUMAN_FOLDER = "cifar-n"
-"""Under the data root."""
+"""Folder under the data root."""
 HUMAN_FILES = {"cifar10": "CIFAR-10_human.pt", "cifar100": "CIFAR-100_human.pt"}
-"""As published by Wei et al. (ICLR 2022): a dictionary of label arrays in the order of the official files."""
+"""Files published by Wei et al. (ICLR 2022): dictionaries of label arrays in official order."""
 HUMAN = {
     "cifar10n/aggre": ("cifar10", "aggre_label"),
     "cifar10n/rand1": ("cifar10", "random_label1"),

@@ -104,11 +104,11 @@ class Material:
     draw: Draw
 
     def train_images(self) -> Tensor:
-        """In the order of the labels: known images, then OOD."""
+        """Training images in the order of the labels: known, then OOD."""
         return self._images(self.sources.train, self.draw.train_ind, self.draw.train_ood)
 
     def scored_images(self) -> Tensor:
-        """In the order of the evaluation truth: known images, then OOD."""
+        """Evaluation images in the order of their truth: known, then OOD."""
         return self._images(self._scored_base, self.draw.eval_ind, self.draw.eval_ood)
 
     def known_scored(self, part: slice = slice(None)) -> ByteImages:

@@ -40,9 +40,9 @@ class NamedSet:
     terms: str
     citation: str
     folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For official files that are images: split -> its folders."""
+    """Split -> its folders, if the official files are images."""
     batches: Batches | None = None
-    """For official files that are batches, as CIFAR's."""
+    """The batches, if the official files are such, as CIFAR's are."""
     classes: tuple[str, ...] | None = None
     """Class names in order, if the order matters."""
 

@@ -66,7 +66,7 @@ def load_network(number: str) -> nn.Module:
         raise InputError(f"the embedder {name} needs {extra(EXTRAS[number])}") from error
     content = _read_weights(Path(weights.get_model_file_path()), model, WEIGHTS_SHA256[number])
     state = torch.load(io.BytesIO(content), weights_only=True)
-    # Built without memory: no time is spent on random weights, and no random number is drawn.
+    # Built on the meta device: this skips the random initialization, and draws no random numbers.
     with torch.device("meta"):
         network: nn.Module = package.EfficientNet.from_name(name)
     network.load_state_dict(state, strict=True, assign=True)

@@ -29,7 +29,7 @@ LEAST_ASPECT = 0.35
 EDGE_SCALE = 0.01
 """Scales of edges and histogram peaks in the blur score; CleanVision's, as are the next two."""
 LEAST_PEAKS = 0.18
-"""From here on, a histogram with few tones, rather than blur, explains a photo without edges."""
+"""Above this, a histogram with few tones, rather than blur, explains a photo without edges."""
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which a size is odd."""
 ODD_RATIO = 2.0

@@ -12,7 +12,7 @@ def to_json(value: Any) -> str:
     """JSON for a script element: nothing in it can end the element or open another."""
     try:
         text = _dump(value)
-    except (TypeError, ValueError):  # arrays, infinities: what is plain already needs no copy
+    except (TypeError, ValueError):  # convert only arrays and infinities: plain values need no copy
         text = _dump(plain(value))
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)

@@ -80,7 +80,7 @@ def _by_tsne(z: npt.NDArray[np.float32]) -> tuple[Floats, str]:
 
     perplexity = min(30.0, (len(z) - 1) / 3)
     tsne = TSNE(perplexity=perplexity, init="pca", max_iter=ITERATIONS, random_state=0)
-    # Equal points give a constant axis, which the PCA at the start divides by.
+    # A constant axis, as of identical points, would make the PCA initialization divide by zero.
     spread = z if (z.std(0)[:2] > 0).all() else z + np.random.default_rng(0).normal(0, 1e-4, z.shape)
     return np.asarray(tsne.fit_transform(spread.astype(np.float32)), dtype=np.float64), "t-SNE"
 

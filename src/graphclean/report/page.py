@@ -15,7 +15,7 @@ SCRIPTS = (
     *("dom", "data", "marks", "detail", "gallery", "duplicates", "table"),
     *("map", "charts", "classes", "border", "theme", "main"),
 )
-"""In this order; each may use the ones before it."""
+"""The page's scripts in loading order; each may use those before it."""
 REVIEW_SCRIPTS = ("review",)
 
 
@@ -47,7 +47,7 @@ def render_page(
             **shown,
         )
     )
-    # A lone surrogate, as in a file name of stray bytes, becomes an escape that JSON reads.
+    # Lone surrogates, as in file names that are not UTF-8, become escapes that JSON can read.
     return page.encode("utf-8", "backslashreplace")
 
 
@@ -90,7 +90,7 @@ def _hash(text: str) -> str:
 
 
 def _palette() -> str:
-    """The colors of verdicts and classes as CSS variables for light and dark themes; paper is light."""
+    """The colors of verdicts and classes as CSS variables for light and dark themes; print is light."""
     light = {f"--{name}": look.color for name, look in VERDICT_STYLES.items()} | {"--accent": BLUE}
     light |= {f"--class-{place}": color for place, color in enumerate(CLASSES)}
     dark = {name: ON_DARK.get(color, color) for name, color in light.items()}

@@ -26,12 +26,12 @@ DPI = 200
 TITLE_DENSITY = 18
 """Characters of a title per inch."""
 
-# Okabe and Ito's palette: told apart with any common color blindness.
+# Okabe and Ito's palette, distinguishable with any common color blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, PURPLE, BLACK = "#E69F00", "#CC79A7", "#000000"
 SKY, YELLOW, BROWN, GRAY = "#56B4E9", "#F0E442", "#8C6D31", "#4D4D4D"
 
-LOOK: Any = {  # matplotlib types its keys one by one, in newer versions only
+LOOK: Any = {  # only newer versions of matplotlib type the keys individually
     "font.family": "DejaVu Sans",
     "font.size": 7.0,
     "axes.titlesize": 7.0,
@@ -68,7 +68,7 @@ STYLES = (
     Style(GREEN, "-.", "^"),
     Style(PURPLE, ":", "D"),
 )
-"""For series without a meaning of their own, in order."""
+"""Styles of series without a fixed meaning, in order."""
 KIND_STYLES = {
     "clean": Style(BLUE, "-", "o"),
     "wrong": Style(ORANGE, "--", "x"),
@@ -85,7 +85,7 @@ VERDICT_STYLES = {
 }
 """Verdicts have the style of the samples they find."""
 CLASSES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BROWN, BLACK)
-"""For classes in order; with more classes, the marker changes in every cycle."""
+"""Colors of classes in order; with more classes, the marker changes in every cycle."""
 ON_DARK = {BLUE: SKY, SKY: YELLOW, BLACK: "#FFFFFF", GRAY: "#D0D0D0"}
 """Replacements of colors that are hard to see on a dark background."""
 KIND_NAMES = {"clean": "right label", "wrong": "wrong label", "ood": "OOD"}

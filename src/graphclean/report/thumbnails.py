@@ -42,7 +42,7 @@ ImageSource: TypeAlias = Encoded | Images
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of samples, where they have one."""
+    """The pictures of samples that have one."""
 
     find: Callable[[Collection[int]], Iterator[tuple[int, ImageSource]]]
     """The pictures of some rows, in the order of the data."""
