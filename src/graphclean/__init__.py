@@ -37,14 +37,14 @@ _ROOMS = {
 
 
 def __dir__() -> list[str]:
-    """What `help` and completion show, whether or not it has been loaded."""
+    """The names that `help` and completion show, whether loaded or not."""
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # to which every name would be right
+if not TYPE_CHECKING:  # for type checkers, every name would exist
 
     def __getattr__(name: str) -> Any:
-        """Load a name when it is first used: torch takes seconds, and Ctrl-C should be heard meanwhile."""
+        """Load a name on first use: importing torch takes seconds, during which Ctrl-C should work."""
         if name in _ROOMS:
             return getattr(import_module(_ROOMS[name], __package__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

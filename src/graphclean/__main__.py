@@ -6,7 +6,7 @@ from .cli.loading import loading
 
 
 def main() -> NoReturn:
-    """Run the command line; an interrupt is heard even before that is there."""
+    """Run the command line; interrupts work even while it is being imported."""
     with loading():
         from .cli.app import main as run
     run()

@@ -1,4 +1,4 @@
-"""`NoisyGraphClassifier`: training, verdicts and prediction in scikit-learn's terms."""
+"""`NoisyGraphClassifier`: training, verdicts and prediction as a scikit-learn estimator."""
 
 import copy
 import re
@@ -54,63 +54,63 @@ try:
 except ImportError:  # before scikit-learn 1.6 it was a method
 
     def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
-        """Check `X` and the features it has."""
+        """Validate `X` and its features."""
         return estimator._validate_data(X, **checks)
 
 
 REJECTED = "OOD"
-"""What `predict_or_reject` answers in place of a class name; in place of a number it is −1."""
+"""The value that `predict_or_reject` returns for OOD among class names; among numbers it is −1."""
 CLASS_TYPE = r"bool|u?int\d*|float\d*|datetime64\[\w+\]"
-"""Types of classes that a run folder has as whole numbers, or dates as text; all others are text."""
+"""Dtypes of classes that a run folder stores as whole numbers, or as text for dates; all others are text."""
 OF_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier for labels that can't be trusted, with verdicts on them and a detector for the unknown.
+    """Classifier for untrusted labels, with a verdict on each label and a detector of OOD samples.
 
-    It learns by Noisy Graph Cleaning from features (N, d), or from images (N, H, W), (N, H, W, C) or
-    (N, C, H, W), as `graphclean train` does, to the same numbers.
+    It is trained on features (N, d), or on images (N, H, W), (N, H, W, C) or (N, C, H, W), by Noisy Graph
+    Cleaning or another method. The results are those of `graphclean train`.
 
-    `fit` takes no `sample_weight`: in scikit-learn a weight stands for so many copies of a sample, and here
-    copies share one vote. Give a label that you don't trust at all as missing (see `fit`).
+    `fit` takes no `sample_weight`: in scikit-learn a weight of n stands for n copies of a sample, but here
+    copies share one vote. If you don't trust a label at all, pass it as missing (see `fit`).
 
     Parameters
     ----------
     preset
-        A name from `graphclean presets`; None takes `embeddings` for features; for images `cifar10-lond` with
-        a GPU (`cifar10-lond-fast` for many) and `small-images` without.
+        A name from `graphclean presets`. None selects `embeddings` for features; for images it selects
+        `cifar10-lond` on a GPU (`cifar10-lond-fast` for large data sets) and `small-images` without one.
     settings
-        Changes to it by name, such as `{"training.lr": 0.1, "graph.k": 10}`.
+        Changes to the preset's settings by name, such as `{"training.lr": 0.1, "graph.k": 10}`.
     method
-        A name from `graphclean methods`, or a `Method`, which brings its own settings and those of the graph;
-        None leaves it to the preset.
+        A name from `graphclean methods`, or a `Method` object, which brings its own method and graph
+        settings. None uses the preset's method.
     detector
-        A name from `graphclean detectors`, or a subclass of `Detector`; None takes `ood.detector`.
+        A name from `graphclean detectors`, or a subclass of `Detector`. None uses the setting `ood.detector`.
     epochs
-        The setting `training.epochs`, by itself for grid searches; None leaves it to the preset.
+        The setting `training.epochs`, as a separate parameter for grid searches. None uses the preset's.
     random_state
-        The setting `training.seed` (a whole number), or a `RandomState` to draw it from; None leaves it to
-        the preset, so that two fits agree.
+        The setting `training.seed`: an integer, or a `RandomState` to draw it from. None uses the preset's
+        seed, so repeated fits agree.
     device
-        `auto` (CUDA where there is any), `cpu` or `cuda`.
+        `auto` (CUDA if available), `cpu` or `cuda`.
 
     Attributes
     ----------
     classes_
         The classes, sorted.
     verdicts_
-        A DataFrame, one row a training sample, as in `verdicts.parquet`; under the index of X or y where they
-        come from pandas.
+        A DataFrame with one row per training sample, as in `verdicts.parquet`. It has the index of X or y if
+        these are pandas objects.
     summary_
-        Rates, the detector and warnings, as in `summary.json`.
+        Estimated rates, the detector and warnings, as in `summary.json`.
     history_
-        The metrics of every epoch.
+        A list with the metrics of each epoch.
     config_
-        All settings that were used.
+        All settings used.
     model_
-        The network with its detector.
+        The trained network with its detector.
     n_features_in_, feature_names_in_
-        Of features, as everywhere in scikit-learn.
+        The number and names of the features, as in scikit-learn. Not set for images.
 
     Examples
     --------
@@ -139,7 +139,11 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples and labels; a negative, empty or missing label means unlabeled."""
+        """Train on samples `X` with labels `y`.
+
+        Labels are names, whole numbers, booleans or dates. A negative number or an empty or missing label
+        means unlabeled. Problems with the data are reported as `DataWarning`.
+        """
         if y is None:
             name = type(self).__name__
             raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
@@ -157,7 +161,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         config = self._configure(route.preset)
         classes, labels = _encode(y, count)
         history: list[Metrics] = []
-        # A copy, since training changes it, and another fit begins again.
+        # Training modifies the method, and every fit must start from the one that was given.
         method = copy.deepcopy(self.method) if isinstance(self.method, Method) else build_method(config)
         detector = None if isinstance(self.detector, str) else self.detector
         prepared = prepare(source.inputs, labels, config, method, detector=detector, device=place)
@@ -183,15 +187,19 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The most likely class of each sample, whether or not it may be OOD."""
+        """Predict the most probable class of each sample, even if the sample may be OOD."""
         return np.asarray(self._score(X, self.predict)[0])
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """The probability of each class, by column in the order of `classes_`, as if there were no OOD."""
+        """Predict the probability of each class, in the order of `classes_`, as if no sample were OOD."""
         return self._score(X, self.predict_proba)[1].probabilities
 
     def predict_or_reject(self, X: Any) -> npt.NDArray[Any]:
-        """The class of each sample, or OOD: −1 where classes are numbers, "OOD" where they have names."""
+        """Predict a class or OOD.
+
+        OOD is −1 if the classes are numbers or booleans, which are returned as integers, and "OOD" if they
+        are names or dates, which are returned as text.
+        """
         classes, found = self._score(X, self.predict_or_reject)
         rejected = found.rejected
         if classes.dtype.kind in "biuf":
@@ -199,11 +207,15 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.where(rejected, REJECTED, classes.astype(str))
 
     def ood_score(self, X: Any) -> npt.NDArray[np.float64]:
-        """The detector's score (for features the probability of being OOD): larger is more OOD."""
+        """The OOD score of each sample; larger means more OOD.
+
+        It is the detector's score. For features, this is by default the probability of being OOD if the
+        training set contains enough OOD samples to learn from, and a distance otherwise.
+        """
         return self._score(X, self.ood_score)[1].ood_score
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Write a run folder, as `graphclean train` does; `load` and every `graphclean` command read it."""
+        """Write a run folder like that of `graphclean train`, for `load` and every `graphclean` command."""
         check_is_fitted(self, "model_")
         with new_run(Path(out), overwrite=overwrite) as folder:
             write_env(folder, self._fingerprint, self.summary_["training"]["device"])
@@ -224,7 +236,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @classmethod
     def load(cls, run: str | Path, *, device: str = "auto") -> Self:
-        """The classifier of a training run, made by `save` or by `graphclean train`."""
+        """Load the classifier of a training run, written by `save` or by `graphclean train`."""
         run = Path(run)
         recorded = read_config(run)
         if recorded.get("kind") != "train":
@@ -258,7 +270,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: what was learned on a GPU can be used without one."""
+        """The state for pickle, on the CPU: a model trained on a GPU can be used without one."""
         state: dict[str, Any] = super().__getstate__()
         model = state.get("model_")
         if model is not None and next(model.network.parameters()).is_cuda:
@@ -287,7 +299,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return replace(change_settings(load_preset(preset), changes), method=choice, graph=self.method.graph)
 
     def _read(self, X: Any) -> Source:
-        """Training samples of either kind, without labels."""
+        """Features or images to train on, without labels."""
         if _are_images(X):
             for name in OF_FEATURES:
                 self.__dict__.pop(name, None)
@@ -298,7 +310,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return Source(array, columns=names.tolist() if names is not None else None)
 
     def _score(self, X: Any, caller: Any) -> tuple[npt.NDArray[Any], Predictions]:
-        """The most likely classes of new samples, and what they rest on."""
+        """The most probable classes of new samples, and the predictions that they come from."""
         message = f"This %(name)s is not fitted yet; call fit before {caller.__name__}."
         check_is_fitted(self, "model_", msg=message)
         if self._pixels is None and not _are_images(X):
@@ -313,7 +325,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 
 def _retype(verdicts: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """The table with labels of another type: a run folder has whole numbers for booleans."""
+    """Convert the labels in a table to another dtype: a run folder stores booleans as whole numbers."""
     return verdicts.astype(dict.fromkeys(("given_label", "proposed_label"), kind))
 
 
@@ -322,7 +334,7 @@ def _are_images(X: Any) -> bool:
 
 
 def _check_features(estimator: Any, X: Any, *, reset: bool) -> npt.NDArray[Any]:
-    least = 2 if reset else 1  # of new samples, a wrong number of features is told first
+    least = 2 if reset else 1  # for new samples, a wrong number of features is reported first
     checked = validate_data(
         estimator, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_features=least
     )
@@ -330,7 +342,7 @@ def _check_features(estimator: Any, X: Any, *, reset: bool) -> npt.NDArray[Any]:
 
 
 def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
-    """The classes as they were given, sorted, and the labels by their numbers in that order."""
+    """The classes as given, sorted, and the labels as indices in that order."""
     given = column_or_1d(y, warn=True)
     missing = pd.isna(given)
     labeled = _plain(given[~missing])
@@ -355,7 +367,7 @@ def _encode(y: Any, n: int) -> tuple[npt.NDArray[Any], Labels]:
 
 
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array of Python objects as one of their own type."""
+    """Convert an array of Python objects to their own dtype."""
     if values.dtype.kind == "m":
         raise InputError(f"labels must be names, whole numbers or dates, not {values.dtype.name}")
     if values.dtype != object:
@@ -373,7 +385,7 @@ def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _restore_type(classes: npt.NDArray[Any], name: str | None, where: str) -> npt.NDArray[Any]:
-    """Classes of a run folder, which knows whole numbers and text alone, in the type they were given in."""
+    """Restore the original dtype of classes from a run folder, which stores only whole numbers and text."""
     if name is None or not re.fullmatch(CLASS_TYPE, name):
         return classes
     try:

@@ -1,4 +1,4 @@
-"""Python's front door: what every command does, with runs as objects."""
+"""The Python API: the commands as functions, and runs as objects."""
 
 from .jobs import clean, train
 from .run import Run

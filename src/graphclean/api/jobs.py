@@ -38,40 +38,41 @@ def clean(
     quiet: bool = False,
     **names: Unpack[NameOptions],
 ) -> Run:
-    """Give every sample a verdict, without training, as `graphclean clean` does.
+    """Give every sample a verdict, without training, as `graphclean clean` does, and return the run.
 
     Parameters
     ----------
     data
-        All that the command takes, as a path: a folder of photos, a table, a file of embeddings, or a run
-        that was reviewed, to make it again with every decision held fixed. Or
-        embeddings in memory: an array or a DataFrame of shape (N, d).
+        A path to anything that the command accepts: a folder of photos, a table, a file of embeddings, or a
+        reviewed run, which is made again with every decision held fixed. Or embeddings in memory: an array or
+        a DataFrame of shape (N, d).
     labels
-        A file of labels, where `data` is a path that holds none; of embeddings in memory the labels.
+        A file of labels, if `data` is a path without labels. For embeddings in memory, the labels themselves.
     ids
-        What samples in memory are called; otherwise they go by the index of pandas, or by their row.
+        Names of the samples in memory. The default is the pandas index, or else the row number.
     out
-        The run folder; `runs/NAME-clean` if nothing is said.
+        The run folder. The default is `runs/NAME-clean`.
     settings
-        Changes by name, such as `{"cleaning.k": 20}`.
+        Changes to settings by name, such as `{"cleaning.k": 20}`.
     embedder
-        For photos: a name, an `Embedder`, or a function from uint8 pictures (n, 224, 224, 3) to features
-        (n, d); `embed.FunctionEmbedder` gives it a name to keep its features by, and another size.
+        For photos: a name, an `Embedder`, or a function from uint8 images (n, 224, 224, 3) to features
+        (n, d). `embed.FunctionEmbedder` gives a function another image size, and a name under which its
+        features are cached.
     device
-        Where a network of timm embeds photos: `auto`, `cpu` or `cuda`.
+        The device for embedding photos with timm: `auto`, `cpu` or `cuda`.
     threads
-        To compute on at most; as many as cores if nothing is said.
+        Maximum number of threads. The default is the number of cores.
     against
-        Other data, such as a test set: which of its samples are in this, too, stands in leakage.csv.
+        Other data, such as a test set. Its samples that are also in `data` are listed in leakage.csv.
     show
-        What the report shows with each sample: columns of the table that `data` (or `labels`) is; of data in
-        memory a dict, or a DataFrame, with a value for each sample.
+        What the report shows with each sample: names of columns of the table that `data` (or `labels`) is.
+        For data in memory, a dict or a DataFrame with one value per sample.
     overwrite
-        Replace an earlier run.
+        Replace an existing run.
     quiet
         Show no progress.
     **names
-        Which arrays or columns hold what: `features_key`, `labels_key`, `label_column`, `id_column`,
+        The names of arrays or columns in a file: `features_key`, `labels_key`, `label_column`, `id_column`,
         `path_column`.
 
     Examples
@@ -125,14 +126,22 @@ def train(
     quiet: bool = False,
     **names: Unpack[NameOptions],
 ) -> Run:
-    """Learn a classifier and a detector from labels that can't be trusted, as `graphclean train` does.
+    """Train a classifier and an OOD detector on untrusted labels, as `graphclean train` does.
 
-    Parameters are those of `clean`, with `preset`, `method` and `detector` (see `graphclean presets`,
-    `graphclean methods` and `graphclean detectors`), `validation` (a path to samples whose labels are known
-    to be right), `resume`, which continues an unfinished run, and `log_to`: `tensorboard` or `mlflow`
-    (extras of these names), or functions of your own that get the metrics of every epoch and the number of
-    epochs. `data` in memory may be images, too: (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names
-    them in a file.
+    The parameters are those of `clean` without `against`, and the following. `data` in memory may also be
+    images (N, H, W), (N, H, W, C) or (N, C, H, W); `images_key` names the array of images in a file.
+
+    Parameters
+    ----------
+    preset, method, detector
+        Names from `graphclean presets`, `graphclean methods` and `graphclean detectors`.
+    validation
+        A path to samples with trusted labels, to monitor accuracy. Some methods also learn from them.
+    resume
+        Continue an unfinished run.
+    log_to
+        `tensorboard` or `mlflow` (extras of these names), or your own functions, which are called after every
+        epoch with its metrics and the number of epochs.
 
     Examples
     --------
@@ -199,7 +208,7 @@ def _embedder(given: str | Embedder | EmbeddingFunction | None) -> str | Embedde
 
 
 def _columns(source: Path | Source, show: Any) -> list[str]:
-    """Of a path the columns to show; what is shown of arrays is held with them."""
+    """The columns to show for a path; for arrays, the values are part of the source."""
     if isinstance(source, Source) or show is None:
         return []
     if isinstance(show, str):

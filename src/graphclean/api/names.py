@@ -1,4 +1,4 @@
-"""Which arrays or columns hold what, as keyword arguments."""
+"""The names of arrays and columns in the data, as keyword arguments."""
 
 from typing import TypedDict
 
@@ -6,7 +6,7 @@ from ..data.tables import Names
 
 
 class NameOptions(TypedDict, total=False):
-    """The fields of `Names`, each of which may be left out."""
+    """The fields of `Names`, all of them optional."""
 
     images_key: str | None
     features_key: str | None
@@ -17,5 +17,5 @@ class NameOptions(TypedDict, total=False):
 
 
 def to_names(options: NameOptions) -> Names:
-    """As the jobs take them; an unknown one is a TypeError, as with any function."""
+    """Convert the options to `Names`; an unknown one raises TypeError, as in any function call."""
     return Names(**options)

@@ -1,4 +1,4 @@
-"""A run as figures for notebooks."""
+"""Plots of a run, for notebooks."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_NAMED = 30
-"""Classes, beyond which their names would hide each other."""
+"""Maximum number of classes whose names are shown; more would overlap."""
 
 
 def plot_map(run: Path, axes: "Axes | None" = None) -> "Axes":
-    """The map of the report; the samples that need a look are on top."""
+    """Draw the map of the report, with the samples that need a look on top."""
     _, rows, z = read_points(run)
     samples = _read(run)
     plan = draw_map(rows, z, samples)
@@ -39,13 +39,13 @@ def plot_map(run: Path, axes: "Axes | None" = None) -> "Axes":
 
 
 def plot_confusion(run: Path, axes: "Axes | None" = None) -> "Axes":
-    """Given labels by row, proposed ones by column, of all that is kept or relabeled."""
+    """Plot given labels (rows) against proposed labels (columns) of the samples kept or relabeled."""
     samples = _read(run)
     counts = np.zeros((len(samples.classes), len(samples.classes)), dtype=np.int64)
     for given, proposed, count in count_pairs(samples):
         counts[given, proposed] = count
     axes = axes if axes is not None else _new_axes()
-    # Of each row, so that a large class does not make the others pale.
+    # Normalized by row, so that a large class does not make the others pale.
     image = axes.imshow(counts / np.maximum(counts.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     if len(counts) <= MOST_NAMED:
         places = range(len(counts))

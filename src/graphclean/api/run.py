@@ -27,40 +27,40 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A finished run of `clean` or `train`: its results, and what can be done with them.
+    """A finished run of `clean` or `train`: its results, and methods that use them.
 
-    Shown in a notebook it is its summary.
+    In a notebook, a run is displayed as its summary.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """The run in a folder, made by `clean`, `train` or the command line."""
+        """Open a run folder written by `clean`, `train` or the command line."""
         self.path = Path(path)
         self.config = read_config(self.path)
         require_finished(self.path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The run in a folder."""
+        """Open a run folder."""
         return cls(path)
 
     @property
     def kind(self) -> str:
-        """`clean` or `train`."""
+        """The command that made the run: `clean` or `train`."""
         return str(self.config.get("kind"))
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """One row a sample, as in `verdicts.parquet`."""
+        """A DataFrame with one row per sample, as in `verdicts.parquet`."""
         return read_verdicts(self.path)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Rates, settings found and warnings, as in `summary.json`."""
+        """Estimated rates, selected settings and warnings, as in `summary.json`."""
         return dict(read_summary(self.path))
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the data and the model."""
+        """Warnings about the data and the model."""
         return list(self.summary.get("warnings", []))
 
     def predict(
@@ -77,12 +77,13 @@ class Run:
         quiet: bool = False,
         **names: Unpack[NameOptions],
     ) -> pd.DataFrame:
-        """Class or OOD for new data: a path, or arrays in memory, of the kind that the run was made from.
+        """Predict a class or OOD for new data of the kind that the run was made from.
 
-        `out` (.csv or .parquet) is where predictions for a path are written, too. With `evaluate` the labels
-        of `data` (or `labels`, one for each sample in memory) are taken for the truth, and
-        `.attrs["scores"]` says how many are met. `embedder` is the function, or the `Embedder` that is
-        registered under no name, by which the run embedded its photos.
+        `data` is a path, or arrays in memory. Predictions for a path are also written to `out` (.csv or
+        .parquet), if given. With `evaluate`, the labels in `data` count as the truth, and `.attrs["scores"]`
+        of the returned table holds the scores of the predictions; for data in memory, pass `labels`, one per
+        sample. If the run embedded its photos with a function, or with an `Embedder` that is not registered
+        under a name, pass it as `embedder`.
         """
         options: dict[str, Any] = {"device": device, "names": to_names(names)}
         options["embedder"] = as_embedder(embedder) if embedder is not None else None
@@ -114,11 +115,13 @@ class Run:
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Applied:
-        """Carry out the verdicts, as `graphclean apply` does: a manifest, with a `form` (`link`,
-        `hardlink`, `copy`) a cleaned folder, or what another tool reads (`label-studio`, `fiftyone`,
-        `cleanlab`, `hf`). The originals are never touched. Verdicts of less than
-        `min_confidence` count as uncertain; with `reviewed_only` so does all that nobody decided on.
-        With `drop_duplicates` one sample of each duplicate group is left.
+        """Carry out the verdicts, as `graphclean apply` does; the originals are never touched.
+
+        By default, this writes a manifest. `form` selects a cleaned folder instead (`link`, `hardlink` or
+        `copy`), or the format of another tool (`label-studio`, `fiftyone`, `cleanlab` or `hf`). Review
+        decisions override verdicts. Verdicts with a confidence below `min_confidence` count as uncertain;
+        with `reviewed_only`, so do all samples without a decision. `drop_duplicates` keeps one sample of each
+        duplicate group.
         """
         with StageProgress(quiet=quiet) as progress:
             return apply(
@@ -144,9 +147,9 @@ class Run:
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Path:
-        """Write the run as one HTML file that opens offline, and return where it is.
+        """Write the report, a single HTML file that works offline, and return its path.
 
-        It shows the columns to `show` of the source's table with each sample.
+        `show` names columns of the source's table to show with each sample.
         """
         with StageProgress(quiet=quiet) as progress:
             return write_report(
@@ -161,18 +164,18 @@ class Run:
     def export(
         self, *, out: str | Path | None = None, overwrite: bool = False, quiet: bool = False
     ) -> Exported:
-        """Write the model as one ONNX file (extra onnx)."""
+        """Write the model as an ONNX file (needs the extra `onnx`)."""
         with StageProgress(quiet=quiet) as progress:
             return export(self.path, out=_path(out), overwrite=overwrite, say=progress.say)
 
     def plot_map(self, axes: "Axes | None" = None) -> "Axes":
-        """Samples near each other where their features are alike, in the colors of their verdicts."""
+        """Plot samples on a two-dimensional map where similar features are close, colored by verdict."""
         from .plots import plot_map
 
         return plot_map(self.path, axes)
 
     def plot_confusion(self, axes: "Axes | None" = None) -> "Axes":
-        """How many samples of each given label are proposed to be of which class."""
+        """Plot the number of samples for each pair of given and proposed label."""
         from .plots import plot_confusion
 
         return plot_confusion(self.path, axes)

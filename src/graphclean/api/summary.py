@@ -1,4 +1,4 @@
-"""A run in a few lines, as text and for notebooks."""
+"""The summary of a run, as text and as HTML."""
 
 from html import escape
 from pathlib import Path
@@ -9,18 +9,18 @@ import pandas as pd
 from ..data.verdict import Verdict, describe_rates
 
 MOST_WARNINGS = 5
-"""Shown; the others are in `run.warnings`."""
+"""Maximum number of warnings shown; the others are in `run.warnings`."""
 
 
 def as_text(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFrame) -> str:
-    """For consoles."""
+    """The summary as text, for consoles."""
     rows = [f"  {name:<10} {count:>9,}  {meaning}" for name, count, meaning in _counts(verdicts)]
     notes = [f"  warning: {note}" for note in _notes(summary)]
     return "\n".join([_title(path, kind, summary, verdicts), *rows, *_rates(summary), *notes])
 
 
 def as_html(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFrame) -> str:
-    """For notebooks; all that comes from data is escaped."""
+    """The summary as HTML, for notebooks; all text from data is escaped."""
     cells = "".join(
         f"<tr><td>{name}</td><td>{count:,}</td><td style='text-align:left'>{escape(meaning)}</td></tr>"
         for name, count, meaning in _counts(verdicts)
@@ -38,7 +38,7 @@ def _title(path: Path, kind: str, summary: dict[str, Any], verdicts: pd.DataFram
 
 
 def _counts(verdicts: pd.DataFrame) -> list[tuple[str, int, str]]:
-    """Verdicts that occur, in their usual order."""
+    """The verdicts that occur, in their usual order, with counts and meanings."""
     counts = verdicts["verdict"].value_counts()
     return [(str(name), int(counts[name]), name.meaning) for name in Verdict if name in counts]
 
