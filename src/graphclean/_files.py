@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, read without trust, and used by one process at a time."""
+"""Files that are written atomically, read as untrusted, and locked against other processes."""
 
 import ctypes
 import hashlib
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK = "graphclean.lock"
-"""In every draft, so that no other hidden folder is taken for one."""
+"""A file in every draft, which distinguishes drafts from other hidden folders."""
 DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{8}")
-"""How drafts are called: after what they will become, so that what was moved aside finds its way back."""
+"""The name of a draft contains that of its target, so that content moved aside can be put back."""
 NEW, OLD, MOVED = "new", "old", "moved"
-"""In a draft: what is made; what it replaces, while that is moved aside, and once all of it has been."""
+"""Entries of a draft: the new content; the old content while it is moved aside; all of it, once moved."""
 
 KEY = "graphclean"
-"""What is ours among what a safetensors file has beside its tensors."""
+"""Our metadata key in safetensors files."""
 
 
 @contextmanager
 def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Keep a file or folder to this process for a while; what another one keeps is refused as `busy`.
+    """Lock a file or folder; if another process holds the lock, raise `InUseError` with the message `busy`.
 
-    With `wait`, that is told `busy` instead, and the other one is waited for. The lock is a hidden file next
-    to the path, gone afterwards: whoever sees the path sees it too, also another user or machine.
+    With `wait`, that is called with `busy` instead, and the lock is awaited. The lock is a hidden file
+    next to the path and is removed afterwards: whoever sees the path sees it too, including other users and
+    machines.
     """
     lock = _lock_of(path)
     blocking = False
@@ -65,7 +66,7 @@ def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) 
 
 
 def check_unlocked(path: Path, busy: str) -> None:
-    """Refuse as `busy` what another process keeps; nothing is written."""
+    """Raise `InUseError` with the message `busy` if another process holds the lock; nothing is written."""
     if Path(_lock_of(path).lock_file).exists():
         with locked(path, busy):
             pass
@@ -78,21 +79,21 @@ def _lock_of(path: Path) -> FileLock:
 
 def _release(lock: FileLock) -> None:
     if lock.is_locked:
-        with suppress(OSError):  # before it is released: then it may be another's. Windows does it by itself
+        with suppress(OSError):  # before the release: then it may be another's; Windows removes it itself
             os.unlink(lock.lock_file)
         lock.release()
 
 
 def is_passing(name: str) -> bool:
-    """Whether a file is a lock or a draft, which are no part of what they lie next to."""
+    """Whether a file is a lock or a draft, which are no part of the folder that they are in."""
     return DRAFT.fullmatch(name) is not None or (name.startswith(".") and name.endswith(".lock"))
 
 
 @contextmanager
 def drafting(path: Path) -> Iterator[Path]:
-    """A hidden folder next to `path` to make things in that take their place by a rename; gone afterwards.
+    """A hidden folder next to `path` for files that are then renamed into place; removed afterwards.
 
-    It is locked while this process is alive, and those of processes that were killed are swept.
+    It is locked while this process is alive; drafts of killed processes are removed.
     """
     sweep(path.parent)
     draft, lock = _make_draft(path)
@@ -111,7 +112,7 @@ def _make_draft(path: Path) -> tuple[Path, FileLock]:
             lock.acquire(blocking=False)
         except (Timeout, FileNotFoundError):  # swept before it was locked
             continue
-        except OSError:  # a file system without locks, where nothing is swept
+        except OSError:  # a file system without locks, on which nothing is swept
             pass
         if lock.is_locked and not (draft / LOCK).exists():  # swept while it was being locked
             lock.release()
@@ -120,7 +121,7 @@ def _make_draft(path: Path) -> tuple[Path, FileLock]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts that killed processes left in a folder, after what they had moved aside is back."""
+    """Remove the drafts of killed processes from a folder, putting back what they had moved aside."""
     for draft in folder.glob(".*.????????"):
         if DRAFT.fullmatch(draft.name) is None:
             continue
@@ -129,13 +130,13 @@ def sweep(folder: Path) -> None:
         if not (draft / LOCK).is_file():
             continue
         lock = FileLock(draft / LOCK)
-        with suppress(OSError):  # of a process that is alive, or that may be
+        with suppress(OSError):  # its process is alive, or may be
             lock.acquire(blocking=False)
             _close_draft(draft, lock)
 
 
 def _close_draft(draft: Path, lock: FileLock) -> None:
-    """Remove a draft, its lock last; one whose old content can't be put back stays for a later sweep."""
+    """Remove a draft, its lock last; if its old content can't be put back, it is left for a later sweep."""
     try:
         _put_back(draft, draft.with_name(draft.name[1:-9]))
         for part in draft.iterdir():
@@ -152,7 +153,7 @@ def _close_draft(draft: Path, lock: FileLock) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` only when the block ends well."""
+    """A file to write that replaces `path` only if the block succeeds."""
     try:
         with _parents(path), drafting(path) as draft:
             yield draft / NEW
@@ -163,7 +164,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _parents(path: Path) -> Iterator[None]:
-    """The folders above `path`; those that were made for it go again where nothing came to be in them."""
+    """Create the folders above `path`; those created are removed again if they stay empty."""
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -173,28 +174,28 @@ def _parents(path: Path) -> Iterator[None]:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    with suppress(OSError):  # not empty, and so those above it
+    with suppress(OSError):  # not empty, so neither are those above it
         for folder in folders:
             folder.rmdir()
 
 
 def reason_of(error: Exception) -> str:
-    """Why something can't be written, in the words of the system."""
+    """Why a file can't be written, in the operating system's words."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number is not None else str(error)
 
 
 @contextmanager
 def replaced_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes the place of `path`, and of all in it, only when the block ends well.
+    """A folder to fill that replaces `path` with all its content only if the block succeeds.
 
-    Whatever is killed when, one of the two is there whole, or is again after the next `sweep`.
+    Whenever the process is killed, one of the two is complete, at the latest after the next `sweep`.
     """
     with _parents(path), drafting(path) as draft:
         (draft / NEW).mkdir()
         try:
             yield draft / NEW
-        except WriteError as error:  # of a file in it, which is known by its later place
+        except WriteError as error:  # a file in it is reported under its final path
             inside = error.path.is_relative_to(draft / NEW)
             place = path / error.path.relative_to(draft / NEW) if inside else error.path
             raise WriteError(place, error.reason) from error
@@ -202,10 +203,10 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 
 def _swap(draft: Path, path: Path) -> None:
-    """Put what is new in its place.
+    """Move the new content into place.
 
-    The folder one is in stays, and only what it holds is moved: a shell in it, and relative paths, would be
-    left in one that is gone.
+    If `path` is the working folder, it is kept and only its content is replaced: otherwise a shell in it, and
+    relative paths, would be left in a deleted folder.
     """
     new, old = draft / NEW, draft / OLD
     if not path.exists():
@@ -222,7 +223,7 @@ def _swap(draft: Path, path: Path) -> None:
 
 
 def _put_back(draft: Path, path: Path) -> None:
-    """Undo a swap that was broken off: until nothing new is left in a draft, it was not finished."""
+    """Undo an interrupted swap; a swap is complete once the draft holds no new content."""
     new, old, moved = draft / NEW, draft / OLD, draft / MOVED
     if not new.is_dir():
         return
@@ -250,7 +251,7 @@ def _is_here(folder: Path) -> bool:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, where the system can."""
+    """Swap two folders atomically, if the system can."""
     names = os.fsencode(one), os.fsencode(other)
     try:
         system = ctypes.CDLL(None, use_errno=True)
@@ -262,38 +263,38 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def user_cache() -> Path:
-    """Where what can be made again is kept: GRAPHCLEAN_CACHE, or our folder in the user's cache."""
+    """The folder for files that can be made again: GRAPHCLEAN_CACHE, or our folder in the user's cache."""
     named = os.environ.get("GRAPHCLEAN_CACHE")
     return Path(named) if named else system_cache()
 
 
 def system_cache() -> Path:
-    """Our folder in the place that the system has for caches of a user."""
+    """Our folder in the system's cache folder of the user."""
     base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "graphclean"
 
 
 def user_config() -> Path:
-    """Our folder in the place that the system has for what a user sets."""
+    """Our folder in the system's configuration folder of the user."""
     base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "graphclean"
 
 
 def has_file(path: Path) -> bool:
-    """Whether a file is there; what is none, such as a pipe, on which a reader would wait, is refused."""
+    """Whether a file exists; anything else, such as a pipe, which would block its reader, is refused."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: not a file, but in the place of one; move it away")
     return path.is_file()
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Plain JSON: NaN becomes null, keys stay in order."""
+    """Write plain JSON: NaN becomes null, and keys keep their order."""
     with replaced(path) as draft:
         draft.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    """One JSON value a line; on the disk before this returns."""
+    """Write one JSON value per line, flushed to disk before this returns."""
     with replaced(path) as draft, draft.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
         file.flush()
@@ -301,7 +302,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def read_lines(path: Path, shape: Any = JsonObject) -> list[dict[str, Any]]:
-    """What `write_lines` wrote; nothing where there is no file."""
+    """Read what `write_lines` wrote; empty if there is no file."""
     if not has_file(path):
         return []
     try:
@@ -312,7 +313,7 @@ def read_lines(path: Path, shape: Any = JsonObject) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: text keys, lists, and None for NaN and infinity."""
+    """Convert a value to JSON types: text keys, lists, and None for NaN and infinity."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -323,19 +324,19 @@ def plain(value: Any) -> Any:
 
 
 def save_tensors(path: Path, tensors: "dict[str, Tensor]", facts: dict[str, Any]) -> None:
-    """Write tensors as safetensors, with JSON values and a checksum of everything beside them."""
-    from safetensors.torch import save_file  # loads torch, which most commands do without
+    """Write tensors as safetensors, with JSON values and a checksum of everything as metadata."""
+    from safetensors.torch import save_file  # imports torch, which most commands don't need
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(facts)
-    # Under one key: the format keeps several in no fixed order, and two runs should agree to the byte.
+    # Under one key: several are stored in no fixed order, and two runs should agree to the byte.
     save_file(contiguous, path, metadata={KEY: f"{_checksum(contiguous, text)} {text}"})
 
 
 def load_tensors(path: Path, *, values: bool = True) -> "tuple[dict[str, Tensor], Any]":
-    """What `save_tensors` wrote; ValueError, OSError or SafetensorError where it is not.
+    """Read what `save_tensors` wrote; any other file raises ValueError, OSError or SafetensorError.
 
-    Without `values` only what stands beside the tensors is read, and the checksum is not compared.
+    Without `values`, only the JSON values are read, and the checksum is not verified.
     """
     with safe_open(path, framework="pt") as file:
         names = list(file.keys())
@@ -349,7 +350,7 @@ def load_tensors(path: Path, *, values: bool = True) -> "tuple[dict[str, Tensor]
 
 
 def _checksum(tensors: "dict[str, Tensor]", text: str) -> str:
-    """SHA-256 of the text, and of every tensor's name, kind, shape and bytes."""
+    """SHA-256 of the text, and of the name, dtype, shape and bytes of every tensor."""
     import torch
 
     found = hashlib.sha256(text.encode())
@@ -362,10 +363,10 @@ def _checksum(tensors: "dict[str, Tensor]", text: str) -> str:
 
 
 def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, Any]) -> None:
-    """`save_tensors` in place of whatever is there, whole or not at all."""
+    """`save_tensors`, replacing `path` atomically."""
     with replaced(path) as draft:
         draft.touch()
-        mode = draft.stat().st_mode  # save_file would leave the file to its owner alone
+        mode = draft.stat().st_mode  # save_file would let only the owner read it
         save_tensors(draft, tensors, metadata)
         draft.chmod(mode)
 
@@ -373,7 +374,7 @@ def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, 
 def read_tensors(
     path: Path, shape: Any = JsonObject, *, values: bool = True
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """What `write_tensors` wrote; without `values`, only what stands beside the tensors."""
+    """Read what `write_tensors` wrote; without `values`, only the JSON values."""
     _require(path)
     try:
         tensors, metadata = load_tensors(path, values=values)
@@ -388,7 +389,7 @@ def _require(path: Path) -> None:
 
 
 def read_json(path: Path, shape: Any = JsonObject) -> dict[str, Any]:
-    """A JSON object from a file of a run folder."""
+    """Read a JSON object from a file of a run folder."""
     _require(path)
     try:
         value = parse_json(path.read_text(encoding="utf-8"))

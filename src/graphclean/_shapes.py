@@ -1,4 +1,4 @@
-"""What JSON read back from disk must look like, checked against a typed shape."""
+"""Validation of JSON from disk against a typed shape."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 from .errors import InputError
 
 JsonObject = dict[str, Any]
-"""Whatever has names."""
+"""Any JSON object."""
 WORDS = {
     str: "text",
     int: "a whole number",
@@ -21,7 +21,7 @@ WORDS = {
 
 
 def check_shape(value: Any, shape: Any, path: Path) -> Any:
-    """The value, where it is of its shape; otherwise the file and the field are named."""
+    """Return the value if it has the shape; otherwise raise an error that names the file and the field."""
     wrong = _find_wrong(value, shape, "")
     if wrong is not None:
         raise InputError(f"{path}: damaged: {wrong}")
@@ -29,7 +29,7 @@ def check_shape(value: Any, shape: Any, path: Path) -> Any:
 
 
 def _find_wrong(value: Any, shape: Any, field: str) -> str | None:
-    """What is wrong with the first field that is not as it should be."""
+    """What is wrong with the first invalid field, if any."""
     if shape is Any:
         return None
     if isinstance(shape, UnionType):

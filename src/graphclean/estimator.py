@@ -109,8 +109,10 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         All settings used.
     model_
         The trained network with its detector.
-    n_features_in_, feature_names_in_
-        The number and names of the features, as in scikit-learn. Not set for images.
+    n_features_in_
+        The number of features. Not set for images.
+    feature_names_in_
+        The names of the features, if X is a DataFrame with text as column names.
 
     Examples
     --------
