@@ -1,1 +1,1 @@
-"""The run folder, and the jobs that make one or read one."""
+"""Run folders, and the jobs that write and read them."""

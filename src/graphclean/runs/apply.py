@@ -1,4 +1,4 @@
-"""`graphclean apply`: the verdicts of a run carried out, in a manifest or a cleaned folder of photos."""
+"""`graphclean apply`: carry out the verdicts of a run in a manifest or a cleaned folder of photos."""
 
 import io
 import os
@@ -42,20 +42,20 @@ NOT_REVIEWED = "not reviewed"
 
 @dataclass(frozen=True)
 class Applied:
-    """What was done, or would be."""
+    """The result of `apply`, or of its dry run."""
 
     out: Path
     table: pd.DataFrame
-    """One row a sample: `id`, `label`, `given_label`, `action`, `reason`; of a folder also `file`, and where
-    reviewers wrote any `note`.
+    """One row per sample: `id`, `label`, `given_label`, `action`, `reason`; for a folder also `file`, and
+    `note` if reviewers wrote any.
     """
     changed: int
-    """Files written or removed; 0 where all was as it should be."""
+    """Number of files written or removed; 0 if everything was up to date."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Samples by action."""
+        """Number of samples by action."""
         return {action: int((self.table["action"] == action).sum()) for action in ACTIONS}
 
 
@@ -73,16 +73,16 @@ def apply(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
-    """Carry out the verdicts of `run`, and before them what people decided; the originals are never touched.
+    """Carry out the verdicts and review decisions of `run`; the originals are never touched.
 
-    Of verdicts only those of at least `min_confidence` are carried out, with `reviewed_only` none at all.
-    With `drop_duplicates` one sample of each duplicate group is left.
+    Decisions override verdicts. Only verdicts with a confidence of at least `min_confidence` are carried out;
+    with `reviewed_only`, none are. `drop_duplicates` keeps one sample of each duplicate group.
 
-    Without a `form` a manifest is written (.csv or .parquet); with one, a folder `out/<label>/<file>` of
-    links or copies of the photos, and the manifest in it; of a table with photos in it, a copy is a .parquet
-    with the rows that stay. A form may be the `Format` of another tool, too. `data` is where the photos are
-    now, if they have moved. What an earlier call
-    wrote alike is left as it is; what differs is replaced with `overwrite`.
+    Without a `form`, a manifest is written (.csv or .parquet). A `Placing` writes a folder
+    `out/<label>/<file>` with links to the photos or copies of them, and the manifest; for a table that
+    contains photos, a copy is a .parquet of the remaining rows. A `Format` writes what another tool reads.
+    `data` is the current location of the photos, if they have moved. Identical output of an earlier call is
+    left as it is; different output is replaced with `overwrite`.
     """
     source = read_config(run).get("source", {})
     require_finished(run)
@@ -168,12 +168,12 @@ def decide_actions(
     min_confidence: float = 0.0,
     reviewed_only: bool = False,
 ) -> pd.DataFrame:
-    """What becomes of every sample, and why. What was `decided` in a review goes before the verdict.
+    """The action for every sample, and the reason; a review decision (`decided`) overrides the verdict.
 
-    `keep` and `uncertain` keep their label (`drop_uncertain` removes the latter), `relabel` takes the
-    proposed one, and `ood` and `unreadable` are removed. A sample that had no label takes the proposed one
-    if it was selected as clean, and is removed otherwise. A verdict of less than `min_confidence` counts as
-    `uncertain`; with `reviewed_only` so does each that nobody decided on.
+    `keep` and `uncertain` keep the label (`drop_uncertain` removes the latter), `relabel` takes the proposed
+    one, and `ood` and `unreadable` are removed. An unlabeled sample takes the proposed label if it was
+    selected as clean, and is removed otherwise. A verdict with a confidence below `min_confidence` counts as
+    `uncertain`; with `reviewed_only`, so does every sample without a decision.
     """
     columns = ("verdict", "given_label", "proposed_label", "confidence", "selected")
     doubt = NOT_REVIEWED if reviewed_only else NOT_SURE
@@ -197,7 +197,9 @@ def decide_actions(
 
 
 def leave_one_each(table: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Of the samples of a duplicate group that are not removed anyway: the largest photo, then the first."""
+    """Of the samples in a duplicate group that are not removed yet, keep the largest photo, or else the
+    first.
+    """
     nothing = pd.Series(0, index=verdicts.index)
     size = verdicts.get("width", nothing) * verdicts.get("height", nothing)
     left = verdicts[GROUP_COLUMN].notna() & (table["action"] != "removed")
@@ -222,7 +224,7 @@ def _decide(
     doubt: str,
     drop_uncertain: bool,
 ) -> tuple[Any, str, str]:
-    """Label, action and reason; `doubt` is the reason where the confidence is under the `least`."""
+    """Label, action and reason; `doubt` is the reason if the confidence is below `least`."""
     sure = f" (confidence {confidence:.2f})" if not pd.isna(confidence) else ""
     if verdict == Verdict.UNREADABLE:
         return None, "removed", "can't be read"
@@ -242,7 +244,7 @@ def _decide(
 
 
 def _leave(given: Any, why: str, sure: str, *, drop_uncertain: bool) -> tuple[Any, str, str]:
-    """A label that is left as it is, unless what is uncertain goes; a sample without one goes."""
+    """Leave the label as it is, unless uncertain samples are dropped; an unlabeled sample is removed."""
     if pd.isna(given):
         return None, "removed", f"had no label, and {why}{sure}"
     if drop_uncertain:
@@ -251,7 +253,7 @@ def _leave(given: Any, why: str, sure: str, *, drop_uncertain: bool) -> tuple[An
 
 
 def _carry_out(decision: Decision, given: Any, named: dict[str, Any]) -> tuple[Any, str, str]:
-    """Label, action and reason of a sample that someone looked at."""
+    """Label, action and reason of a reviewed sample."""
     by = f" by {decision.by}" if decision.by else ""
     if decision.label is None:
         return None, "removed", f"reviewed{by}: out of distribution"
@@ -303,7 +305,7 @@ def _copy_table(
     overwrite: bool,
     progress: Progress | None,
 ) -> Applied:
-    """Of a table with photos in it: another with the rows that stay."""
+    """Copy the remaining rows of a table that contains photos."""
     if form != "copy":
         raise InputError(
             f"{path}: the photos are in a table, and can't be linked; {arg('copy')} writes a cleaned table"
@@ -327,5 +329,5 @@ def _lost_notes(table: pd.DataFrame) -> list[str]:
 
 
 def _text(name: str) -> str:
-    """A file name as text that can be written: stray bytes are escaped."""
+    """A file name as text that can be written: invalid bytes are escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Who is told what, as a job goes."""
+"""Callbacks that report on a job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ Metrics = dict[str, Any]
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who is told what, as training goes."""
+    """Callbacks that report on training."""
 
     say: Callable[[str], None] = lambda _: None
-    """A line on what is about to happen."""
+    """Called with a line about the next step."""
     epoch: Callable[[Metrics, int], None] = lambda *_: None
-    """The metrics of an epoch, and how many epochs there are."""
+    """Called with the metrics of an epoch and the number of epochs."""
     stage: Progress = lambda *_: None
-    """All other work."""
+    """Called with the progress of everything else."""

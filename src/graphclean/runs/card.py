@@ -1,4 +1,4 @@
-"""The model card next to an exported model: where it comes from, how good it is, and what it can't do."""
+"""The model card next to an exported model: its origin, scores and limitations."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ LIMITS = (
 def describe_model(
     run: Path, model: Model, embedder: Embedder | None, content: bytes, about: dict[str, Any]
 ) -> str:
-    """The card as Markdown; `about` is the metadata of the ONNX file, of which `content` are the bytes."""
+    """The card as Markdown; `about` is the metadata of the ONNX file, `content` its bytes."""
     config, summary, env = read_config(run), read_summary(run), read_env(run)
     source = config.get("source", SourceRecord())
     training: dict[str, Any] = dict(summary.get("training", {}))
@@ -129,12 +129,12 @@ def _value(value: Any) -> str:
 
 
 def plain(text: Any) -> str:
-    """Text that comes from data, as text: it stays on its line, and is neither HTML nor Markdown."""
+    """Escape text from data, so that it stays on one line and is neither HTML nor Markdown."""
     line = " ".join(str(text).split())
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", line)
 
 
 def code(text: Any) -> str:
-    """The same in the type of code, in which there are no escapes: what would end it is left out."""
+    """Text from data as inline code, which has no escapes: characters that would end it are replaced."""
     line = " ".join(str(text).split()).replace("`", "'").replace("|", "¦")
     return f"`{line or ' '}`"

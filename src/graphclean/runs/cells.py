@@ -1,4 +1,4 @@
-"""Cells of the source's own table that are shown with each sample: its text, a caption, where it is from."""
+"""Cells of the source's own table shown with each sample, such as a text, a caption or the origin."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ from .folder import SHOWN_CELLS
 from .photos import find_photos
 
 LONGEST_SHOWN = 2000
-"""Characters of a cell that are kept."""
+"""Maximum number of characters kept of a cell."""
 
 Cells: TypeAlias = dict[str, list[str]]
-"""Column -> text, one a sample."""
+"""Column -> text, one per sample."""
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """Columns of which some can be shown."""
+    """A table with columns that can be shown."""
 
     path: Path
     header: list[str]
     read: Callable[[list[str]], Cells]
     ids: Callable[[], list[str] | None]
-    """Of its rows; None where it goes by their order alone."""
+    """Ids of its rows; None if rows are matched by their order alone."""
 
 
 class Shown:
-    """The columns that are to be shown, found before anything is read that takes long."""
+    """The columns to show, located before anything slow is read."""
 
     def __init__(
         self, columns: Sequence[str], data: Path, names: Names, *, labels: Path | None, photos: bool
@@ -63,7 +63,7 @@ class Shown:
 
 
 def hold_cells(given: Mapping[str, Any], samples: int) -> Cells:
-    """Those of samples in memory."""
+    """The cells of samples in memory."""
     found = {}
     for name, values in given.items():
         texts = [_cut(cell_text(value, str(name), Path(arg("show")))) for value in values]
@@ -74,14 +74,14 @@ def hold_cells(given: Mapping[str, Any], samples: int) -> Cells:
 
 
 def write_cells(cells: Cells, folder: Path) -> None:
-    """Into a run folder, for its report and its review."""
+    """Write cells to a run folder, for its report and review."""
     if cells:
         with replaced(folder / SHOWN_CELLS) as draft:
             pd.DataFrame(cells, dtype=object).to_parquet(draft, index=False)
 
 
 def read_cells(run: Path, samples: int) -> Cells:
-    """What a run was made to show; nothing where nobody asked for anything."""
+    """The cells of a run folder; empty if none were requested."""
     if not has_file(run / SHOWN_CELLS):
         return {}
     table = read_table(run / SHOWN_CELLS)
@@ -94,7 +94,7 @@ def read_cells(run: Path, samples: int) -> Cells:
 
 
 def _find_tables(data: Path, names: Names, labels: Path | None, *, photos: bool) -> list[CellTable]:
-    """Where columns may be: the data itself, and its file of labels."""
+    """The tables that may have the columns: the data itself, and its file of labels."""
     if photos:
         images = find_photos(data, names, labeled=False)
         if isinstance(images, ImageTable):
@@ -152,7 +152,9 @@ def _ids_of(images: ImageSet) -> list[str]:
 
 
 def _align(cells: Cells, table: CellTable, ids: list[str]) -> Cells:
-    """By id, where both have ids, else in their order; empty where a sample is not in the table."""
+    """Match cells to samples by id if both have ids, else by order; empty for samples that are not in the
+    table.
+    """
     there, rows = table.ids(), len(next(iter(cells.values())))
     if there is not None and there != ids and set(there) & set(ids):
         place = {name: row for row, name in reversed(list(enumerate(there)))}

@@ -65,13 +65,11 @@ def clean(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> CleaningResult:
-    """Clean embeddings or photos and write the run folder `out`; `device` is where photos are embedded.
+    """Clean embeddings or photos and write the run folder `out`; photos are embedded on `device`.
 
-    The report will show the cells of the columns to `show`.
-
-    `data` is where they are, or arrays that are in memory. It may be a run: what that was made from is
-    cleaned again, and what people decided is held. Samples of other data, `against`, that also lie in it are
-    listed in leakage.csv.
+    `data` is a path, or arrays in memory. If it is a run, its data is cleaned again, with its review
+    decisions held fixed. Samples of other data, `against`, that are also in `data` are listed in leakage.csv.
+    The report will show the columns `show`.
     """
     check_target(out, overwrite=overwrite)
     if not isinstance(data, Source):
@@ -152,7 +150,7 @@ def clean(
 
 
 def describe_request(data: Path | Source, labels: Path | None, names: Names) -> SourceRecord:
-    """What was asked for, as config.json has it."""
+    """The request as recorded in config.json."""
     place = IN_PYTHON if isinstance(data, Source) else str(data)
     described: SourceRecord = {"data": place, "labels": str(labels) if labels is not None else None}
     named = {name: value for name, value in asdict(names).items() if value is not None}
@@ -160,14 +158,14 @@ def describe_request(data: Path | Source, labels: Path | None, names: Names) -> 
 
 
 def complete(cleaning: CleaningResult, source: Source) -> CleaningResult:
-    """A result with the notes of its source, and with photos that can't be read in their places."""
+    """Add the notes of the source and, for photos, unreadable photos and quality issues."""
     summary = replace(cleaning.summary, warnings=[*source.notes, *cleaning.summary.warnings])
     cleaning = replace(cleaning, summary=summary)
     return cleaning if source.photos is None else _add_quality(cleaning, source.photos)
 
 
 def write_unreadable(source: Source, folder: Path) -> None:
-    """Of a source of photos: those that can't be read."""
+    """List the unreadable photos of a source, if any."""
     if source.photos is not None and source.photos.problems:
         ids = source.photos.images.ids
         rows = [(ids[row], reason) for row, reason in sorted(source.photos.problems.items())]
@@ -176,7 +174,7 @@ def write_unreadable(source: Source, folder: Path) -> None:
 
 
 def _add_quality(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
-    """With photos that can't be read, and with what is wrong with the others as photos."""
+    """Add unreadable photos, and the quality issues of the others."""
     cleaning = _add_unreadable(cleaning, photos)
     found = quality_columns(photos.measures)
     counts = found["photo_issues"].explode().value_counts()

@@ -1,4 +1,4 @@
-"""A folder of links to photos, or of copies of them, that can be brought up to date at any time."""
+"""A folder with links to photos or copies of them, which can be updated at any time."""
 
 import hashlib
 import os
@@ -20,29 +20,31 @@ from .interrupts import interruptible
 
 Placing = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
-"""What was placed in a folder: by it the folder is known as ours, and files that became stale are found."""
+"""The record of the files placed in a folder: it identifies the folder as ours, and shows which files are
+stale.
+"""
 MANIFEST = "cleaned.csv"
 LONGEST_FOLDER, LONGEST_NAME = 200, 255
-"""Bytes of a name; most file systems allow no more than the latter."""
+"""Maximum lengths of names in bytes; the latter is the limit of most file systems."""
 
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """Where each sample's photo goes."""
+    """The destination of each sample's photo."""
 
     names: list[str | None]
-    """`<folder>/<file>`; None where there is no photo, or no label."""
+    """`<folder>/<file>`; None if there is no photo, or no label."""
     notes: list[str] = field(default_factory=list)
 
 
 class _Taken:
-    """Names in use in one folder, also on file systems that don't tell upper from lower case."""
+    """The names in use in a folder, compared without case, as on some file systems."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._last = {name.casefold(): 1 for name in names}
 
     def choose(self, stem: str, suffix: str = "") -> str:
-        """The name, with a number where it is taken already."""
+        """Take a name, with a number added if it is taken already."""
         name, key = stem + suffix, (stem + suffix).casefold()
         while name.casefold() in self._last:
             self._last[key] += 1
@@ -52,14 +54,14 @@ class _Taken:
 
 
 def _shorten(stem: str, end: str) -> str:
-    """Both together, without as much of the stem's end as would make the name too long."""
+    """Join both parts, with the stem truncated if the name would be too long."""
     while stem and len(os.fsencode(stem + end)) > LONGEST_NAME:
         stem = stem[:-1]
     return stem + end
 
 
 def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequence[bool]) -> FolderPlan:
-    """A place for every photo that has a label; where two would have one name, `first` ones keep theirs."""
+    """A destination for each photo with a label; if names collide, those marked as `first` keep theirs."""
     texts = [None if pd.isna(label) else str(label) for label in labels]
     folders = name_folders({text for text in texts if text is not None})
     taken = {folder: _Taken() for folder in folders.values()}
@@ -79,10 +81,10 @@ def plan_files(labels: Sequence[Any], photos: Sequence[Path | None], first: Sequ
 
 
 def name_folders(labels: Iterable[str]) -> dict[str, str]:
-    """A folder for each label, of its name if that can be one; no two share a folder."""
+    """A folder for each label, with the label as its name if possible; no two share a folder."""
     taken = _Taken([MANIFEST])
     safe = {label: _safe_name(label) for label in sorted(labels)}
-    # Labels that are good names keep them, whatever the others would become.
+    # Labels that are valid names keep them, whatever the others become.
     order = sorted(safe, key=lambda label: safe[label] != label)
     return {label: taken.choose(safe[label]) for label in order}
 
@@ -103,10 +105,10 @@ def place_files(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Make `out` hold `files` (name -> original) and the manifest; returns how many files that changed.
+    """Make `out` contain `files` (name -> original) and the manifest; returns the number of changed files.
 
-    A new folder appears whole or not at all. In one of an earlier call only what differs is touched, and what
-    no longer belongs is removed; a folder that holds anything else is refused.
+    A new folder is created atomically. In the folder of an earlier call, only differences are written, and
+    stale files are removed; a folder that contains anything else is refused.
     """
     record = {
         "format": 1,
@@ -115,7 +117,7 @@ def place_files(
         "files": {name: str(original) for name, original in files.items()},
     }
     busy = f"{out}: another process writes into it; wait until it ends, or choose another {arg('out')}"
-    if not dry_run:  # what a killed process left goes, also where there is nothing to change
+    if not dry_run:  # removes what a killed process left, even if nothing changes
         sweep(Path(os.path.realpath(out)).parent)
         check_unlocked(out, busy)
     if not _holds_something(out):
@@ -154,7 +156,7 @@ def _holds_something(out: Path) -> bool:
 
 
 def _read_record(out: Path) -> dict[str, Any]:
-    """What an earlier call placed; read without trust, as files are removed by it."""
+    """Read what an earlier call placed; it is not trusted, since files are removed according to it."""
     path = out / RECORD
     if not path.is_file():
         raise InputError(f"{out}: the folder holds files that `graphclean apply` did not write; {ELSEWHERE}")
@@ -174,7 +176,7 @@ def _is_name(name: str) -> bool:
 
 
 def _is_placed(target: Path, original: Path, form: Placing) -> bool:
-    """Whether `target` is what `_place` would make."""
+    """Whether `target` is what `_place` would create."""
     try:
         if form == "link":
             return target.is_symlink() and os.readlink(target) == str(original)
@@ -192,18 +194,18 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _refuse_links(out: Path, names: Iterable[str]) -> None:
-    """A link in the place of a label's folder would lead out of `out`."""
+    """Refuse links in place of the folders of labels, which would lead out of `out`."""
     for folder in sorted({name.split("/")[0] for name in names}):
         if (out / folder).is_symlink():
             raise InputError(f"{out / folder}: a link where a folder should be; remove it first")
 
 
 def _remove(stale: Sequence[Path], folders: Iterable[Path]) -> None:
-    """Files, and of the folders those that are empty then, as also a killed update leaves them."""
+    """Remove files, and then folders that are empty, including those left empty by a killed update."""
     for path in stale:
         path.unlink(missing_ok=True)
     for folder in folders:
-        with suppress(OSError):  # others are still in it
+        with suppress(OSError):  # not empty
             folder.rmdir()
 
 
@@ -215,7 +217,7 @@ def _fill(
     record: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    """The record first: what is interrupted can be taken up again."""
+    """Place files, writing the record first so that an interrupted call can be continued."""
     write_json(folder / RECORD, record)
     stage = {"link": "linking", "hardlink": "linking", "copy": "copying"}[form]
     with drafting(folder / RECORD) as drafts:
@@ -229,7 +231,7 @@ def _fill(
 
 
 def _place(target: Path, original: Path, form: Placing, draft: Path) -> None:
-    """Whatever was at `target` is replaced as a name: a link there is never written through."""
+    """Place a file, replacing the name `target`: if it is a link, it is not written through."""
     target.parent.mkdir(exist_ok=True)
     try:
         if form == "link":

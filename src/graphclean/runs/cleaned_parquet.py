@@ -1,4 +1,4 @@
-"""A cleaned copy of a table with photos in it: the rows that stay, with their labels put right."""
+"""A cleaned copy of a table that contains photos: the remaining rows, with corrected labels."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from ..data.tables import PARQUET
 from ..errors import InputError, arg, occupied
 
 OURS = b"graphclean"
-"""Key of the metadata that tells what a cleaned table was made from."""
+"""Metadata key that identifies what a cleaned table was made from."""
 
 
 def write_cleaned(
@@ -29,9 +29,11 @@ def write_cleaned(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write to `target` the rows of `images` that `table` does not remove; returns 1 if that changed it.
+    """Write to `target` the rows of `images` that `table` does not remove; returns 1 if the file changed,
+    else 0.
 
-    All columns, their types and the metadata stay; only labels differ. Read and written in pieces.
+    All columns, their types and the metadata are kept; only labels differ. The table is read and written in
+    batches.
     """
     if target.suffix.lower() not in PARQUET or target.is_dir():
         raise InputError(
@@ -72,7 +74,7 @@ def _clean(
 
 
 def _labels_as_written(images: ImageTable, table: pd.DataFrame) -> dict[str | None, str]:
-    """Label of a run -> as the table writes it; refuses a table that is not what the run judged."""
+    """Label of a run -> label as written in the table; refuses a table that has changed since the run."""
     assert images.labels is not None
     given = encode_written(images.labels)
     names = _texts(given.names(given.codes))
@@ -86,7 +88,7 @@ def _texts(labels: pd.Series) -> list[str | None]:
 
 
 def _as_values(labels: list[str | None], images: ImageTable, schema: pa.Schema) -> list[Any]:
-    """Labels as the column has them: numbers of classes, or of its own type; None on rows that go."""
+    """Labels as values of the column: class numbers, or its own type; None for rows to remove."""
     kind = schema.field(images.label_column).type
     if images.classes and pa.types.is_integer(kind):
         numbers = {name: number for number, name in enumerate(images.classes)}
@@ -96,13 +98,13 @@ def _as_values(labels: list[str | None], images: ImageTable, schema: pa.Schema) 
 
 
 def _mark(images: ImageTable, labels: list[str | None]) -> bytes:
-    """Of all that decides what the cleaned table holds."""
+    """A hash of everything that determines the cleaned table."""
     described = json.dumps([images.stamps(), labels, images.label_column]).encode()
     return hashlib.sha256(described).hexdigest().encode()
 
 
 def read_mark(target: Path) -> bytes | None:
-    """What a cleaned table was made from; None of another file."""
+    """The hash that identifies what a cleaned table was made from; None for other files."""
     try:
         with pq.ParquetFile(target) as file:
             mark: bytes | None = (file.schema_arrow.metadata or {}).get(OURS)

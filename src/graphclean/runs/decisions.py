@@ -1,4 +1,4 @@
-"""What people decided in a review: a file of lines that is only ever added to."""
+"""Review decisions, in a file of lines that is only ever appended to."""
 
 import errno
 import json
@@ -20,30 +20,31 @@ from .folder import DECISIONS, read_config, read_verdicts, require_finished
 NOTE = "note"
 DECISION_KINDS = ("accept", "reject", "label", "remove", "undo", NOTE)
 LONGEST_NOTE = 1000
-"""Characters."""
+"""Maximum length of a note in characters."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One line: what someone said of one sample."""
+    """One line: a reviewer's decision on one sample."""
 
     row: int
     id: str
-    """Checked against the run's: a decision is never taken for one on another sample."""
+    """Checked against the run, so that a decision is never applied to another sample."""
     kind: str
-    """Accept the verdict, reject it, take another label, take it out, undo the last of these; or a note."""
+    """Accept the verdict, reject it, set another label, remove the sample, undo the last of these; or a note.
+    """
     label: str | None
-    """What the sample is from now on; None: of no class. Means nothing for `undo` and notes."""
+    """The label of the sample from now on; None means OOD. It has no meaning for `undo` and notes."""
     time: str
-    """When, in UTC, as ISO 8601: two such compare as text. Those of one step have one time."""
+    """UTC time as ISO 8601, which compares as text. All decisions of one step have the same time."""
     by: str | None = None
     note: str | None = None
-    """What a `note` says in place of the one before; nothing takes that away."""
+    """The text of a `note`, which replaces the previous one; `undo` has no effect on notes."""
 
 
 @dataclass(frozen=True)
 class ReviewedSamples:
-    """What decisions are checked against: the verdicts of a run, with labels as text."""
+    """What decisions are validated against: the verdicts of a run, with labels as text."""
 
     ids: list[str]
     verdicts: list[str]
@@ -52,7 +53,7 @@ class ReviewedSamples:
 
     @classmethod
     def read(cls, run: Path) -> Self:
-        """Of a run folder."""
+        """Read the verdicts of a run folder."""
         table = read_verdicts(run)
         given, proposed = (
             [None if pd.isna(value) else str(value) for value in table[name]]
@@ -62,7 +63,7 @@ class ReviewedSamples:
 
     @property
     def classes(self) -> set[str]:
-        """All labels that there are."""
+        """All labels, given or proposed."""
         return {name for name in (*self.given, *self.proposed) if name is not None}
 
     def decide(
@@ -75,9 +76,10 @@ class ReviewedSamples:
         note: Any = None,
         time: str | None = None,
     ) -> Decision:
-        """A decision, refused where it makes no sense: of now, unless it is part of a step with a `time`.
+        """Make a decision, refused if invalid; decisions of one step pass the same `time`, the default is
+        now.
 
-        `label` is for the kind `label` alone, `note` for notes.
+        `label` is only for the kind `label`, and `note` only for notes.
         """
         if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < len(self.ids):
             raise InputError(f"there is no sample {row!r}")
@@ -103,7 +105,7 @@ class ReviewedSamples:
         return Decision(row, self.ids[row], kind, outcome, time if time is not None else now(), by, written)
 
     def check(self, decisions: Sequence[Decision], path: Path) -> None:
-        """Refuse decisions on samples that are not those of the run, or for labels that it does not have."""
+        """Refuse decisions on samples, or for labels, that are not in the run."""
         classes = self.classes
         for number, decision in enumerate(decisions, 1):
             here = 0 <= decision.row < len(self.ids) and self.ids[decision.row] == decision.id
@@ -119,14 +121,14 @@ class ReviewedSamples:
 
 
 def now() -> str:
-    """The time of a decision that is made now."""
+    """The current time, as recorded in decisions."""
     return datetime.now(UTC).isoformat()
 
 
 def place_decisions(decisions: Sequence[Decision], ids: Sequence[str]) -> tuple[list[Decision], list[str]]:
-    """Decisions at the rows where their samples are now, and the ids of those that are not among `ids`.
+    """Move decisions to the current rows of their samples; also returns the ids that were not found in `ids`.
 
-    Samples were added or taken away since. An id that is there more than once says no row.
+    Rows change if samples are added or removed. An id that occurs more than once identifies no row.
     """
     rows: dict[str, int | None] = {}
     for row, name in enumerate(ids):
@@ -144,9 +146,9 @@ def place_decisions(decisions: Sequence[Decision], ids: Sequence[str]) -> tuple[
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """The lines of a file; none where there is no file. A last line that was torn in writing is left out.
+    """Read the decisions in a file; empty if there is no file. An incompletely written last line is ignored.
 
-    One that only lacks its end, as some editors leave it, is whole.
+    A last line that only lacks its newline, as some editors leave it, is complete.
     """
     try:
         text = path.read_bytes() if has_file(path) else b""
@@ -176,7 +178,7 @@ def _parse(value: Any) -> Decision:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether what follows the last end of a line is a decision, and not a part of one."""
+    """Whether the text after the last newline is a complete decision."""
     try:
         _parse(parse_json(line))
     except (ValueError, TypeError):
@@ -185,7 +187,9 @@ def _is_whole(line: bytes) -> bool:
 
 
 def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
-    """The decision that holds for each row, the latest made last; an undo brings back the one before."""
+    """The decision in effect for each row, in the order in which they were made; an undo restores the
+    previous one.
+    """
     by_row: dict[int, list[Decision]] = {}
     for decision in decisions:
         if decision.kind == NOTE:
@@ -198,13 +202,13 @@ def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
 
 
 def settle_notes(decisions: Sequence[Decision]) -> dict[int, Decision]:
-    """The note that each row has, if it has one: the last that was written."""
+    """The current note of each row that has one."""
     last = {decision.row: decision for decision in decisions if decision.kind == NOTE}
     return {row: decision for row, decision in last.items() if decision.note is not None}
 
 
 def read_checked(run: Path) -> list[Decision]:
-    """All lines of a run's review, once they are known to be of its samples."""
+    """All decisions and notes on a run, once validated against its samples."""
     decisions = read_decisions(run / DECISIONS)
     if decisions:
         ReviewedSamples.read(run).check(decisions, run / DECISIONS)
@@ -212,12 +216,12 @@ def read_checked(run: Path) -> list[Decision]:
 
 
 def read_decided(run: Path) -> dict[int, Decision]:
-    """What people decided on the samples of a run, by row."""
+    """The review decisions in effect for a run, by row."""
     return settle(read_checked(run))
 
 
 class DecisionLog:
-    """The decisions of a run, open for more: each is on the disk before `add` returns."""
+    """The decisions on a run, open for appending: each is on disk before `add` returns."""
 
     def __init__(self, run: Path) -> None:
         read_config(run)
@@ -225,7 +229,7 @@ class DecisionLog:
         self.path = run / DECISIONS
         if self.path.is_symlink():
             raise InputError(f"{self.path}: a link, and what it leads to is not written to; put a file there")
-        has_file(self.path)  # or it is refused
+        has_file(self.path)  # anything else is refused
         self.samples = ReviewedSamples.read(run)
         self._alone = ExitStack()
         self._alone.enter_context(
@@ -235,7 +239,7 @@ class DecisionLog:
             self._file = self._alone.enter_context(self.path.open("ab", buffering=0))
             self.decisions = read_decisions(self.path)
             self.samples.check(self.decisions, self.path)
-            # What was torn in writing would spoil the line after it, and so would a line without its end.
+            # A torn line would corrupt the one after it, and so would a line without a newline.
             text = self.path.read_bytes()
             if _is_whole(text.rpartition(b"\n")[2]):
                 self._file.write(b"\n")
@@ -249,7 +253,7 @@ class DecisionLog:
             raise
 
     def add(self, *decisions: Decision) -> None:
-        """Write a line for each, all or none, and remember them."""
+        """Append decisions, all or none of them."""
         lines = "".join(f"{json.dumps(asdict(decision))}\n" for decision in decisions).encode()
         size = os.fstat(self._file.fileno()).st_size
         try:
@@ -263,7 +267,7 @@ class DecisionLog:
         self.decisions.extend(decisions)
 
     def close(self) -> None:
-        """Give the file back; one without a line goes."""
+        """Release the file, and delete it if it is empty."""
         with suppress(OSError):
             if os.fstat(self._file.fileno()).st_size == 0:
                 self.path.unlink()
@@ -278,24 +282,24 @@ class DecisionLog:
 
 @dataclass(frozen=True)
 class Merged:
-    """What came of another reviewer's file."""
+    """The result of merging another reviewer's file."""
 
     added: int
-    """Samples that only the other reviewer had decided on."""
+    """Number of samples that only the other reviewer had decided on."""
     agreed: int
     conflicts: list[dict[str, Any]] = field(default_factory=list)
-    """Samples decided differently: `id`, `ours`, `theirs`, and which was `taken`."""
+    """Samples with different decisions: `id`, `ours`, `theirs`, and which one was `taken`."""
     notes: int = 0
-    """Notes that are theirs now: where both wrote one, the later is the one shown."""
+    """Number of notes taken over; if both reviewers wrote one, the later one is shown."""
     gone: list[str] = field(default_factory=list)
-    """Ids that are not in this run, or more than once; what was decided on them is left out."""
+    """Ids that are missing from this run or occur more than once; decisions on them are ignored."""
 
 
 def merge_decisions(run: Path, other: Path) -> Merged:
-    """Take over the decisions of another reviewer, or those of an earlier run on the same samples.
+    """Merge the decisions of another reviewer, or of an earlier run on the same samples.
 
-    They are found by their ids, as rows move when samples are added or taken away. Of two that differ the
-    later holds. Where that is theirs, ours stays in the file before it, and an undo brings it back.
+    Samples are matched by id, as rows change if samples are added or removed. Of two different decisions, the
+    later one takes effect. If that is theirs, ours stays before it in the file, and an undo restores it.
     """
     if other.is_dir():
         raise InputError(f"{other}: a folder; the decisions of a run are in {other / DECISIONS}")

@@ -1,4 +1,4 @@
-"""`graphclean demo`: noisy digits, learned by plain cross-entropy and by NGC, against the truth."""
+"""`graphclean demo`: noisy digits, learned by plain cross-entropy and by NGC, and scored on the truth."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,12 +26,12 @@ from .schema import SourceRecord
 from .train import TRAIN_SECTIONS, TrainingRun, train_source
 
 DEMO_TRAINING = 1200
-"""Digits to train on; the others are the test set."""
+"""Number of digits to train on; the others are the test set."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The NGC run, and what is known of the data and of both methods."""
+    """The NGC run, facts about the data, and the scores of both methods."""
 
     run: TrainingRun
     facts: dict[str, int]
@@ -47,9 +47,11 @@ def demo(
     overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> Demo:
-    """Train both ways on 1,200 noisy digits, and score them on the others and the verdicts on all 1,200.
+    """Train with both methods on 1,200 noisy digits; score the classifiers on the others, the verdicts on all
+    1,200.
 
-    On one thread: batches of 64 digits are too small for more, and beside other work two wait for each other.
+    This runs on one thread: batches of 64 digits are too small for more, and if the machine is busy, two
+    threads wait for each other.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Where to compute, and on how many threads."""
+"""The device and the number of threads to compute on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from ..errors import InputError, arg
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is any; `cuda` without it is refused, and so is any other name."""
+    """Find a device: `auto` is CUDA if available; `cuda` without a GPU and unknown names are refused."""
     if name == "mps":
         raise InputError(f"{arg('device')} mps: GPUs of Apple are not supported; use cpu")
     if name not in list(DeviceName):
@@ -24,7 +24,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextmanager
 def limited_threads(count: int | None) -> Iterator[None]:
-    """Compute on so many threads at most, and as before afterwards; None leaves it to the machine."""
+    """Limit the number of threads within the block; None leaves it to the machine."""
     if count is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""`graphclean export`: the model of a run as an ONNX file that needs no graphclean to serve."""
+"""`graphclean export`: the model of a run as an ONNX file that can be served without graphclean."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,23 +27,23 @@ from .schema import SourceRecord
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model: where it is, what goes in and comes out, and how near it is to PyTorch."""
+    """An exported model: its path, inputs and outputs, and how closely it agrees with PyTorch."""
 
     path: Path
     size: int
-    """Bytes."""
+    """Size in bytes."""
     input_name: str
     input_text: str
-    """What the input is, in words."""
+    """A description of the input."""
     outputs: dict[str, str]
     """Name -> meaning."""
     agreement: Agreement
     notes: list[str]
     card: Path
-    """The model card, next to it."""
+    """The model card next to the model."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For scripts."""
+        """The values as a dict for scripts."""
         return {
             "out": str(self.path),
             "card": str(self.card),
@@ -58,9 +58,9 @@ class Exported:
 def export(
     run: Path, *, out: Path | None = None, overwrite: bool = False, say: Callable[[str], None] | None = None
 ) -> Exported:
-    """Write the model of a run as ONNX, once onnxruntime and PyTorch agree on what it says.
+    """Write the model of a run as ONNX, once onnxruntime and PyTorch agree on its outputs.
 
-    `say` is told when all is in order and the work begins.
+    `say` is called when everything has been validated and the work begins.
     """
     require_onnx()
     target = out if out is not None else run / EXPORTED
@@ -125,7 +125,7 @@ def _of_photos(described: SourceRecord) -> bool:
 
 
 def _meanings(model: Model) -> tuple[str, str, str]:
-    """Of the outputs, in their order."""
+    """Descriptions of the outputs, in order."""
     return (
         f"float32 (N, {len(model.classes)}), of the classes in the metadata's order",
         f"float32 (N,), {model.describe_score()}: larger is more OOD",
@@ -134,7 +134,7 @@ def _meanings(model: Model) -> tuple[str, str, str]:
 
 
 def _input_text(shape: tuple[int, ...], described: SourceRecord, run: Path) -> str:
-    """What a user has to give, beyond type and shape."""
+    """A description of the input: shape, type and how to prepare it."""
     sizes = ", ".join(map(str, ("N", *shape)))
     if _of_photos(described):
         fit = "squashed" if "embedder" in described else "their center square resized"

@@ -1,4 +1,4 @@
-"""The run folder: written whole or not at all, and read without trusting what is in it."""
+"""The run folder: written atomically, and read without trusting its content."""
 
 import json
 import os
@@ -43,26 +43,28 @@ SUMMARY, METRICS = "summary.json", "metrics.jsonl"
 VERDICTS_FILE = "verdicts.parquet"
 POINTS = "points.safetensors"
 DECISIONS = "decisions.jsonl"
-"""What people decided in a review."""
+"""Review decisions."""
 CHANGES = "changes.csv"
-"""Of a run made again: what it says of a sample that the run before did not."""
+"""For a rerun: samples whose verdict differs from the earlier run."""
 TRAINING_SAMPLES = "training.safetensors"
-"""What tells whether new samples are among those of the run."""
+"""What is needed to tell whether new samples are among those of the run."""
 LEAKAGE = "leakage.csv"
-"""Of a run made against other data: samples of that which are also in the run's."""
+"""For a run compared with other data: samples of that data that are also in the run's."""
 SCORES = "scores.json"
-"""Only where the truth is known, as in the demo."""
+"""Only if the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
-"""Of training, and of the demo: its noisy digits, which the report shows and `graphclean train` takes too."""
+"""The training checkpoint, and the noisy digits of the demo, which the report shows and `graphclean train`
+accepts.
+"""
 SHOWN_CELLS = "shown.parquet"
-"""Cells of the source that are shown with each sample."""
+"""Cells of the source's table shown with each sample."""
 KEPT = "kept.safetensors"
-"""What the page shows and takes long to make, for the next time; it may be deleted."""
+"""A cache of the expensive parts of the report page; it may be deleted."""
 REPORT, EXPORTED, PREDICTIONS = "report.html", "model.onnx", "predictions"
 CLEANED = ("cleaned", "cleaned.csv", "cleaned.parquet")
 HANDED_OVER = ("label-studio.json", "label-studio.xml", "fiftyone", "cleanlab.csv", "hf.parquet")
 MODEL_CARD = "model.md"
-"""Next to the exported model."""
+"""The model card next to the exported model."""
 OWN_FILES = frozenset(
     (
         *(
@@ -79,32 +81,32 @@ OWN_FILES = frozenset(
         *(TRAINING_SAMPLES, LEAKAGE),
     )
 )
-"""What a run is made of."""
+"""The files that make up a run."""
 KNOWN_FILES = OWN_FILES | {
     *(REPORT, KEPT, EXPORTED, MODEL_CARD, PREDICTIONS, *CLEANED, *HANDED_OVER),
     *(".DS_Store", "Thumbs.db"),
 }
-"""And what is made from it, and put beside it, by us or by who shows the folder."""
+"""Those files, the files made from them, and files that file managers leave in a folder."""
 SCORE_COLUMNS = ("confidence", "label_quality", "ood_score")
 GROUP_COLUMN = "duplicate_group"
 ROUNDING = 1e-6
-"""By which a score, which is a probability, may leave 0 to 1."""
+"""How far scores, which are probabilities, may be outside 0 to 1."""
 LIST_COLUMNS = ("neighbors", "photo_issues")
-"""Lists of names; the latter of runs of photos alone."""
+"""Lists of names; the latter only for runs on photos."""
 VERDICT_COLUMNS = {
     *("id", "given_label", "proposed_label", "verdict"),
     *(*SCORE_COLUMNS, "selected", "neighbors"),
 }
 FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n])(?=[\s"]*[=+\-@＝＋－＠]))')
-"""Where a spreadsheet would begin a formula; many part cells at semicolons or tabs, whatever quotes say."""
+"""Where a spreadsheet would begin a formula; many split cells at semicolons or tabs, even within quotes."""
 RUN_FORMAT = 4
-"""Rises when an older version could no longer read what this one writes."""
+"""Incremented when older versions can no longer read what this one writes."""
 
 
 def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
-    """Refuse a target that holds something: a run unless `overwrite`, anything else always.
+    """Refuse a target that contains anything: a run unless `overwrite`, other files always.
 
-    So is one that another process keeps, unless it is `ours`.
+    A folder locked by another process is refused as well; `ours` means that this process holds the lock.
     """
     _bring_back(out)
     try:
@@ -149,7 +151,7 @@ def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
 
 
 def is_run(out: Path) -> bool:
-    """Whether a folder holds a run, or what is left of one; a config.json may be anyone's."""
+    """Whether a folder contains a run, or the remains of one; a config.json alone may be anyone's."""
     if not (out / "config.json").is_file() or not (out / "env.json").is_file():
         return False
     try:
@@ -159,28 +161,28 @@ def is_run(out: Path) -> bool:
 
 
 def refuse_own(target: Path, run: Path) -> None:
-    """Refuse to replace what a run is made of by something made from it."""
+    """Refuse to replace a file of the run itself with something made from it."""
     if target.name in OWN_FILES and os.path.realpath(target.parent) == os.path.realpath(run):
         raise InputError(f"{target}: is a file of the run itself; {ELSEWHERE}")
 
 
 def in_use(run: Path, named: str = "out") -> AbstractContextManager[None]:
-    """While a process writes into a folder, which the argument `named` names, no other may."""
+    """Lock a folder that this process writes to; `named` is the argument that names the folder."""
     return locked(run, busy(run, named))
 
 
 def busy(run: Path, named: str) -> str:
-    """What is said of a folder that another process writes into."""
+    """The error message for a folder that another process writes to."""
     return f"{run}: another process is training in it; wait until it ends, or choose another {arg(named)}"
 
 
 def _bring_back(run: Path) -> None:
-    """An older run that a killed process had moved aside, to put another in its place."""
+    """Put back an older run that a killed process had moved aside to replace it."""
     sweep(Path(os.path.realpath(run)).parent)
 
 
 def is_unfinished(run: Path) -> bool:
-    """Whether a run folder lacks its results: only training leaves such."""
+    """Whether a run folder lacks its results, which only happens in training."""
     return read_config(run).get("kind") == "train" and not has_file(run / SUMMARY)
 
 
@@ -192,7 +194,7 @@ def require_finished(run: Path) -> None:
 
 @contextmanager
 def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to write into that becomes `out` only when the block ends well."""
+    """A folder to write to that becomes `out` only if the block succeeds."""
     check_target(out, overwrite=overwrite)
     with in_use(out), locked_run(out, overwrite=overwrite) as draft:
         yield draft
@@ -200,18 +202,18 @@ def new_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def locked_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """The same, where this process has `out` to itself already."""
+    """`new_run` for a process that holds the lock on `out` already."""
     check_target(out, overwrite=overwrite, ours=True)
     try:
         with replaced_folder(Path(os.path.realpath(out))) as draft:
             yield draft
-            check_target(out, overwrite=overwrite, ours=True)  # a review may have begun
+            check_target(out, overwrite=overwrite, ours=True)  # a review may have started
     except (OSError, SafetensorError) as error:
         raise InputError(f"{out}: can't be written: {reason_of(error)}") from error
 
 
 def write_table(table: pd.DataFrame, stem: Path) -> None:
-    """The same table as .parquet and as .csv."""
+    """Write a table both as .parquet and as .csv."""
     table = table.copy()
     table.attrs = {}
     with replaced(stem.with_suffix(".parquet")) as draft:
@@ -221,7 +223,7 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
 
 
 def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
-    """Lists as JSON, and text that a spreadsheet would run as a formula made inert by a quote before it."""
+    """Convert lists to JSON, and prefix text that a spreadsheet would run as a formula with a quote."""
     safe = table.copy()
     for name in safe.columns:
         kind = safe[name].dtype
@@ -240,7 +242,7 @@ def _safe_cell(value: Any) -> Any:
 def write_config(
     folder: Path, kind: str, source: SourceRecord, settings: dict[str, Any], preset: str | None = None
 ) -> None:
-    """What was asked for, and by which version."""
+    """Write config.json: the source, the settings and the version."""
     head: dict[str, Any] = {"graphclean": __version__, "format": RUN_FORMAT, "kind": kind}
     if preset is not None:
         head["preset"] = preset
@@ -248,7 +250,7 @@ def write_config(
 
 
 def write_env(folder: Path, fingerprint: str, device: str = "cpu", decisions: str | None = None) -> None:
-    """What it ran on: versions, threads, commit, and fingerprints of the data and of what was decided."""
+    """Write env.json: versions, threads, commit, and hashes of the data and of the review decisions."""
     packages = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
     write_json(
         folder / "env.json",
@@ -275,10 +277,10 @@ def package_version(name: str) -> str | None:
 
 
 def find_commit() -> str | None:
-    """The commit that GRAPHCLEAN_COMMIT names (for a copy without its history), or that of this checkout."""
+    """The commit named by GRAPHCLEAN_COMMIT (for a copy without its history), or that of this checkout."""
     if "GRAPHCLEAN_COMMIT" in os.environ:
         return os.environ["GRAPHCLEAN_COMMIT"]
-    root = Path(__file__).resolve().parents[3]  # of src/graphclean/runs
+    root = Path(__file__).resolve().parents[3]  # above src/graphclean/runs
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
@@ -290,7 +292,7 @@ def find_commit() -> str | None:
 
 
 def read_config(run: Path) -> ConfigFile:
-    """The config of a run folder; refuses what is not one, or what another version wrote in its own way."""
+    """Read the config of a run folder; other folders and incompatible formats are refused."""
     if not (run / "config.json").exists():
         _bring_back(run)
     if not run.is_dir():
@@ -299,7 +301,7 @@ def read_config(run: Path) -> ConfigFile:
         raise InputError(f"{run}: not a run folder, as there is no config.json in it")
     config = read_json(run / "config.json")
     made_with, number = config.get("graphclean"), config.get("format")
-    # Before all else: the files of another format may hold other things.
+    # Checked first: the files of another format may differ in content.
     if isinstance(number, int) and number > RUN_FORMAT:
         raise InputError(
             f"{run}: written by graphclean {made_with}, which is newer; upgrade graphclean to read it"
@@ -314,7 +316,7 @@ def read_config(run: Path) -> ConfigFile:
 
 
 def recorded_data(run: Path, source: SourceRecord) -> Path:
-    """Where the data of a run lay, by the `source` of its config; the demo brings its own in its folder."""
+    """The path of a run's data, by the `source` of its config; the demo stores its data in its own folder."""
     return run / DIGITS if brings_data(run, source) else Path(str(source.get("data")))
 
 
@@ -325,7 +327,7 @@ def brings_data(run: Path, source: SourceRecord) -> bool:
 
 
 def check_origin(run: Path, source: SourceRecord, advice: str) -> None:
-    """Refuse to read what a run names, unless it was made here."""
+    """Refuse to read files named by a run, unless the run was made here."""
     if not made_here(source):
         raise InputError(
             f"{run}: not made by you on this machine, as far as it shows, so what it names is not read "
@@ -334,12 +336,12 @@ def check_origin(run: Path, source: SourceRecord, advice: str) -> None:
 
 
 def read_env(run: Path) -> dict[str, Any]:
-    """What a run was made on, and the fingerprint of its data."""
+    """Read the environment of a run and the hash of its data."""
     return read_json(run / "env.json")
 
 
 def read_summary(run: Path) -> SummaryFile:
-    """What a run found, in numbers."""
+    """Read the summary of a run."""
     summary = cast(SummaryFile, read_json(run / SUMMARY, SummaryFile))
     for name, fraction in summary.get("expected_right", {}).items():
         if not 0 <= fraction <= 1:
@@ -348,17 +350,17 @@ def read_summary(run: Path) -> SummaryFile:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The epochs of a training run; none of another."""
+    """Read the epochs of a training run; empty for other runs."""
     return read_lines(run / METRICS, Epoch)
 
 
 def read_scores(run: Path) -> ScoresFile | None:
-    """How a run compares with the truth, where that is known."""
+    """Read the scores of a run, if the truth is known."""
     return cast(ScoresFile, read_json(run / SCORES, ScoresFile)) if has_file(run / SCORES) else None
 
 
 def read_verdicts(run: Path) -> pd.DataFrame:
-    """The verdicts of a run, one row a sample, in the order of its data."""
+    """Read the verdicts of a run, one row per sample, in the order of its data."""
     path = run / VERDICTS_FILE
     _require(path)
     table = read_table(path)
@@ -381,13 +383,13 @@ def read_verdicts(run: Path) -> pd.DataFrame:
         for name in LIST_COLUMNS
         if name in kinds
     }
-    nothing = pd.Series(pd.NA, index=verdicts.index, dtype="Int64")  # of a run before there were groups
+    nothing = pd.Series(pd.NA, index=verdicts.index, dtype="Int64")  # for runs made before there were groups
     group = verdicts[GROUP_COLUMN].astype("Int64") if GROUP_COLUMN in kinds else nothing
     return verdicts.assign(**lists, **scores, **{GROUP_COLUMN: group})
 
 
 def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
-    """What is wrong with the first column that can't be used, by the types of all."""
+    """What is wrong with the first unusable column, judged by column types; None if all are usable."""
     text = {name: pa.types.is_string(kind) or pa.types.is_large_string(kind) for name, kind in kinds.items()}
     whole = {name: pa.types.is_integer(kind) for name, kind in kinds.items()}
     labels = [name for name in ("given_label", "proposed_label") if not pa.types.is_null(kinds[name])]
