@@ -29,27 +29,27 @@ USUAL_OUT: dict[Format, str] = {
     "cleanlab": "cleanlab.csv",
     "hf": "hf.parquet",
 }
-"""What is written where nothing else is said, in the run folder."""
+"""The default output, in the run folder."""
 OOD_CHOICE = "no class"
-"""What a person may choose in Label Studio besides the classes."""
+"""The choice for OOD in Label Studio, in addition to the classes."""
 UNLABELED = "(no label)"
-"""In fiftyone, which can't hold attributes of a label that is not there."""
+"""The label of unlabeled samples in fiftyone, which stores attributes only with a label."""
 FACTS = ("verdict", "proposed_label", "confidence", "label_quality", "ood_score", "photo_issues")
-"""Columns of the verdicts that go along with a sample, where there are such."""
+"""Columns of the verdicts that are exported with each sample, if present."""
 Files: TypeAlias = dict[Path, bytes]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of every sample, by the verdicts and by what people decided."""
+    """The outcome for every sample, by verdicts and review decisions."""
 
     table: pd.DataFrame
-    """As `apply` has it."""
+    """The table of `apply`."""
     verdicts: pd.DataFrame
     ood: npt.NDArray[np.bool_]
-    """Of no class, and so without a label."""
+    """OOD samples, which have no label."""
     confidence: npt.NDArray[np.float64]
-    """1 where a person decided."""
+    """1 for reviewed samples."""
     classes: list[str]
 
     @classmethod
@@ -60,7 +60,7 @@ class Outcome:
         decided: Mapping[int, Decision],
         classes: Sequence[Any],
     ) -> "Outcome":
-        """Join what `apply` does with the verdicts that it goes by."""
+        """Combine the table of `apply` with the verdicts that it is based on."""
         removed = (table["action"] == "removed").to_numpy()
         ood = removed & (verdicts["verdict"] == Verdict.OOD).to_numpy()
         confidence = verdicts["confidence"].to_numpy(dtype=np.float64, na_value=np.nan).copy()
@@ -69,7 +69,7 @@ class Outcome:
         return cls(table, verdicts, ood, confidence, [str(name) for name in classes])
 
     def facts(self, row: int) -> dict[str, Any]:
-        """What is known of a sample, for JSON."""
+        """What is known about a sample, as JSON values."""
         there = [name for name in FACTS if name in self.verdicts]
         values = {name: plain_cell(self.verdicts[name].iloc[row]) for name in there}
         taken = {name: plain_cell(self.table[name].iloc[row]) for name in ("given_label", "action", "reason")}
@@ -77,10 +77,10 @@ class Outcome:
 
 
 def as_label_studio(outcome: Outcome, photos: Sequence[Path | None] | None, root: Path, out: Path) -> Files:
-    """Tasks with predictions, and the labeling configuration that they are for.
+    """Tasks with predictions, and the labeling configuration for them.
 
-    Photos are served by Label Studio itself, as local files under the folder `root`; of other data there is
-    nothing but what samples are called.
+    Label Studio itself serves the photos, as local files under the folder `root`; for other data, tasks
+    contain only the ids of the samples.
     """
     if out.suffix.lower() != ".json":
         raise InputError(f"{out}: tasks of Label Studio are a .json; choose such a name with {arg('out')}")
@@ -116,9 +116,9 @@ def as_label_studio(outcome: Outcome, photos: Sequence[Path | None] | None, root
 
 
 def as_fiftyone(outcome: Outcome, photos: Sequence[Path | None], out: Path) -> Files:
-    """A folder of fiftyone's type FiftyOneImageClassificationDataset, with the photos where they are.
+    """A folder of fiftyone's type FiftyOneImageClassificationDataset, which refers to the photos in place.
 
-    The label of a sample is the one that was given; what the run says of it are attributes of the label.
+    The label of a sample is the given one; the results of the run are attributes of the label.
     """
     if out.is_file():
         raise InputError(f"{out}: there is a file of that name; {ELSEWHERE}")
@@ -132,7 +132,9 @@ def as_fiftyone(outcome: Outcome, photos: Sequence[Path | None], out: Path) -> F
         after = plain_cell(outcome.table["label"].iloc[row])
         places[str(row)] = str(photo)
         attributes = {**facts, "sample": str(outcome.table["id"].iloc[row]), "label_after": after}
-        attributes["certainty"] = attributes.pop("confidence", None)  # its own confidence is of predictions
+        attributes["certainty"] = attributes.pop(
+            "confidence", None
+        )  # fiftyone's own confidence is for predictions
         told = {name: value for name, value in attributes.items() if value is not None}
         labels[str(row)] = {"label": UNLABELED if given is None else str(given), "attributes": told}
     named = {str(label["label"]) for label in labels.values()} - set(outcome.classes)
@@ -141,7 +143,9 @@ def as_fiftyone(outcome: Outcome, photos: Sequence[Path | None], out: Path) -> F
 
 
 def as_cleanlab(outcome: Outcome, out: Path) -> Files:
-    """The columns of cleanlab's CleanLearning and Datalab, one row a sample; low scores are bad."""
+    """A table with the columns of cleanlab's CleanLearning and Datalab, one row per sample; low scores are
+    bad.
+    """
     table, verdicts = outcome.table, outcome.verdicts
     moved = table["action"] == "relabeled"
     shown = pd.DataFrame(
@@ -169,7 +173,9 @@ def as_cleanlab(outcome: Outcome, out: Path) -> Files:
 
 
 def write_files(files: Files, *, dry_run: bool, overwrite: bool) -> int:
-    """Write what is not there alike, and return how many files that are; others are replaced if asked for."""
+    """Write the files that differ, and return their number; existing files are replaced only with
+    `overwrite`.
+    """
     changed = {path: content for path, content in files.items() if _read(path) != content}
     for path in changed:
         if path.is_dir():
@@ -197,7 +203,7 @@ def _json(value: Any) -> bytes:
 
 
 def plain_cell(value: Any) -> Any:
-    """A cell as JSON has it; None where there is nothing."""
+    """A cell as a JSON value; None if it is empty."""
     if isinstance(value, list | np.ndarray):
         return ", ".join(map(str, value)) or None
     if value is None or pd.isna(value):
@@ -206,5 +212,5 @@ def plain_cell(value: Any) -> Any:
 
 
 def kept_rows(outcome: Outcome) -> Iterator[int]:
-    """The rows that stay in a cleaned data set."""
+    """The rows that remain in a cleaned data set."""
     return (row for row, label in enumerate(outcome.table["label"]) if not pd.isna(label))

@@ -1,4 +1,4 @@
-"""A run handed over to another tool: what of its data is needed for that, and where it goes."""
+"""Exports of a run to other tools: which of its data they need, and where they are written."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,20 +24,20 @@ from .schema import SourceRecord
 
 @dataclass(frozen=True)
 class HandOver:
-    """What is handed over, and where to."""
+    """An export to another tool."""
 
     run: Path
     source: SourceRecord
     outcome: Outcome
     data: Path | None
-    """Where the data is now, if it has moved."""
+    """The current location of the data, if it has moved."""
     out: Path
     dry_run: bool
     overwrite: bool
     progress: Progress | None
 
     def carry_out(self, form: Format) -> tuple[int, list[str]]:
-        """Write it; returns how many files that changed, and what a user should know."""
+        """Write the export; returns the number of changed files, and notes for the user."""
         if form == "cleanlab":
             return self._write(as_cleanlab(self.outcome, self.out)), []
         if form == "hf":
@@ -67,7 +67,7 @@ class HandOver:
         return find_files(images, path, self.outcome.table["id"].tolist())
 
     def _root(self, photos: list[Path | None] | None) -> Path:
-        """The folder that holds the folder of the photos: Label Studio wants that in one of its own."""
+        """The parent of the folder of photos: Label Studio requires photos in a subfolder of its root."""
         if photos is None:
             return Path()
         place = find_data(self.run, self.source, self.data).absolute()
@@ -127,6 +127,6 @@ class HandOver:
 
 
 def find_files(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
-    """The photo of each id, which may be a link; None where it has gone, or may not be opened."""
+    """The file of each id, which may be a link; None if it is gone or may not be opened."""
     place = match_photos(images, ids, path)
     return [images.paths[place[row]] if row in place else None for row in range(len(ids))]

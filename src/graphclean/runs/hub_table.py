@@ -1,4 +1,4 @@
-"""A cleaned data set as the Hugging Face hub serves them: one parquet file that knows its features."""
+"""A cleaned data set as on the Hugging Face hub: a parquet file with its feature types as metadata."""
 
 import hashlib
 import io
@@ -22,14 +22,14 @@ from .cleaned_parquet import OURS, read_mark
 from .formats import Outcome, kept_rows, plain_cell
 
 ROWS_IN_MEMORY = 64
-"""In memory, with their photos at full size."""
+"""Number of rows in memory at once, with photos at full size."""
 PHOTO = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 Content: TypeAlias = Callable[[int], Any]
-"""Of a row of the run: its photo as `PHOTO` has it, or its features."""
+"""Maps a row of the run to its photo, as in `PHOTO`, or its features."""
 
 
 def of_files(photos: Sequence[Path | None]) -> Content:
-    """Photos as they are in their files."""
+    """Photos as stored in their files."""
 
     def read(row: int) -> Any:
         photo = photos[row]
@@ -42,7 +42,7 @@ def of_files(photos: Sequence[Path | None]) -> Content:
 
 
 def of_images(images: npt.NDArray[np.uint8]) -> Content:
-    """Arrays (N, C, H, W) as PNG."""
+    """Image arrays (N, C, H, W) as PNG."""
 
     def encode(row: int) -> Any:
         channels = images[row]
@@ -70,9 +70,9 @@ def write_hub_table(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write the samples that stay, with their labels put right; returns 1 if that changed the file.
+    """Write the remaining samples with corrected labels; returns 1 if the file changed, else 0.
 
-    `fingerprint` is what changes when the content does.
+    `fingerprint` is a value that changes with the content.
     """
     if target.suffix.lower() not in PARQUET or target.is_dir():
         raise InputError(f"{target}: a data set for Hugging Face is a .parquet; name one with {arg('out')}")

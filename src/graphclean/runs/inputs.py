@@ -1,4 +1,4 @@
-"""What a person points at (arrays, tables, folders of photos), as inputs of one kind with labels and ids."""
+"""Reading arrays, tables and folders of photos as inputs of one kind, with labels and ids."""
 
 import hashlib
 import os
@@ -40,12 +40,12 @@ from .schema import Scale, SourceRecord
 
 InputKind = Literal["features", "images", "photos"]
 IN_PYTHON = "arrays in Python"
-"""In config.json, in place of a path."""
+"""Stands for the path in config.json."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Inputs with their labels, and how the like of them is read again."""
+    """Inputs with their labels, and what is needed to read more data in the same way."""
 
     inputs: npt.NDArray[Any]
     """Features (N, d), or uint8 images (N, C, H, W)."""
@@ -53,25 +53,25 @@ class Source:
     ids: list[str] | None = None
     notes: list[str] = field(default_factory=list)
     columns: list[str] | None = None
-    """Names of the features, where they are columns of a table."""
+    """Names of the features, if they are columns of a table."""
     pixels: Pixels | None = None
     """How image arrays were scaled; None for features."""
     photos: Photos | None = None
-    """Where the inputs are those of photos."""
+    """The photos, if the inputs come from photos."""
     decisions: list[Decision] = field(default_factory=list)
-    """What people decided, by the rows of `all_ids`."""
+    """Review decisions, by rows of `all_ids`."""
     cells: Cells = field(default_factory=dict)
-    """What is shown of each sample, by column, in the order of `all_ids`."""
+    """Text to show with each sample, by column, in the order of `all_ids`."""
 
     @property
     def all_ids(self) -> list[str]:
-        """Also of photos that can't be read."""
+        """Ids of all samples, including photos that can't be read."""
         if self.photos is not None:
             return self.photos.images.ids
         return self.ids if self.ids is not None else [str(row) for row in range(len(self.inputs))]
 
     def encode(self) -> Labels:
-        """The labels by class number, with what people decided."""
+        """The labels as class numbers, with the review decisions."""
         labels = encode_classes(encode_written(self.labels), len(self.inputs))
         if self.photos is not None:
             measures = self.photos.measures
@@ -91,13 +91,13 @@ class Source:
 
     @property
     def kind(self) -> InputKind:
-        """Photos are features, or images, with photos behind them."""
+        """The kind of input: `photos` if the features or images come from photos."""
         if self.photos is not None:
             return "photos"
         return "images" if self.pixels is not None else "features"
 
     def describe(self) -> SourceRecord:
-        """What new data needs to be read alike."""
+        """What is needed to read new data in the same way."""
         described: SourceRecord = {"kind": self.kind}
         if self.columns is not None:
             described["columns"] = self.columns
@@ -108,7 +108,7 @@ class Source:
         return described
 
     def decisions_fingerprint(self) -> str | None:
-        """SHA-256 of what people decided; None where there is nothing."""
+        """SHA-256 of the review decisions; None if there are none."""
         text = "\n".join(f"{decision.row} {decision.label}" for decision in self.decisions)
         return hashlib.sha256(text.encode()).hexdigest() if text else None
 
@@ -132,15 +132,13 @@ def read_source(
     show: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Source:
-    """Read labeled data: embeddings or photos, and arrays of images where `images` are of use.
+    """Read labeled data: embeddings or photos, and with `images` also arrays of images.
 
-    Of its table the cells of the columns to `show` are read, too.
-
-    Photos are embedded, by `embedder` where one is named and on `device`, unless `choose` says by their
-    number how they are to be read.
+    Photos are embedded by `embedder` (or the default one) on `device`, unless `choose` decides by their
+    number how to read them. The columns `show` of the data's table are read as well.
     """
     photographed = are_photos(data, names, embedder)
-    # A column that is misspelled is said before photos are read.
+    # Misspelled columns are reported before photos are read.
     shown = Shown(show, data, names, labels=labels, photos=photographed) if show else None
     if photographed:
         if labels is not None:
@@ -177,7 +175,7 @@ def read_like(
 ) -> Source:
     """Read more data of the kind that a run was made from; other kinds are refused.
 
-    `embedder` is that of the run, where it can't be made from its name.
+    `embedder` is that of the run, if it can't be created from its name.
     """
     kind = find_kind(described, run)
     if _are_photos(data, names, kind):
@@ -201,30 +199,30 @@ def read_like(
 
 @dataclass(frozen=True)
 class Piece:
-    """Some of new data: its inputs, and which of the `Pieces.ids` they are."""
+    """A piece of new data: its inputs, and their rows in `Pieces.ids`."""
 
     inputs: npt.NDArray[Any]
     rows: list[int]
     hashes: npt.NDArray[np.int64] | None = None
-    """Of photos."""
+    """Perceptual hashes, for photos."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """New data that is read as it is used."""
+    """New data that is read while it is used."""
 
     ids: list[str]
-    """Of all samples."""
+    """Ids of all samples."""
     labels: Any
-    """Of all samples, where they were asked for."""
+    """Labels of all samples, if requested."""
     parts: Iterator[Piece]
-    """What can be read of it."""
+    """The readable samples."""
     streamed: bool
-    """In many pieces, with progress told as they are read; otherwise it is one."""
+    """Whether it is read in many pieces, with progress reported; otherwise it is a single piece."""
 
     @classmethod
     def whole(cls, source: Source, *, labeled: bool) -> Self:
-        """A source that was read already, as one piece."""
+        """A source in memory as a single piece."""
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
         labels = source.labels if labeled else None
@@ -242,7 +240,7 @@ def stream_like(
     embedder: str | Embedder | None = None,
     progress: Progress | None = None,
 ) -> Pieces:
-    """As `read_like`; photos in pieces, so that memory does not grow with their number."""
+    """Like `read_like`, but photos are read in pieces, so that memory use does not grow with their number."""
     if not _are_photos(data, names, find_kind(described, run)):
         source = read_like(described, data, names, run=run, device=device, labeled=labeled, progress=progress)
         return Pieces.whole(source, labeled=labeled)
@@ -254,16 +252,16 @@ def stream_like(
 
 
 def embedding(embedder: str | Embedder | None, device: torch.device) -> Embedding:
-    """By the embedder that was named, or the usual one."""
+    """Reading by the given embedder, or the default one."""
     return Embedding(embedder if embedder is not None else DEFAULT_EMBEDDER, device)
 
 
 def recorded_reading(
     described: SourceRecord, run: Path, device: torch.device, embedder: str | Embedder | None = None
 ) -> Reading:
-    """How the photos of a run were read, as its config.json has it; refused where it had none.
+    """How the photos of a run were read, by its config.json; other kinds of runs are refused.
 
-    An `embedder` has to be that of the run.
+    A given `embedder` must be that of the run.
     """
     kind = find_kind(described, run)
     if kind != "photos":
@@ -280,7 +278,7 @@ def recorded_reading(
 
 
 def _check_embedder(given: Embedding, described: SourceRecord, run: Path) -> None:
-    """Refuse an embedder that gives other features than that of the run."""
+    """Refuse an embedder that gives other features than the run's."""
     embedder, recorded = given.embedder, described["embedder"]
     if isinstance(embedder, FunctionEmbedder):
         same = embedder.embeds_like(described.get("probe", []))
@@ -294,41 +292,41 @@ def _check_embedder(given: Embedding, described: SourceRecord, run: Path) -> Non
 
 
 def recorded_names(described: SourceRecord) -> Names:
-    """Which arrays or columns hold what, as a run's config.json has it."""
+    """The names of arrays and columns in a run's config.json."""
     told: dict[str, Any] = dict(described)
     return Names(**{name.name: told.get(name.name) for name in fields(Names)})
 
 
 def recorded_options(described: SourceRecord) -> dict[str, str]:
-    """What a run was told of its data besides where it lies, by option, as its config.json has it."""
+    """The options about its data in a run's config.json, apart from the path."""
     names = ("labels", *(name.name for name in fields(Names)), "embedder", "validation")
     told = dict(described)
     return {name: str(told[name]) for name in names if told.get(name) is not None}
 
 
 def usual_embedder(described: SourceRecord) -> str | None:
-    """By what a run read its photos; none, where they were embeddings already."""
+    """The embedder of a run, as an option: `none` if its data was embeddings, None if it embedded nothing."""
     return "none" if described.get("kind") == "features" else described.get("embedder")
 
 
 def complete_names(given: Names | None, before: SourceRecord) -> Names:
-    """Names as given, and for what was not, those of an earlier run."""
+    """The given names, completed with those of an earlier run."""
     named = asdict(given if given is not None else Names()).items()
     return replace(recorded_names(before), **{name: value for name, value in named if value is not None})
 
 
 def path_or(given: Path | None, before: str | None) -> Path | None:
-    """A path as given, or that of an earlier run."""
+    """The given path, or else that of an earlier run."""
     return Path(before) if given is None and before is not None else given
 
 
 def is_there(data: Path) -> bool:
-    """Whether there is such a file or folder; of a set of the hub that shows when it is fetched."""
+    """Whether the file or folder exists; sets on the hub are not checked until they are fetched."""
     return names_hub(data) or locate(data)[0].exists()
 
 
 def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
-    """Where the data of a run lies: as told, or where a run that was made here found it."""
+    """The path of a run's data: the given one, or the recorded one if the run was made here."""
     if data is None and not brings_data(run, source):
         check_origin(run, source, f"{arg('data')} says where its data is")
     path = data if data is not None else recorded_data(run, source)
@@ -341,7 +339,7 @@ def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
 
 
 def find_labels(run: Path, source: SourceRecord) -> Path | None:
-    """The file of labels that a run had beside its data; that of a run made elsewhere is refused."""
+    """The separate file of labels of a run, if any; refused if the run was made elsewhere."""
     if source.get("labels") is None:
         return None
     check_origin(run, source, "as its labels are in a file of their own, make a run of that data here")
@@ -349,7 +347,7 @@ def find_labels(run: Path, source: SourceRecord) -> Path | None:
 
 
 def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]:
-    """Sample of a run -> row of `images`; by id, where the data is no longer as the run had it."""
+    """Map the samples of a run to rows of `images`; by id if the data has changed since the run."""
     if images.ids == ids:
         return {row: row for row in range(len(ids))}
     by_id = {name: number for number, name in enumerate(images.ids)}
@@ -362,7 +360,7 @@ def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]
 
 
 def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
-    """Nothing is written to data, nor into its folder, where the next run would find it, nor in its place."""
+    """Refuse to write to the data, to its folder, where the next run would find it, or in its place."""
     real = Path(os.path.realpath(target))
     for source in sources:
         if source is None:
@@ -376,7 +374,7 @@ def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
 
 
 def source_name(data: Path) -> str:
-    """What a run or a table of predictions is called after its data."""
+    """The name of a run or a table of predictions, derived from its data."""
     place, split = locate(data)
     whole = Path(os.path.abspath(place))  # `.` and `..` have names too
     name = whole.name if whole.is_dir() else whole.stem
@@ -384,13 +382,13 @@ def source_name(data: Path) -> str:
 
 
 def _are_photos(data: Path, names: Names, kind: InputKind) -> bool:
-    """Whether new data is photos; to a run from embeddings a table is of those, even with paths in it."""
+    """Whether new data is photos; for runs on embeddings, a table is embeddings even with paths in it."""
     table = kind == "features" and data.suffix.lower() in TABLES and names.path_column is None
     return are_photos(data, names, "none" if table else None)
 
 
 def find_kind(described: SourceRecord, run: Path) -> InputKind:
-    """What a run was made from, as its config.json has it."""
+    """The kind of data that a run was made from, by its config.json."""
     kind = described.get("kind", "photos" if "embedder" in described else "features")
     if kind not in NAMED:
         raise InputError(f"{run}: damaged: config.json does not record the kind of its data")
@@ -398,7 +396,7 @@ def find_kind(described: SourceRecord, run: Path) -> InputKind:
 
 
 def recorded_pixels(described: SourceRecord, run: Path) -> Pixels:
-    """How the images of a run were scaled, as its config.json has it."""
+    """How the images of a run were scaled, by its config.json."""
     scale = described.get("pixels", {})
     kind = scale.get("kind")
     if kind not in get_args(PixelKind) or "low" not in scale or "high" not in scale:

@@ -1,4 +1,4 @@
-"""How a run ends early: by a signal, or by what training can run into; always in one line."""
+"""How a run ends early, by a signal or an error in training: always with a one-line message."""
 
 import signal
 import sys
@@ -25,12 +25,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """In the main thread, while it is entered: SIGINT or SIGTERM calls `stop`; a second one stops at once."""
+    """Within the block, in the main thread: SIGINT or SIGTERM calls `stop`; a second one stops at once."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.stop = stop
         self.number: int | None = None
-        """The first signal that came."""
+        """The first signal received."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
@@ -52,18 +52,18 @@ class StopSignals:
 
 
 def interrupt() -> NoReturn:
-    """For work that can stop anywhere; while modules are loaded what it raises may be lost."""
+    """Interrupt work that can stop anywhere; while modules are being imported, the exception may get lost."""
     raise KeyboardInterrupt
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is anything to go on from."""
+    """Whether there is a checkpoint to resume from."""
     return any(folder.glob("epoch-*"))
 
 
 @contextmanager
 def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Iterator[None]:
-    """What can go wrong in training, as one line with what to do about it; `again`: how to restart."""
+    """Turn errors of training into one line with advice; `again` tells how to restart."""
     training = config.training
     try:
         yield
@@ -79,7 +79,7 @@ def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Ite
             1,
         ) from error
     except torch.OutOfMemoryError as error:
-        # What the graph needs grows with its edges, all else with the batch.
+        # The graph's memory grows with its edges, all other memory with the batch.
         k = config.graph.k if config.graph.k != "auto" else MOST
         name, value = ("graph.k", k) if _in_graph(error) else ("training.batch_size", training.batch_size)
         raise RunStopped(
@@ -98,14 +98,14 @@ def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Ite
 
 
 def _in_graph(error: BaseException) -> bool:
-    """Whether it was raised in the graph step."""
+    """Whether the error was raised in the graph step."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_globals.get("__name__", "").startswith("graphclean.graph.") for frame, _ in frames)
 
 
 @contextmanager
 def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None]:
-    """While training: the first signal saves and stops, a second stops at once."""
+    """During training, the first signal saves a checkpoint and stops; a second one stops at once."""
 
     def ask() -> None:
         prepared.trainer.request_stop()
@@ -113,7 +113,7 @@ def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None
 
     with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
-        # A signal may come too late for the trainer to heed it; the run then ends here, all the same.
+        # A signal may come too late for the trainer to act on it; the run then still ends here.
         with suppress(InterruptedRun):
             yield
         if stop.number is not None:
@@ -123,7 +123,7 @@ def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None
 
 @contextmanager
 def interruptible(again: str) -> Iterator[None]:
-    """A signal that stops at once, as one line."""
+    """Turn a signal, which stops at once, into a one-line message."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
@@ -132,7 +132,7 @@ def interruptible(again: str) -> Iterator[None]:
 
 @contextmanager
 def telling_what_is_kept(cache: EmbeddingCache) -> Iterator[None]:
-    """A signal before there is a run, as one line if embeddings of its photos are kept."""
+    """Turn a signal before there is a run into a one-line message, if embeddings of its photos are cached."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:

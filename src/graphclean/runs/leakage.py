@@ -1,4 +1,4 @@
-"""Samples of other data that also lie in the training set: tests on them say nothing."""
+"""Samples of other data that are also in the training set, and so are useless as test samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class LeakageCheck:
-    """What training samples look like, and what they are called."""
+    """The training samples and their ids, for comparison with other samples."""
 
     samples: TrainingSamples
     standardizer: Standardizer
     ids: Sequence[str]
 
     def find(self, inputs: npt.NDArray[Any], hashes: Codes | None = None) -> list[str | None]:
-        """The training sample that each of some inputs shows; None where it is a new one."""
+        """The id of the training sample that each input duplicates; None for new samples."""
         array, width = (
             check_embeddings(inputs, zeros=True, double=self.standardizer.double),
             len(self.standardizer.mean),
@@ -45,7 +45,7 @@ class LeakageCheck:
 
 
 def from_cleaning(cleaning: CleaningResult, source: Source) -> LeakageCheck | None:
-    """From what was just cleaned; None where it knows no features."""
+    """The check for data that was just cleaned; None if it has no samples to compare with."""
     samples = cleaning.training_samples
     if samples is None or cleaning.standardizer is None:
         return None
@@ -55,7 +55,7 @@ def from_cleaning(cleaning: CleaningResult, source: Source) -> LeakageCheck | No
 
 
 def write_samples(check: LeakageCheck | None, folder: Path) -> None:
-    """What the model of a run does not hold of it."""
+    """Write the parts that the model of a run does not contain."""
     if check is not None:
         samples = check.samples
         tensors = {"beyond": samples.limits.beyond, "rows": torch.as_tensor(samples.rows)}
@@ -65,7 +65,9 @@ def write_samples(check: LeakageCheck | None, folder: Path) -> None:
 
 
 def read_samples(run: Path, model: Model) -> LeakageCheck | None:
-    """From a run folder; None of a run that knows no features, or was made before this was kept."""
+    """Read the check of a run folder; None if its model has no features to compare with, or nothing was
+    stored.
+    """
     unit = None
     if isinstance(model, KnnModel):
         unit = model.nodes
@@ -95,7 +97,7 @@ def read_samples(run: Path, model: Model) -> LeakageCheck | None:
 
 
 def find_equal(training: npt.NDArray[Any], inputs: npt.NDArray[Any], ids: Sequence[str]) -> list[str | None]:
-    """The same of arrays of images, which are compared to the byte."""
+    """The same for arrays of images, which are compared byte by byte."""
     first: dict[bytes, int] = {}
     for row, image in enumerate(training):
         first.setdefault(image.tobytes(), row)
@@ -105,7 +107,7 @@ def find_equal(training: npt.NDArray[Any], inputs: npt.NDArray[Any], ids: Sequen
 
 @dataclass(frozen=True)
 class Leaks:
-    """Some samples by name, and for each the training sample that it shows, if any."""
+    """The ids of some samples, and of the training sample that each of them duplicates, if any."""
 
     ids: Sequence[str]
     found: Sequence[str | None]
@@ -114,7 +116,7 @@ class Leaks:
 
     @classmethod
     def find(cls, check: LeakageCheck | None, source: Source) -> Self:
-        """Those of a source that was read like the training data."""
+        """Find leaks in a source that was read like the training data."""
         ids = source.ids if source.ids is not None else [str(row) for row in range(len(source.inputs))]
         if check is None:
             return cls(ids, [None] * len(ids), compared=False)
@@ -122,11 +124,13 @@ class Leaks:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Each sample that lies in the training set, and its place there."""
+        """The id of each leaked sample, and that of the training sample."""
         return [(name, other) for name, other in zip(self.ids, self.found, strict=True) if other is not None]
 
     def notes(self, what: str, where: str = "") -> list[str]:
-        """How many of `what` are in the training set, with a few of them; `where` all are listed."""
+        """A note on how many of `what` are in the training set, with examples; `where` refers to the full
+        list.
+        """
         if not self.compared:
             return [
                 f"{what} can't be compared with the training set: it has under {BEYOND + 1} distinct ones"
@@ -141,12 +145,12 @@ class Leaks:
         ]
 
     def write(self, folder: Path) -> None:
-        """The table of all of them."""
+        """Write the table of all leaked samples."""
         with replaced(folder / LEAKAGE) as draft:
             table = pd.DataFrame(self.pairs, columns=["id", "duplicate_of"])
             safe_csv(table).to_csv(draft, index=False)
 
 
 def hashes_of(source: Source) -> Codes | None:
-    """The hashes of photos, one a row of the inputs."""
+    """The hashes of photos, one per row of the inputs; None for other data."""
     return np.asarray(source.photos.measures["hash"]) if source.photos is not None else None

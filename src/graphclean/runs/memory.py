@@ -1,4 +1,4 @@
-"""Arrays and tables that are in memory already, as a source like any other."""
+"""Arrays and tables in memory as a source."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ def hold_arrays(
     ids: Sequence[Any] | None = None,
     show: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Features (N, d), or images (N, H, W), (N, H, W, C) or (N, C, H, W), with their labels.
+    """A source of features (N, d), or images (N, H, W), (N, H, W, C) or (N, C, H, W), and their labels.
 
-    Without `ids` samples go by the index of pandas, where it is more than a count of the rows. The
-    report shows what `show` holds of each, by name.
+    Without `ids`, samples are named by the pandas index, unless it merely counts the rows. The report shows
+    the values in `show` with each sample, by name.
     """
     if labels is None:
         raise InputError(f"arrays bring no labels of their own; give {arg('labels')}, one a sample")
@@ -59,12 +59,12 @@ def hold_like(described: SourceRecord, inputs: Any, labels: Any, *, run: Path) -
 
 
 def _as_features(inputs: Any) -> npt.NDArray[np.float32]:
-    """In the order of a file's, on which the last bits of sums depend."""
+    """Features in the memory order of files, on which the last bits of sums depend."""
     return np.ascontiguousarray(check_embeddings(inputs, zeros=True))
 
 
 def _index_of(*given: Any) -> list[str] | None:
-    """The first index of pandas that says more than the number of the row."""
+    """The first pandas index that is more than row numbers."""
     tables = (part for part in given if isinstance(part, pd.DataFrame | pd.Series))
     index = next((part.index for part in tables if not isinstance(part.index, pd.RangeIndex)), None)
     return None if index is None else [str(name) for name in index]

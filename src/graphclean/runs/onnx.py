@@ -1,4 +1,4 @@
-"""A model as ONNX with its pre-processing inside, and the check that it says what PyTorch says."""
+"""A model as ONNX including its preprocessing, and the check that it agrees with PyTorch."""
 
 import io
 import json
@@ -27,15 +27,15 @@ OnnxOutputs = list[npt.NDArray[Any]]
 OUTPUTS = ("probabilities", "ood_score", "rejected")
 OPSET = 18
 EXPORT_TOLERANCE = 1e-4
-"""The most by which a number may differ from PyTorch's, or of itself if it is above 1."""
+"""Maximum difference from PyTorch; relative for numbers above 1."""
 BATCHES = (1, 2, 30)
 """Sizes of the batches that are compared."""
 LIMIT = 2**31 - 2**24
-"""Bytes of weights that fit into one ONNX file, with room for the rest of it."""
+"""Maximum bytes of weights in one ONNX file, with room for the rest of it."""
 
 
 class Served(nn.Module):
-    """All of an exported model, from what the user has to the outputs."""
+    """A complete exported model, from the user's inputs to the outputs."""
 
     def __init__(self, model: Model, embedder: str | None) -> None:
         super().__init__()
@@ -43,19 +43,19 @@ class Served(nn.Module):
         self.embedder = load_embedder(embedder) if embedder is not None else None
 
     def forward(self, inputs: Tensor) -> Judged:
-        """The outputs by name are `OUTPUTS`."""
+        """The outputs named in `OUTPUTS`."""
         judged: Judged = self.judge(self.embed(inputs))
         return judged
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """Photos to features; anything else as it is."""
+        """Embed photos; other inputs are unchanged."""
         if self.embedder is None:
             return inputs
         features: Tensor = self.embedder(inputs)
         return features
 
     def examples(self, count: int) -> Tensor:
-        """Inputs to trace and to check by; the same ones each time."""
+        """Inputs for tracing and checking, the same ones each time."""
         if self.embedder is None:
             return self.judge.examples(count)
         return random_pictures(count, (3, self.embedder.size, self.embedder.size))
@@ -63,14 +63,14 @@ class Served(nn.Module):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What came of a check."""
+    """The result of a check."""
 
     inputs: int
     largest_difference: float
 
 
 def require_onnx() -> None:
-    """Refuse to export without the extra, before any long work is done."""
+    """Refuse to export without the extra, before any long work."""
     try:
         for name in ("onnx", "onnxscript", "onnxruntime"):
             import_module(name)
@@ -79,7 +79,7 @@ def require_onnx() -> None:
 
 
 def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
-    """The model as the content of one ONNX file, for batches of any size; metadata but text as JSON."""
+    """The model as one ONNX file for batches of any size; metadata other than text is stored as JSON."""
     require_onnx()
     weights = sum(t.numel() * t.element_size() for t in [*served.parameters(), *served.buffers()])
     if weights > LIMIT:
@@ -102,7 +102,7 @@ def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
         )
     assert program is not None
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # where the code stood on this machine
+        node.metadata_props.clear()  # paths of source code on this machine
     program.model.graph.metadata_props.clear()
     for name, value in metadata.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -112,10 +112,10 @@ def to_onnx(served: Served, metadata: dict[str, Any]) -> bytes:
 
 
 def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], pd.DataFrame]) -> Agreement:
-    """Compare a model under onnxruntime with PyTorch and with `predict`, which judges what `embed` gives.
+    """Compare a model under onnxruntime with PyTorch and with `predict`, which takes the outputs of `embed`.
 
-    An `InputError` where a number is off by more than `EXPORT_TOLERANCE`. Inputs that are not `steady` don't
-    count: of two training samples equally near, either may be the one that votes.
+    A difference above `EXPORT_TOLERANCE` raises `InputError`. Inputs that are not `steady` are ignored: of
+    two equally near training samples, either may be the one that votes.
     """
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
@@ -153,18 +153,18 @@ def check(content: bytes, served: Served, predict: Callable[[npt.NDArray[Any]], 
 
 
 def _difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of numbers; of large ones, such as squared distances, by their size."""
+    """The difference of numbers; relative for large ones, such as squared distances."""
     return np.asarray(np.abs(ours - theirs) / np.maximum(1, np.abs(theirs)))
 
 
 def input_name(inputs: Tensor) -> str:
-    """What the model calls its input."""
+    """The name of the model's input."""
     return "images" if inputs.ndim == 4 else "features"
 
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Without what torch's exporter says of itself: a deprecation inside it, and operators we don't use."""
+    """Silence messages of torch's exporter: a deprecation in its own code, and unused operators."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     before = logger.level
     logger.setLevel(logging.ERROR)

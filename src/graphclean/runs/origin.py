@@ -1,4 +1,4 @@
-"""Which runs the user made here: what others' runs name as their data is not read unasked."""
+"""Which runs the user made here: data named by other runs is read only on request."""
 
 import hashlib
 import hmac
@@ -16,13 +16,13 @@ KEY_BYTES = 32
 
 
 def sealed(source: SourceRecord) -> SourceRecord:
-    """What a run was made from, with an HMAC of it; without one where this user can keep no key."""
+    """What a run was made from, with an HMAC of it; without one if this user can't store a key."""
     bare, key = _bare(source), _read_key() or _make_key()
     return bare | {"seal": _sign(bare, key)} if key is not None else bare
 
 
 def made_here(source: SourceRecord) -> bool:
-    """Whether this user, with this configuration folder, wrote it."""
+    """Whether this user wrote it, with this configuration folder."""
     key, seal = _read_key(), source.get("seal")
     return key is not None and seal is not None and hmac.compare_digest(_sign(_bare(source), key), seal)
 
@@ -39,17 +39,17 @@ def _sign(source: SourceRecord, key: bytes) -> str:
 
 
 def _read_key() -> bytes | None:
-    """The user's; None where there is none, or something else."""
+    """The user's key; None if it is missing or invalid."""
     try:
         path = user_config() / KEY_FILE
         key = path.read_bytes() if path.is_file() else b""
-    except (OSError, RuntimeError):  # nor is there a home
+    except (OSError, RuntimeError):  # or there is no home folder
         return None
     return key if len(key) == KEY_BYTES else None
 
 
 def _make_key() -> bytes | None:
-    """One that lasts, readable by the user alone; of processes that make it at once, one does."""
+    """Create a permanent key, readable only by the user; of several processes at once, one does."""
     try:
         path = user_config() / KEY_FILE
         with locked(path, f"{path}: in use", wait=lambda _: None):

@@ -1,4 +1,4 @@
-"""Photos to what a network takes: features of a pretrained one, or small pictures; whole or in pieces."""
+"""Photos as inputs of a network, pretrained features or small images; all at once or in pieces."""
 
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -57,10 +57,10 @@ class Reading(Protocol):
 
     @property
     def stage(self) -> str:
-        """What a person is told meanwhile."""
+        """The name of this stage in progress reports."""
 
     def describe(self) -> dict[str, Any]:
-        """What new photos need to be read alike, for config.json."""
+        """What is needed to read new photos in the same way, for config.json."""
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """The inputs of numbered photos."""
@@ -68,15 +68,17 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class Embedding:
-    """As features of a pretrained network."""
+    """Photos as features of a pretrained network."""
 
     embedder: str | Embedder
     device: torch.device
-    """Of networks of timm and of other packages."""
+    """For networks from timm and other packages."""
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
-        """The embedder's name, which weights it has where they are in a file, and what a function gives."""
+        """The embedder's name, the hash of its weights if they are in a file, and the fingerprint of a
+        function.
+        """
         described: dict[str, Any] = {"embedder": self.name}
         weights = weights_sha256(self.name)
         if weights is not None:
@@ -87,7 +89,7 @@ class Embedding:
 
     @property
     def name(self) -> str:
-        """The embedder's."""
+        """The name of the embedder."""
         return self.embedder if isinstance(self.embedder, str) else self.embedder.name
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
@@ -98,17 +100,17 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Cropping:
-    """As the pictures themselves: the center square, `size` pixels a side."""
+    """Photos as images: the center square, at `size` pixels a side."""
 
     size: int
     stage = "reading photos"
 
     def describe(self) -> dict[str, Any]:
-        """The size; and that pixels are bytes, as for arrays of images."""
+        """The size, and the scale of pixels, bytes as for arrays of images."""
         return {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
-        """uint8 pictures (n, 3, size, size)."""
+        """uint8 images (n, 3, size, size)."""
         return read_batches(
             items,
             open_image,
@@ -120,26 +122,26 @@ class Cropping:
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos, the inputs of those that could be read, and what was wrong with the others."""
+    """Photos, the inputs of the readable ones, and why the others can't be read."""
 
     images: ImageSet
     reading: Reading
     inputs: npt.NDArray[Any]
     rows: npt.NDArray[np.int64]
-    """Which photo each of `inputs` is, in rising order."""
+    """The photo of each of `inputs`, in ascending order."""
     problems: dict[int, str]
     """Photo -> why it can't be read."""
     measures: Measures
-    """Of those that could be read."""
+    """Measures of the readable photos."""
 
     @property
     def ids(self) -> list[str]:
-        """Of the photos that could be read."""
+        """Ids of the readable photos."""
         return [self.images.ids[row] for row in self.rows]
 
     @property
     def labels(self) -> list[str]:
-        """Of the photos that could be read."""
+        """Labels of the readable photos."""
         return [self.images.labels[row] for row in self.rows] if self.images.labels is not None else []
 
 
@@ -159,7 +161,7 @@ def are_photos(data: Path, names: Names, embedder: str | Embedder | None) -> boo
 
 
 def locate(data: Path) -> tuple[Path, str | None]:
-    """Where data is, and the split that was named after a colon: `folder:train`."""
+    """The path of the data, and the split named after a colon: `folder:train`."""
     head, colon, split = str(data).rpartition(":")
     if colon and split and not data.exists() and Path(head).is_dir():
         return Path(head), split
@@ -167,7 +169,7 @@ def locate(data: Path) -> tuple[Path, str | None]:
 
 
 def find_photos(data: Path, names: Names, *, labeled: bool = True, least: int = 2) -> ImageSet:
-    """Which photos there are, with ids and labels, of `least` classes or more; none is opened yet."""
+    """List the photos, with ids and labels of `least` classes or more, without opening any."""
     images = _list_photos(data, names, labeled)
     where = Path(images.table.name) if isinstance(images, ImageTable) else locate(data)[0]
     require_classes(images, where, least)
@@ -203,7 +205,7 @@ def read_photos(
     cache: EmbeddingCache | None = None,
     progress: Progress | None = None,
 ) -> Photos:
-    """The inputs of all photos; features that are in the `cache` are not made again."""
+    """Read the inputs of all photos; features in the `cache` are reused."""
     key = _key(reading, source) if isinstance(reading, Embedding) else None
     stamps = images.stamps() if key is not None else []
     found = cache.load(key, stamps) if cache is not None and key is not None else {}
@@ -214,7 +216,7 @@ def read_photos(
     new = _new_batches(images, reading, found, progress)
     if cache is not None and key is not None:
         new = cache.keep(new, key, stamps)
-    with closing(new):  # what is done is kept, whatever stops this
+    with closing(new):  # what is done is cached, whatever interrupts this
         for batch in chain(_join_kept(found), new):
             if batch.rows:
                 if inputs is None:
@@ -230,7 +232,7 @@ def read_photos(
 
 
 def _join_kept(found: dict[int, KeptPhoto]) -> list[PhotoBatch]:
-    """What was in the cache, as one batch."""
+    """Cached features as one batch."""
     if not found:
         return []
     features, measures = zip(*found.values(), strict=True)
@@ -238,7 +240,7 @@ def _join_kept(found: dict[int, KeptPhoto]) -> list[PhotoBatch]:
 
 
 def _key(reading: Embedding, source: Path) -> Key | None:
-    """None for an embedder that may be another next time."""
+    """The cache key; None for an embedder that may differ next time."""
     version = embedder_version(reading.embedder)
     if version is None:
         return None
@@ -249,7 +251,7 @@ def _key(reading: Embedding, source: Path) -> Key | None:
 def stream_photos(
     images: ImageSet, reading: Reading, source: Path, *, progress: Progress | None = None
 ) -> Iterator[PhotoBatch]:
-    """The same in pieces of about `PIECE` photos: memory does not grow with their number."""
+    """`read_photos` in pieces of about `PIECE` photos, so that memory use does not grow with their number."""
     waiting: list[PhotoBatch] = []
     readable, problems = 0, dict(images.problems)
     for batch in _new_batches(images, reading, {}, progress):
@@ -277,7 +279,7 @@ def _join(parts: list[PhotoBatch]) -> PhotoBatch:
 def _new_batches(
     images: ImageSet, reading: Reading, known: dict[int, Any], progress: Progress | None
 ) -> Generator[PhotoBatch, None, None]:
-    """What is not known yet; a network is loaded only if there is any."""
+    """Batches of the photos that are not known yet; a network is loaded only if there are any."""
     total = len(images.ids) - len(known.keys() | images.problems.keys())
     done = 0
     for batch in reading.batches(images.items(known)) if total else ():

@@ -49,7 +49,7 @@ def predict(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, Path]:
-    """`judge_new` with its table written as .csv or .parquet; returns the table and where it is."""
+    """`judge_new`, with its table written as .csv or .parquet; returns the table and its path."""
     described = read_config(run).get("source", {})
     target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
     if target.suffix.lower() not in (".csv", *PARQUET):
@@ -81,13 +81,13 @@ def judge_new(
     embedder: Embedder | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """Class or OOD for new data, which may be in memory.
+    """Predict a class or OOD for new data, which may be in memory.
 
-    `embedder` is that of a run on photos, where it can't be made from its name.
+    `embedder` is that of a run on photos, if it can't be created from its name.
 
-    `.attrs["warnings"]` of the table has what a user should know of the model, and `.attrs["promised"]` what
-    share of good samples is rejected, where that is known. With `evaluate` the labels of the data are taken
-    for the truth, and `.attrs["scores"]` says how many of them are met.
+    The table's `.attrs["warnings"]` holds what users should know about the model, and `.attrs["promised"]`
+    the fraction of good samples that is rejected, if known. With `evaluate`, the labels of the data count as
+    the truth, and `.attrs["scores"]` compares the predictions with them.
     """
     names = names if names is not None else Names()
     model = load_model(run, device)
@@ -140,7 +140,7 @@ def judge_new(
 
 
 def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[str, Any]:
-    """Of all that has a label and could be read; other labels than the classes of the run mean OOD."""
+    """Score all samples that have a label and can be read; labels that are no class of the run mean OOD."""
     scored = (given.codes >= 0) & (table["verdict"] != Verdict.UNREADABLE).to_numpy()
     table = table[scored]
     labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
@@ -155,7 +155,7 @@ def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[s
 
 
 def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[str]:
-    """Labels that are written otherwise than in the run would silently pass for OOD."""
+    """Warn if no label is a class of the run: labels with another spelling would silently count as OOD."""
     if scores is None or scores["known"] > 0 or scores["ood"] == 0:
         return []
     there = listed([str(name) for name in classes])
@@ -163,10 +163,10 @@ def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[
 
 
 class _Columns:
-    """Predictions as they come, in arrays that are made once.
+    """Predictions, collected in arrays that are allocated once.
 
-    Tables of the pieces, kept beside each other, would break up the heap: memory then grows by more than
-    the tables hold.
+    Tables of the pieces, kept side by side, would fragment the heap: memory use would grow by more than their
+    size.
     """
 
     def __init__(self, count: int, classes: Sequence[Any]) -> None:
@@ -177,7 +177,7 @@ class _Columns:
         self.kinds: dict[Any, Any] = {}
 
     def add(self, rows: list[int], table: pd.DataFrame) -> None:
-        """What a model said of these samples."""
+        """Add a model's predictions for these samples."""
         self.kinds = table.dtypes.to_dict()
         self.codes[rows] = pd.Categorical(table["predicted_label"], categories=self.classes).codes
         for name, values in self.numbers.items():
@@ -185,7 +185,7 @@ class _Columns:
         self.rejected[rows] = table["verdict"] == Verdict.OOD
 
     def to_table(self, ids: list[str]) -> pd.DataFrame:
-        """One table like theirs, with the samples that could not be read in their places."""
+        """One table like those added, with the unreadable samples in their places."""
         rows = np.flatnonzero(self.codes >= 0)
         codes = self.codes[rows]
         table = pd.DataFrame(
@@ -200,7 +200,7 @@ class _Columns:
 
 
 def load_model(run: Path, device: str = "cpu") -> Model:
-    """What predicts for new data, from a run folder."""
+    """Load the model of a run folder."""
     trained = read_config(run).get("kind") == "train"
     require_model(run, trained=trained)
     if trained:
@@ -223,7 +223,7 @@ def load_model(run: Path, device: str = "cpu") -> Model:
 
 
 def require_model(run: Path, *, trained: bool) -> None:
-    """Refuse a run that is not finished, or without the files of a model."""
+    """Refuse a run that is unfinished or lacks model files."""
     require_finished(run)
     for name in (MODEL, PROTOTYPES) if trained else (MODEL,):
         if not has_file(run / name):
@@ -232,7 +232,7 @@ def require_model(run: Path, *, trained: bool) -> None:
 
 
 def _check_fit(tensors: dict[str, Tensor], numbers: Sequence[Any], classes: Any) -> None:
-    """Refuse what would not work together, and NaN, by which all would be known and of the first class."""
+    """Refuse inconsistent shapes, and NaN, which would make every input known and of the first class."""
     check_classes(classes)
     if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
         raise ValueError("temperature or threshold are no numbers")

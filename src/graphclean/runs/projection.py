@@ -1,4 +1,4 @@
-"""What a run keeps for the report: the detector's score of all samples, and some z in few dimensions."""
+"""What a run stores for the report: the OOD scores of all samples, and a projection of z for some."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from .._files import write_tensors
 from .folder import POINTS
 
 MAPPED = 5000
-"""Samples on the map; more would hide each other, and make t-SNE slow."""
+"""Maximum number of samples on the map; more would overlap and slow down t-SNE."""
 PROJECTED_DIMENSIONS = 50
-"""Of z that are kept: the directions in which the samples differ most, as is usual before t-SNE."""
+"""Number of principal components of z that are kept, as is usual before t-SNE."""
 
 Points = dict[str, Tensor]
 
 
 def gather_points(z: Tensor, ood_score: Tensor | None) -> Points:
-    """`rows` of the samples on the map, their `z`, and the score of all that the threshold was found on."""
+    """`rows` and `z` of the samples on the map, and `ood_score` of all that the threshold was found on."""
     z = z.float().cpu()
     n = len(z)
     generator = torch.Generator().manual_seed(0)
@@ -30,16 +30,16 @@ def gather_points(z: Tensor, ood_score: Tensor | None) -> Points:
 
 
 def write_points(points: Points, folder: Path) -> None:
-    """Into a run folder."""
+    """Write the points to a run folder."""
     write_tensors(folder / POINTS, points, {})
 
 
 def _principal(z: Tensor) -> Tensor:
-    """At most DIMENSIONS columns: z along the directions in which it differs most."""
+    """The leading principal components of z, at most PROJECTED_DIMENSIONS."""
     from sklearn import config_context
     from sklearn.decomposition import PCA
 
     wanted = min(PROJECTED_DIMENSIONS, *z.shape)
-    # Where all samples are alike, PCA divides by how they differ; and a user may have asked for DataFrames.
+    # PCA divides by the variance, which is 0 for equal samples; scikit-learn may be set to use DataFrames.
     with np.errstate(invalid="ignore"), config_context(transform_output="default"):
         return torch.as_tensor(PCA(wanted, random_state=0).fit_transform(z.numpy()), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""A run made again with what people decided: `graphclean clean RUN` and `graphclean train RUN`."""
+"""Rerunning with review decisions: `graphclean clean RUN` and `graphclean train RUN`."""
 
 import json
 from collections import Counter
@@ -37,28 +37,28 @@ GONE_SHOWN = 3
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A run, and what people decided on its samples."""
+    """A run, and the review decisions on its samples."""
 
     run: Path
     config: ConfigFile
     decisions: list[Decision]
-    """Those that hold, one a sample."""
+    """The decisions in effect, one per sample."""
     notes: list[Decision]
-    """The notes on samples, which go along."""
+    """Notes on samples, which the new run keeps."""
 
     @property
     def source(self) -> SourceRecord:
-        """What it was made from."""
+        """What the run was made from."""
         return self.config.get("source", SourceRecord())
 
     @property
     def shown(self) -> list[str]:
-        """The columns that it shows."""
+        """The columns that are shown with its samples."""
         return read_header(self.run / SHOWN_CELLS) if has_file(self.run / SHOWN_CELLS) else []
 
     @cached_property
     def data(self) -> Path:
-        """Where that lies."""
+        """The path of the run's data."""
         path = recorded_data(self.run, self.source)
         if str(path) == IN_PYTHON:
             raise InputError(f"{self.run}: made from arrays in Python, and can be made again only there")
@@ -75,13 +75,13 @@ class EarlierRun:
         return path
 
     def settings(self, kind: str) -> Config | None:
-        """Its settings, where it was made by the same command."""
+        """The run's settings, if it was made by the same command."""
         if self.config.get("kind") != kind:
             return None
         return recorded_settings(self.config.get("settings", {}), str(self.run / "config.json"))
 
     def hold(self, source: Source) -> Source:
-        """The source with what was decided on its samples; what is not in it any more is noted."""
+        """The source with the decisions on its samples; samples that are no longer in it are noted."""
         placed, gone = place_decisions(self.decisions, source.all_ids)
         notes = list(source.notes)
         if gone:
@@ -92,7 +92,7 @@ class EarlierRun:
         return replace(source, decisions=placed, notes=notes)
 
     def compare(self, cleaning: CleaningResult, source: Source) -> "Changes":
-        """What came of it, next to what this run said."""
+        """How the new verdicts differ from those of this run."""
         changes = compare(self.run, read_verdicts(self.run), cleaning.verdicts, source.decisions)
         notes, _ = place_decisions(self.notes, source.all_ids)
         return replace(changes, carried=[*source.decisions, *notes])
@@ -103,13 +103,13 @@ class Changes:
     """How verdicts changed from one run to the next."""
 
     table: pd.DataFrame
-    """The samples whose verdict, or proposed label, is another one."""
+    """The samples with another verdict, or relabeled to another class."""
     record: RerunRecord
     carried: list[Decision]
-    """Decisions and notes, which the new run goes by from now on."""
+    """Decisions and notes that carry over to the new run."""
 
     def write(self, folder: Path) -> None:
-        """The table, and what is carried on."""
+        """Write the table, and the decisions and notes that carry over."""
         with replaced(folder / CHANGES) as draft:
             safe_csv(self.table).to_csv(draft, index=False)
         if self.carried:
@@ -119,7 +119,7 @@ class Changes:
 
 
 def read_earlier(data: Path | Source) -> EarlierRun | None:
-    """The run that DATA is; None where it is anything else."""
+    """The run that DATA is; None if it is anything else."""
     if isinstance(data, Source) or not is_run(data):
         return None
     config = read_config(data)
@@ -129,16 +129,16 @@ def read_earlier(data: Path | Source) -> EarlierRun | None:
 
 
 def usual_settings(data: Path | Source, kind: str) -> Config:
-    """Those of the run that DATA is, where it was made by the same command; else the defaults."""
+    """The settings of the run that DATA is, if it was made by the same command; otherwise the defaults."""
     earlier = read_earlier(data)
     settings = earlier.settings(kind) if earlier is not None else None
     return settings if settings is not None else Config()
 
 
 def default_run(data: Path | Source, kind: str, *, resume: bool = False) -> Path:
-    """Where a run of DATA goes if nobody says: of a run that is made again, next to it, under a free name.
+    """The default run folder for DATA; for a rerun, a free name next to the earlier run.
 
-    To `resume` is to go on with the last one.
+    With `resume`, the last existing run.
     """
     earlier = read_earlier(data)
     if earlier is None:
@@ -153,7 +153,7 @@ def default_run(data: Path | Source, kind: str, *, resume: bool = False) -> Path
 
 
 def compare(run: Path, before: pd.DataFrame, after: pd.DataFrame, decisions: list[Decision]) -> Changes:
-    """Verdicts of the same samples in two tables, by id where rows moved."""
+    """Compare the verdicts of the same samples in two tables, by id if rows have moved."""
     old = before.reset_index(drop=True)
     if list(before["id"]) != list(after["id"]):
         alone = before.drop_duplicates("id", keep=False).set_index("id")
@@ -190,5 +190,5 @@ def compare(run: Path, before: pd.DataFrame, after: pd.DataFrame, decisions: lis
 
 
 def read_changes(run: Path) -> RerunRecord | None:
-    """How verdicts changed since the run that this one was made from, if it was made from one."""
+    """How verdicts changed since the run that this one was made from, if any."""
     return read_summary(run).get("rerun")

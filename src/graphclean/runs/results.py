@@ -1,4 +1,4 @@
-"""What a finished training run leaves in its folder."""
+"""The results that a finished training run leaves in its folder."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,7 +26,9 @@ def sum_up(
     notes: Sequence[str] = (),
     validation_accuracy: float | None = None,
 ) -> dict[str, Any]:
-    """What summary.json holds: the summary of cleaning, `detector` and `training`; `notes` come first."""
+    """The content of summary.json: the summary of cleaning, `detector` and `training`; `notes` are the first
+    warnings.
+    """
     config, notes = prepared.config, [*notes, *result.model.notes, *result.trained.notes]
     chosen = result.trained.selection
     found = set(chosen.labels[chosen.selected].tolist())
@@ -63,7 +65,7 @@ def write_results(
     summary: dict[str, Any],
     points: Points,
 ) -> None:
-    """All files of a finished run; the summary last, as it marks the run as finished."""
+    """Write all files of a finished run; the summary comes last, as it marks the run as finished."""
     write_config(out, "train", described, config.to_dict(), preset)
     write_table(verdicts, out / "verdicts")
     model.save(out)

@@ -1,4 +1,4 @@
-"""What `graphclean train` does where no preset is named, and why."""
+"""The preset that `graphclean train` uses if none is named, and the reason."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from .inputs import InputKind
 
 @dataclass(frozen=True)
 class Route:
-    """A preset, and in one line why it was taken; nothing where there was no choice."""
+    """A preset, and in one line the reason for it; None if there was no choice."""
 
     preset: str
     why: str | None = None
 
 
 def choose_route(kind: InputKind, count: int, device: torch.device, network: str | None = None) -> Route:
-    """The preset for `count` samples of a kind; a `network` that was named decides what is read of photos."""
+    """The preset for `count` samples of a kind; a requested `network` decides how photos are read."""
     if kind == "features" or (network is not None and takes_features(network)):
         return Route("embeddings")
     gpu = device.type == "cuda"

@@ -1,4 +1,4 @@
-"""What the JSON files of a run hold, as far as it is used: checked as they are read, and nowhere else."""
+"""The content of a run's JSON files, as far as it is used: validated when read, and nowhere else."""
 
 from typing import Required, TypedDict
 
@@ -15,7 +15,7 @@ class Scale(TypedDict, total=False):
 
 
 class SourceRecord(TypedDict, total=False):
-    """What a run was made from, and what it was told of it."""
+    """What a run was made from, and the options given about it."""
 
     data: str | None
     labels: str | None
@@ -37,7 +37,7 @@ class SourceRecord(TypedDict, total=False):
     route: str
     seed: int
     seal: str
-    """By which a run is known to be the user's own."""
+    """Proof that a run is the user's own."""
 
 
 class ConfigFile(TypedDict, total=False):
@@ -52,13 +52,13 @@ class ConfigFile(TypedDict, total=False):
 
 
 class ChangeCount(TypedDict):
-    """How many samples went from one verdict to another."""
+    """How many samples changed from one verdict to another."""
 
     before: str
     after: str
     samples: int
     decided: int
-    """Of these, those that people decided on."""
+    """How many of these were decided in a review."""
 
 
 class RerunRecord(TypedDict):
@@ -68,12 +68,12 @@ class RerunRecord(TypedDict):
     decided: int
     changed: int
     changed_undecided: int
-    """Of these, those that nobody decided on."""
+    """How many of these were not decided in a review."""
     verdicts: list[ChangeCount]
 
 
 class SummaryFile(TypedDict, total=False):
-    """summary.json; null stands for what could not be told."""
+    """summary.json; null means unknown."""
 
     classes: list[int | str]
     k: int
@@ -92,20 +92,20 @@ class SummaryFile(TypedDict, total=False):
 
 
 class DemoFacts(TypedDict):
-    """How many labels of the demo are wrong."""
+    """The numbers of known samples and of wrong labels in the demo."""
 
     known: int
     wrong: int
 
 
 class DemoClassifier(TypedDict):
-    """How good a classifier of the demo is."""
+    """The accuracy of one of the demo's classifiers."""
 
     accuracy: float | None
 
 
 class DemoVerdicts(TypedDict):
-    """How good its verdicts are."""
+    """The scores of the demo's verdicts."""
 
     label_accuracy: float | None
     ood_auroc: float | None

@@ -1,4 +1,4 @@
-"""The metrics of training, epoch by epoch, for TensorBoard and MLflow, each behind an extra."""
+"""The metrics of each training epoch, for TensorBoard and MLflow; each is an extra."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,7 @@ Callback: TypeAlias = Callable[[Metrics, int], None]
 
 @contextmanager
 def open_callbacks(chosen: Sequence[str | Callback], run: Path) -> Iterator[Callback]:
-    """All of them as one; names are opened here, before data is read, and closed whatever happens."""
+    """Combine callbacks into one; named trackers are opened here, before data is read, and always closed."""
     with ExitStack() as open_ones:
         called: list[Callback] = []
         for one in chosen:
@@ -34,7 +34,7 @@ def open_callbacks(chosen: Sequence[str | Callback], run: Path) -> Iterator[Call
 
 
 def scalars(metrics: Metrics, prefix: str = "") -> dict[str, float]:
-    """The numbers among metrics, by name; those of a group as `group/name`, as both tools show groups."""
+    """The numbers among metrics, by name; those in a group as `group/name`, as both tools show groups."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         if isinstance(value, dict):
@@ -54,7 +54,7 @@ def _tensorboard(run: Path) -> Iterator[Callback]:
 
     def write(metrics: Metrics, _: int) -> None:
         nonlocal writer
-        if writer is None:  # nothing is written for a run that is refused
+        if writer is None:  # a run that is refused writes nothing
             writer = SummaryWriter(str(run.parent / "tensorboard" / run.name))
         for name, value in scalars(metrics).items():
             writer.add_scalar(name, value, metrics["epoch"])

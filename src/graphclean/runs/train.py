@@ -74,12 +74,12 @@ LARGE_NETWORK = "preact-resnet18"
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A finished run, in memory."""
+    """A finished run in memory."""
 
     out: Path
     result: TrainingResult
     cleaning: CleaningResult
-    """The verdicts, with unreadable photos and all notes."""
+    """The verdicts, including unreadable photos and all notes."""
     summary: dict[str, Any]
     """As in summary.json: the summary of cleaning, `detector` and `training`."""
 
@@ -102,9 +102,9 @@ def train(
 ) -> TrainingRun:
     """Train on image arrays, embeddings or photos, and write the run folder `out`.
 
-    With `resume` an unfinished run in `out` goes on from its checkpoint, with its own settings unless others
-    are given (which the checkpoint then refuses), and with what it was told of its data. Where there is no
-    checkpoint yet, it starts over.
+    With `resume`, an unfinished run in `out` continues from its checkpoint, with the recorded options about
+    its data, and with its own settings unless others are given (which the checkpoint then refuses). Without a
+    checkpoint, it starts over.
     """
     watcher = watcher if watcher is not None else Watcher()
     rerun = read_earlier(data)
@@ -134,7 +134,7 @@ def train(
         base = recorded_settings(made.get("settings", {}), str(out / "config.json"))
     else:
         base = load_preset(preset) if preset is not None else Config()
-    # What is misspelled is said before anything is read.
+    # Misspellings are reported before anything is read.
     if validation is not None and not is_there(validation):
         raise InputError(f"{validation}: no such file or folder")
     asked = complete_settings(apply_settings(base, settings, TRAIN_SECTIONS))
@@ -200,7 +200,7 @@ def train_arrays(
     overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> TrainingRun:
-    """`train` on arrays that are in memory."""
+    """`train` for arrays in memory."""
     check_target(out, overwrite=overwrite)
     base = load_preset(preset) if preset is not None else Config()
     route = Route(preset) if preset is not None else None
@@ -234,9 +234,9 @@ def train_source(
     watcher: Watcher,
     rerun: EarlierRun | None = None,
 ) -> TrainingRun:
-    """Train on what was read; `again` tells a user whose run stops how it can go on.
+    """Train on a source; `again` tells users how to continue a run that was stopped.
 
-    `rerun` is the run that the source holds the decisions of.
+    `rerun` is the run whose decisions the source holds.
     """
     preset = route.preset
     require_search(config.cleaning)
@@ -283,7 +283,7 @@ def train_source(
             metrics = epoch_metrics(report, prepared)
             if validation is not None:
                 metrics["validation_accuracy"] = validation_accuracy(prepared, validation)
-            # What an interrupted run logged beyond its last checkpoint is trained again.
+            # Epochs that an interrupted run logged after its last checkpoint are trained again.
             epochs[:] = [*(earlier for earlier in epochs if earlier["epoch"] < report.epoch), metrics]
             write_lines(out / METRICS, epochs)
             watcher.epoch(metrics, config.training.epochs)
@@ -301,7 +301,7 @@ def train_source(
 
 
 def _say_what_is_open(preset: str, settings: Sequence[str], config: Config, watcher: Watcher) -> None:
-    """Name what the preset leaves to the user and nobody has set, for a method that has such settings."""
+    """Report settings that the preset leaves to the user and that are not set, if the method has them."""
     chosen = {setting.partition("=")[0].strip() for setting in settings}
     values = {
         f"{part}.{key}": value for part, keys in config.to_dict().items() for key, value in keys.items()
@@ -316,23 +316,23 @@ def _say_what_is_open(preset: str, settings: Sequence[str], config: Config, watc
 
 @dataclass
 class _Way:
-    """What is trained with which settings: as asked for, or settled when the data is known."""
+    """What to train with which settings, as requested or as settled once the data is known."""
 
     settings: Sequence[str]
     embedder: str | Embedder | None
     usual: str | None
-    """The embedder of the run that goes on, where no other is asked for."""
+    """The embedder of an earlier run, used if no other is requested."""
     device: torch.device
     base: Config
     route: Route | None
 
     @property
     def config(self) -> Config:
-        """All settings, those of the user last."""
+        """All settings, with those of the user applied last."""
         return complete_settings(apply_settings(self.base, self.settings, TRAIN_SECTIONS))
 
     def settle(self, kind: InputKind, count: int) -> Route:
-        """The route that was named, or the one for so many samples of a kind."""
+        """The requested route, or the one for this number of samples of a kind."""
         if self.route is None:
             named = "embedding-head" if self.embedder is not None else None
             parts = (setting.partition("=") for setting in self.settings)
@@ -342,7 +342,7 @@ class _Way:
         return self.route
 
     def read_photos(self, count: int) -> Reading:
-        """Photos as the network takes them; which one that is may depend on their number."""
+        """How the network takes photos; which network that is may depend on their number."""
         route, training = self.settle("photos", count), self.config.training
         if takes_features(training.network):
             return embedding(self.embedder if self.embedder is not None else self.usual, self.device)
@@ -356,7 +356,7 @@ class _Way:
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
-    """The config of the run to go on with, if any; refuses one that may be neither resumed nor replaced."""
+    """The config of the run to resume, if any; a run that can be neither resumed nor replaced is refused."""
     if resume and overwrite:
         raise InputError(f"{arg('resume')} continues a run, {arg('overwrite')} replaces it; give one of them")
     if not resume or not (out / "config.json").is_file():
@@ -401,7 +401,7 @@ def _write_results(
 ) -> TrainingRun:
     cleaning = complete(result.cleaning, source)
     notes = validation.notes + validation.leaks(cleaning, source) if validation is not None else []
-    # Of the model that was made: prototypes or class means may be combined with the network.
+    # Accuracy of the final model, which may combine prototypes or class means with the network.
     right = validation.accuracy(result.model) if validation is not None else None
     summary = sum_up(replace(result, cleaning=cleaning), prepared, epochs, route, notes, right)
     if rerun is not None:

@@ -1,4 +1,4 @@
-"""Samples whose labels are known to be right, to watch training by."""
+"""Validation samples, whose labels are trusted, to monitor training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ from .schema import SourceRecord
 
 ARRAY_KEYS = {".npz": ("images_key", "features_key", "labels_key"), ".npy": ()}
 COLUMNS = ("label_column", "id_column", "path_column")
-"""Which of the names that DATA goes by have a meaning for samples in such a file, or in a table."""
+"""Fields of `Names` that apply to validation samples in an array file, or in a table."""
 
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Samples whose labels are known to be right, to watch training by; never trained on."""
+    """Samples with trusted labels, to monitor training; networks are not trained on them."""
 
     inputs: npt.NDArray[Any]
     codes: npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class ValidationSet:
     hashes: npt.NDArray[np.int64] | None
 
     def leaks(self, cleaning: CleaningResult, source: Source) -> list[str]:
-        """That some of them are also in the training set, where accuracy on them says nothing."""
+        """A note on validation samples that are also in the training set, where accuracy means nothing."""
         if self.inputs.ndim > 2:
             found = find_equal(source.inputs, self.inputs, source.all_ids)
         else:
@@ -47,7 +47,7 @@ class ValidationSet:
         return Leaks(self.ids, found).notes("validation samples")
 
     def accuracy(self, model: NetworkModel) -> float:
-        """Share of them that a finished model gets right."""
+        """The accuracy of a finished model."""
         return float((model.score(self.inputs).classes == self.codes).mean())
 
 
@@ -61,7 +61,7 @@ def read_validation(
     device: torch.device,
     embedder: str | Embedder | None = None,
 ) -> ValidationSet:
-    """Validation samples of the classes of the data; others are left out, and counted."""
+    """Read validation samples of the data's classes; others are left out and counted."""
     suffix = path.suffix.lower()
     names = Names(**{name: getattr(names, name) for name in ARRAY_KEYS.get(suffix, COLUMNS)})
     try:
@@ -99,7 +99,7 @@ def read_validation(
 
 
 def validation_accuracy(prepared: Prepared, validation: ValidationSet) -> float:
-    """Share of the validation samples that the network alone gets right now; training does not notice."""
+    """The current accuracy of the network alone; measuring it does not affect training."""
     inputs = torch.as_tensor(validation.inputs)
     if prepared.standardizer is not None:
         inputs = prepared.standardizer.rescale(validation.inputs)
