@@ -197,9 +197,7 @@ def decide_actions(
 
 
 def leave_one_each(table: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Of the samples in a duplicate group that are not removed yet, keep the largest photo, or else the
-    first.
-    """
+    """Keep one sample of each duplicate group, unless all are removed: the largest photo, or the first."""
     nothing = pd.Series(0, index=verdicts.index)
     size = verdicts.get("width", nothing) * verdicts.get("height", nothing)
     left = verdicts[GROUP_COLUMN].notna() & (table["action"] != "removed")

@@ -94,7 +94,7 @@ def read_cells(run: Path, samples: int) -> Cells:
 
 
 def _find_tables(data: Path, names: Names, labels: Path | None, *, photos: bool) -> list[CellTable]:
-    """The tables that may have the columns: the data itself, and its file of labels."""
+    """The tables that may contain the columns: the data itself, and its file of labels."""
     if photos:
         images = find_photos(data, names, labeled=False)
         if isinstance(images, ImageTable):
@@ -152,9 +152,7 @@ def _ids_of(images: ImageSet) -> list[str]:
 
 
 def _align(cells: Cells, table: CellTable, ids: list[str]) -> Cells:
-    """Match cells to samples by id if both have ids, else by order; empty for samples that are not in the
-    table.
-    """
+    """Match cells to samples, by id if both have ids, else by order; empty for samples without a row."""
     there, rows = table.ids(), len(next(iter(cells.values())))
     if there is not None and there != ids and set(there) & set(ids):
         place = {name: row for row, name in reversed(list(enumerate(there)))}

@@ -20,9 +20,7 @@ from .interrupts import interruptible
 
 Placing = Literal["link", "hardlink", "copy"]
 RECORD = ".graphclean.json"
-"""The record of the files placed in a folder: it identifies the folder as ours, and shows which files are
-stale.
-"""
+"""The record of the files placed in a folder; it identifies the folder as ours, and its stale files."""
 MANIFEST = "cleaned.csv"
 LONGEST_FOLDER, LONGEST_NAME = 200, 255
 """Maximum lengths of names in bytes; the latter is the limit of most file systems."""
@@ -38,7 +36,7 @@ class FolderPlan:
 
 
 class _Taken:
-    """The names in use in a folder, compared without case, as on some file systems."""
+    """The names in use in a folder, compared case-insensitively, as on some file systems."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._last = {name.casefold(): 1 for name in names}

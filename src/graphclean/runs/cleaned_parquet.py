@@ -29,8 +29,7 @@ def write_cleaned(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write to `target` the rows of `images` that `table` does not remove; returns 1 if the file changed,
-    else 0.
+    """Write the rows of `images` that `table` does not remove to `target`; returns 1 if it changed, else 0.
 
     All columns, their types and the metadata are kept; only labels differ. The table is read and written in
     batches.

@@ -31,8 +31,7 @@ class Decision:
     id: str
     """Checked against the run, so that a decision is never applied to another sample."""
     kind: str
-    """Accept the verdict, reject it, set another label, remove the sample, undo the last of these; or a note.
-    """
+    """Accept the verdict, reject it, set another label, remove the sample, undo the last one; or a note."""
     label: str | None
     """The label of the sample from now on; None means OOD. It has no meaning for `undo` and notes."""
     time: str
@@ -76,8 +75,7 @@ class ReviewedSamples:
         note: Any = None,
         time: str | None = None,
     ) -> Decision:
-        """Make a decision, refused if invalid; decisions of one step pass the same `time`, the default is
-        now.
+        """A validated decision; decisions of one step share a `time`, which is now by default.
 
         `label` is only for the kind `label`, and `note` only for notes.
         """
@@ -187,9 +185,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
-    """The decision in effect for each row, in the order in which they were made; an undo restores the
-    previous one.
-    """
+    """The decision in effect for each row, most recent last; an undo restores the previous one."""
     by_row: dict[int, list[Decision]] = {}
     for decision in decisions:
         if decision.kind == NOTE:

@@ -47,8 +47,7 @@ def demo(
     overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> Demo:
-    """Train with both methods on 1,200 noisy digits; score the classifiers on the others, the verdicts on all
-    1,200.
+    """Train both ways on 1,200 noisy digits; score predictions on the others, and verdicts on all 1,200.
 
     This runs on one thread: batches of 64 digits are too small for more, and if the machine is busy, two
     threads wait for each other.

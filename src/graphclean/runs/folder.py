@@ -53,9 +53,7 @@ LEAKAGE = "leakage.csv"
 SCORES = "scores.json"
 """Only if the truth is known, as in the demo."""
 CHECKPOINT, DIGITS = "checkpoint", "digits.npz"
-"""The training checkpoint, and the noisy digits of the demo, which the report shows and `graphclean train`
-accepts.
-"""
+"""The training checkpoint, and the demo's digits, which the report shows and `graphclean train` accepts."""
 SHOWN_CELLS = "shown.parquet"
 """Cells of the source's table shown with each sample."""
 KEPT = "kept.safetensors"

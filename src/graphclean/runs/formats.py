@@ -143,9 +143,7 @@ def as_fiftyone(outcome: Outcome, photos: Sequence[Path | None], out: Path) -> F
 
 
 def as_cleanlab(outcome: Outcome, out: Path) -> Files:
-    """A table with the columns of cleanlab's CleanLearning and Datalab, one row per sample; low scores are
-    bad.
-    """
+    """A table as from cleanlab's CleanLearning and Datalab, one row per sample; low scores are bad."""
     table, verdicts = outcome.table, outcome.verdicts
     moved = table["action"] == "relabeled"
     shown = pd.DataFrame(
@@ -173,9 +171,7 @@ def as_cleanlab(outcome: Outcome, out: Path) -> Files:
 
 
 def write_files(files: Files, *, dry_run: bool, overwrite: bool) -> int:
-    """Write the files that differ, and return their number; existing files are replaced only with
-    `overwrite`.
-    """
+    """Write the files that differ, and return their number; `overwrite` allows replacing existing ones."""
     changed = {path: content for path, content in files.items() if _read(path) != content}
     for path in changed:
         if path.is_dir():

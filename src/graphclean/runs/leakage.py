@@ -65,9 +65,7 @@ def write_samples(check: LeakageCheck | None, folder: Path) -> None:
 
 
 def read_samples(run: Path, model: Model) -> LeakageCheck | None:
-    """Read the check of a run folder; None if its model has no features to compare with, or nothing was
-    stored.
-    """
+    """Read the check of a run folder; None if there are no features to compare with, or none were stored."""
     unit = None
     if isinstance(model, KnnModel):
         unit = model.nodes
@@ -128,9 +126,7 @@ class Leaks:
         return [(name, other) for name, other in zip(self.ids, self.found, strict=True) if other is not None]
 
     def notes(self, what: str, where: str = "") -> list[str]:
-        """A note on how many of `what` are in the training set, with examples; `where` refers to the full
-        list.
-        """
+        """A note on how many of `what` are in the training set, with examples; `where` is the full list."""
         if not self.compared:
             return [
                 f"{what} can't be compared with the training set: it has under {BEYOND + 1} distinct ones"

@@ -76,9 +76,7 @@ class Embedding:
     stage = "embedding photos"
 
     def describe(self) -> dict[str, Any]:
-        """The embedder's name, the hash of its weights if they are in a file, and the fingerprint of a
-        function.
-        """
+        """The embedder's name, the hash of its weights if in a file, and a function's fingerprint."""
         described: dict[str, Any] = {"embedder": self.name}
         weights = weights_sha256(self.name)
         if weights is not None:

@@ -26,9 +26,7 @@ def sum_up(
     notes: Sequence[str] = (),
     validation_accuracy: float | None = None,
 ) -> dict[str, Any]:
-    """The content of summary.json: the summary of cleaning, `detector` and `training`; `notes` are the first
-    warnings.
-    """
+    """The content of summary.json: the cleaning summary, `detector` and `training`; `notes` come first."""
     config, notes = prepared.config, [*notes, *result.model.notes, *result.trained.notes]
     chosen = result.trained.selection
     found = set(chosen.labels[chosen.selected].tolist())

@@ -316,7 +316,7 @@ def _say_what_is_open(preset: str, settings: Sequence[str], config: Config, watc
 
 @dataclass
 class _Way:
-    """What to train with which settings, as requested or as settled once the data is known."""
+    """The preset, settings and embedder, as requested or as chosen once the data is known."""
 
     settings: Sequence[str]
     embedder: str | Embedder | None
