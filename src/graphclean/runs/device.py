@@ -11,7 +11,7 @@ from ..errors import InputError, arg
 
 
 def choose_device(name: str) -> torch.device:
-    """Find a device: `auto` is CUDA if available; `cuda` without a GPU and unknown names are refused."""
+    """Choose the device: `auto` is CUDA if available; `cuda` without a GPU and unknown names are refused."""
     if name == "mps":
         raise InputError(f"{arg('device')} mps: GPUs of Apple are not supported; use cpu")
     if name not in list(DeviceName):

@@ -47,7 +47,7 @@ DECISIONS = "decisions.jsonl"
 CHANGES = "changes.csv"
 """For a rerun: samples whose verdict differs from the earlier run."""
 TRAINING_SAMPLES = "training.safetensors"
-"""What is needed to tell whether new samples are among those of the run."""
+"""What is needed to find new samples that duplicate samples of the run."""
 LEAKAGE = "leakage.csv"
 """For a run compared with other data: samples of that data that are also in the run's."""
 SCORES = "scores.json"
@@ -221,7 +221,7 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
 
 
 def safe_csv(table: pd.DataFrame) -> pd.DataFrame:
-    """Convert lists to JSON, and prefix text that a spreadsheet would run as a formula with a quote."""
+    """Convert lists to JSON, and put a quote before text that a spreadsheet would run as a formula."""
     safe = table.copy()
     for name in safe.columns:
         kind = safe[name].dtype

@@ -132,9 +132,7 @@ def as_fiftyone(outcome: Outcome, photos: Sequence[Path | None], out: Path) -> F
         after = plain_cell(outcome.table["label"].iloc[row])
         places[str(row)] = str(photo)
         attributes = {**facts, "sample": str(outcome.table["id"].iloc[row]), "label_after": after}
-        attributes["certainty"] = attributes.pop(
-            "confidence", None
-        )  # fiftyone's own confidence is for predictions
+        attributes["certainty"] = attributes.pop("confidence", None)  # fiftyone's is for predictions
         told = {name: value for name, value in attributes.items() if value is not None}
         labels[str(row)] = {"label": UNLABELED if given is None else str(given), "attributes": told}
     named = {str(label["label"]) for label in labels.values()} - set(outcome.classes)

@@ -360,7 +360,7 @@ def match_photos(images: ImageSet, ids: list[str], path: Path) -> dict[int, int]
 
 
 def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
-    """Refuse to write to the data, to its folder, where the next run would find it, or in its place."""
+    """Refuse to write to the data, in its place, or into its folder, where the next run would read it."""
     real = Path(os.path.realpath(target))
     for source in sources:
         if source is None:

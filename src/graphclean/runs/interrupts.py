@@ -63,7 +63,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 @contextmanager
 def one_line_errors(config: Config, checkpoint: Path, *, again: str = "") -> Iterator[None]:
-    """Turn errors of training into one line with advice; `again` tells how to restart."""
+    """Turn errors of training into one line with advice; `again` is how to restart."""
     training = config.training
     try:
         yield

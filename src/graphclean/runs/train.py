@@ -234,7 +234,7 @@ def train_source(
     watcher: Watcher,
     rerun: EarlierRun | None = None,
 ) -> TrainingRun:
-    """Train on a source; `again` tells users how to continue a run that was stopped.
+    """Train on a source; `again` is the advice on how to continue a stopped run.
 
     `rerun` is the run whose decisions the source holds.
     """
