@@ -168,6 +168,8 @@ def test_slips_are_told(arrays: tuple[np.ndarray, np.ndarray], saved: Path) -> N
         run.predict(pd.DataFrame(features))
     with pytest.raises(InputError, match=r"the arrays are images, but .* was made from embeddings"):
         run.predict(np.zeros((2, 8, 8)))
+    with pytest.raises(InputError, match="out is for data at a path"):
+        run.predict(np.zeros((1, 64)), out="p.csv", quiet=True)
     with pytest.raises(InputError, match="labels are for arrays"):
         run.predict(saved, labels)
 

@@ -91,6 +91,8 @@ class Run:
         with limited_threads(threads), StageProgress(quiet=quiet) as progress:
             options["progress"] = progress
             if not isinstance(data, str | Path):
+                if out is not None:
+                    raise InputError(f"{arg('out')} is for data at a path; save the returned table instead")
                 source = hold_like(self.config.get("source", {}), data, labels, run=self.path)
                 return judge_new(self.path, source, **options)
             if labels is not None:
