@@ -173,6 +173,9 @@ def test_it_is_restored_from_what_was_saved() -> None:
     assert torch.equal(detector(unit, share, near), again(unit, share, near))
     with pytest.raises(ValueError, match="parts don't fit"):
         FeatureDetector.restore({**detector.state_dict(), "root": torch.eye(3)}, detector.facts())
+    for name in ("mean", "centers"):
+        with pytest.raises(ValueError, match="the right shape"):
+            FeatureDetector.restore({**detector.state_dict(), name: torch.tensor(1.0)}, detector.facts())
     nowhere = SignWeights(*[float("nan")] * 5)
     with pytest.raises(ValueError, match="parts don't fit"):
         FeatureDetector.restore(detector.state_dict(), {**detector.facts(), "weights": nowhere})

@@ -47,6 +47,8 @@ def test_labels_of_many_kinds(labels: object, classes: list[object], codes: list
     [
         ([0.5, 1.0], r"labels must be names or whole numbers, not 0\.5"),
         ([np.inf, 1.0], "labels must be names or whole numbers, not inf"),
+        (np.array([1j, 2]), "labels must be names or whole numbers, not of type complex128"),
+        (np.zeros(2, "|V4"), "labels must be names or whole numbers, not of type"),
         (np.zeros((3, 2)), "labels must be one a row"),
         ([["a"], ["b"]], "labels must be one a row, not lists of them"),
     ],

@@ -76,6 +76,8 @@ def test_damaged_points_are_one_line(tmp_path: Path) -> None:
     [
         {"z": torch.zeros(60, 2, 2)},
         {"z": torch.zeros(60)},
+        {"z": torch.full((60, 2), float("nan"))},
+        {"z": torch.full((60, 2), 1e30)},
         {"z": torch.zeros(59, 2)},
         {"z": torch.zeros(60, 2, dtype=torch.int64)},
         {"rows": torch.arange(60.0)},

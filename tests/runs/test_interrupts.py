@@ -238,3 +238,14 @@ def test_what_may_be_resumed(cli: Cli, tmp_path: Path) -> None:
     refused = cli("train", "digits.npz", *TINY, "--resume", "--device", "cpu")
     assert "the run was started on cuda and can't be continued with --device cpu" in refused.err
     assert len(metrics(out)) == 3
+
+
+@pytest.mark.slow
+def test_a_resumed_run_sweeps_what_was_left_next_to_it(cli: Cli, tmp_path: Path) -> None:
+    save_digits(tmp_path)
+    assert cli("train", "digits.npz", *TINY, "--out", "run", "--quiet").code == 0
+    for name in (".run.0123abcd", ".run.4567cdef"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".run.4567cdef" / LOCK).touch()
+    assert cli("train", "digits.npz", "--resume", "--out", "run", "--quiet").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.npz", "new.npz", "run"]

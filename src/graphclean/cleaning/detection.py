@@ -128,6 +128,8 @@ class FeatureDetector(nn.Module):
         """Rebuild from buffers and `facts`; KeyError, TypeError or ValueError if they don't fit."""
         mean, root, centers = (tensors[name] for name in ("mean", "root", "centers"))
         weights = SignWeights(*map(float, facts["weights"]))
+        if mean.ndim != 1 or centers.ndim != 2:
+            raise ValueError("the detector's parts don't have the right shape")
         if root.shape != (len(mean), centers.shape[1]) or not np.isfinite(weights).all():
             raise ValueError("the detector's parts don't fit together")
         if not all(tensor.isfinite().all() for tensor in (mean, root, centers)):

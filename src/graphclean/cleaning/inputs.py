@@ -131,6 +131,8 @@ def _encode(labels: Any, n: int | None, *, as_written: bool) -> Labels:
     series = labels if isinstance(labels, pd.Series) else pd.Series(_flat(labels), dtype=None)
     if n is not None and len(series) != n:
         raise InputError(f"there are {len(series)} labels for {n} samples; each needs one")
+    if getattr(series.dtype, "kind", "O") in "cV":
+        raise InputError(f"labels must be names or whole numbers, not of type {series.dtype}")
     if not as_written and series.dtype in (object, "category"):
         series = pd.Series(series.to_list())  # of the type that its values have
     missing = series.isna().to_numpy()

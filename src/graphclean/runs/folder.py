@@ -106,7 +106,7 @@ def check_target(out: Path, *, overwrite: bool, ours: bool = False) -> None:
 
     A folder locked by another process is refused as well; `ours` means that this process holds the lock.
     """
-    _bring_back(out)
+    bring_back(out)
     try:
         there = out.exists() or out.is_symlink()
     except OSError as error:
@@ -174,8 +174,8 @@ def busy(run: Path, named: str) -> str:
     return f"{run}: another process is training in it; wait until it ends, or choose another {arg(named)}"
 
 
-def _bring_back(run: Path) -> None:
-    """Put back an older run that a killed process had moved aside to replace it."""
+def bring_back(run: Path) -> None:
+    """An older run that a killed process had moved aside, to put another in its place."""
     sweep(Path(os.path.realpath(run)).parent)
 
 
@@ -292,7 +292,7 @@ def find_commit() -> str | None:
 def read_config(run: Path) -> ConfigFile:
     """Read the config of a run folder; other folders and incompatible formats are refused."""
     if not (run / "config.json").exists():
-        _bring_back(run)
+        bring_back(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such run folder")
     if not has_file(run / "config.json"):

@@ -28,6 +28,7 @@ from .device import choose_device
 from .folder import (
     CHECKPOINT,
     METRICS,
+    bring_back,
     busy,
     check_origin,
     check_target,
@@ -362,6 +363,7 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None
     if not resume or not (out / "config.json").is_file():
         check_target(out, overwrite=overwrite)
         return None
+    bring_back(out)
     check_unlocked(out, busy(out, "out"))
     config = read_config(out)
     if config.get("kind") != "train":

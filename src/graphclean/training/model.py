@@ -277,7 +277,7 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
             if "class_means" in facts
             else None,
         )
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{run}: the model files are not those of a training run: {reason}") from error
 
