@@ -164,7 +164,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _parents(path: Path) -> Iterator[None]:
-    """Create the folders above `path`; those created are removed again if they stay empty."""
+    """Create the parent folders of `path`; those still empty at the end are removed again."""
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -195,7 +195,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         (draft / NEW).mkdir()
         try:
             yield draft / NEW
-        except WriteError as error:  # a file in it is reported under its final path
+        except WriteError as error:  # report the file's final path, not the one in the draft
             inside = error.path.is_relative_to(draft / NEW)
             place = path / error.path.relative_to(draft / NEW) if inside else error.path
             raise WriteError(place, error.reason) from error

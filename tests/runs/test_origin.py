@@ -1,4 +1,4 @@
-"""A run that was made elsewhere: its verdicts hold, and what it names as its data is not read unasked."""
+"""Runs made elsewhere: their verdicts hold, and their data is read only where the user names it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.conftest import states
 from tests.runs.applied import lay_photos, make_run
 from tests.runs.tiny import TINY, save_digits
 
-ELSEWHERE = "run: not made by you on this machine, as far as it shows, so what it names is not read unasked; "
+ELSEWHERE = "run: not known to be made by you on this machine, so the data it names is not read; "
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_without_a_place_for_the_key_a_run_is_made_all_the_same(
 
 def test_a_report_of_ones_own_run_has_its_pictures(cli: Cli, photos: Path) -> None:
     done = cli("report", "run")
-    assert (done.code, "not read unasked" in done.err + done.out) == (0, False)
+    assert (done.code, "not read; " in done.err + done.out) == (0, False)
     assert '"pictures":{}' not in (photos.parent / "run/report.html").read_text()
 
 
@@ -110,8 +110,8 @@ def test_a_report_of_another_run_opens_no_photo_unless_told_which(
     cli: Cli, tmp_path: Path, opened: list[Path]
 ) -> None:
     done = cli("report", "run", "--json")
-    (note,) = [text for text in json.loads(done.out)["warnings"] if "unasked" in text]
-    assert note == f"Pictures are not shown. {ELSEWHERE}data says where its data is"
+    (note,) = [text for text in json.loads(done.out)["warnings"] if "not read" in text]
+    assert note == f"Pictures are not shown. {ELSEWHERE}name its place with data"
     assert opened == []
     assert '"pictures":{}' in (tmp_path / "run/report.html").read_text()
     assert cli("report", "run", "--data", "photos", "--quiet").code == 0
@@ -126,9 +126,9 @@ def test_what_would_open_photos_is_refused(refuse: Refuse, cli: Cli, tmp_path: P
         *("apply run --format fiftyone", "apply run --format label-studio", "apply run --format hf"),
         "report run --show caption",
     ):
-        refuse(words, f"{ELSEWHERE}--data says where its data is")
+        refuse(words, f"{ELSEWHERE}name its place with --data")
     for command in ("clean", "train"):
-        refuse(f"{command} run", f"{ELSEWHERE}make a run of that data here, and take the decisions over")
+        refuse(f"{command} run", f"{ELSEWHERE}make a run of that data here, and add the decisions")
     assert cli("apply", "run", "--quiet").code == 0  # a manifest needs no photos
     before = states(tmp_path / "photos")
     assert cli("apply", "run", "--copy", "--data", "photos", "--out", "c", "--quiet").code == 0
@@ -163,8 +163,8 @@ def test_labels_in_a_file_of_their_own_are_not_read_either(
     assert cli("report", "run", "--show", "caption", "--quiet").code == 0
     shutil.copytree(tmp_path / "run", tmp_path / "own")
     request.getfixturevalue("elsewhere")
-    refuse("report run --show caption --data z.npy", "labels are in a file of their own")
-    refuse("apply run --format hf --data z.npy", "labels are in a file of their own")
+    refuse("report run --show caption --data z.npy", "its labels are in a separate file")
+    refuse("apply run --format hf --data z.npy", "its labels are in a separate file")
     assert cli("report", "run", "--quiet").code == 0
 
 
@@ -178,7 +178,7 @@ def test_a_run_in_training_goes_on_elsewhere_with_what_is_named(
     assert cli(*run).code == 0
     request.getfixturevalue("elsewhere")
     again = ("train", "digits.npz", "--resume", "--out", "run", "--quiet")
-    refuse(again, f"{ELSEWHERE}--validation names its file")
+    refuse(again, f"{ELSEWHERE}name the file with --validation")
     assert cli(*again, "--validation", "new.npz").code == 0
     assert cli(*again).code == 0  # it is one's own by now
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphclean._files import LOCK
 from graphclean.errors import InputError
 from graphclean.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -74,3 +75,13 @@ def test_a_third_checkpoint_of_one_place_can_be_written(tmp_path: Path) -> None:
     assert found is not None
     assert found.tensors["a"] == 1
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_drafts_of_killed_processes_are_removed_when_a_checkpoint_is_loaded(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, Checkpoint({"x": torch.zeros(2)}, {"epoch": 2, "config": {}}))
+    draft = tmp_path / ".epoch-00001.0123abcd"
+    (draft / "epoch-00001").mkdir(parents=True)
+    (draft / LOCK).touch()
+    (tmp_path / ".epoch-00002.4567cdef").mkdir()
+    assert load_checkpoint(tmp_path, {}) is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-00002"]

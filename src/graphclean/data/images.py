@@ -18,16 +18,16 @@ DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 """The whitest value of deep gray images, by the bits that are used of it."""
 NO_FILE = "no such file"
 PIXEL_BYTES = 10
-"""Of memory that a pixel takes at most while an image becomes RGB."""
+"""Peak memory per pixel while an image is converted to RGB."""
 STRIP = 2**20
-"""Pixels that are made RGB at a time, where that takes more memory than the image itself."""
+"""Pixels converted at a time where the conversion needs large intermediate copies."""
 
 Encoded: TypeAlias = Path | bytes
 """An image file, or the content of one."""
 
 
 class Room:
-    """So many bytes for all threads together: who needs more than is free waits."""
+    """A memory budget shared by all threads: a reservation waits until enough is free."""
 
     def __init__(self, size: int) -> None:
         self.size = self.free = size
@@ -35,7 +35,7 @@ class Room:
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
-        """While something of that size is used; what is larger than the whole room has it to itself."""
+        """Hold that many bytes during the block; anything larger than the budget gets all of it."""
         size = min(size, self.size)
         with self._changed:
             self._changed.wait_for(lambda: self.free >= size)
@@ -49,7 +49,7 @@ class Room:
 
 
 DECODING = Room(2**30)
-"""For images that are decoded at the same time; one of the most pixels that are read takes nearly all."""
+"""For images decoded at the same time; the largest image accepted takes nearly all of it."""
 
 
 class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
@@ -87,7 +87,7 @@ def open_image(source: Encoded, side: int | None = None) -> Image.Image:
 
 
 def decoded_bytes(source: Encoded, side: int | None = None) -> int:
-    """Memory that `open_image` takes at most; 0 for what it refuses at once."""
+    """Peak memory of `open_image`; 0 for files it rejects before decoding."""
     try:
         with (
             source.open("rb") if isinstance(source, Path) and source.is_file() else BytesIO(bytes(source))

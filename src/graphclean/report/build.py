@@ -80,7 +80,7 @@ class Page(NamedTuple):
     pictures: Pictures | None
     """The source of the pictures."""
     cut: dict[str, str]
-    """Truncated class names -> full names."""
+    """Shortened class name -> full name."""
 
 
 class _Shown(NamedTuple):

@@ -28,7 +28,7 @@ HERE = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?", re.ASCII)
 other name was pointed at this machine by someone else.
 """
 LONGEST_REQUEST = 20.0
-"""Seconds from the first to the last byte of a request, so that a slow one can't hold a thread forever."""
+"""Seconds to receive a whole request: one that trickles in would hold a thread forever."""
 MOST_REQUEST_BYTES = 1_000_000
 """Maximum size of a request body: it may name every row of a large page."""
 REVIEW_SIDE = 1024
@@ -78,7 +78,7 @@ class ReviewServer(ThreadingHTTPServer):
         self.ready = threading.Event()
         self.writing = threading.Lock()
         self.reading: dict[socket.socket, float] = {}
-        """Connections whose request is incomplete, and their deadlines."""
+        """Connections whose request is incomplete, with their deadlines."""
         try:
             super().__init__((HOST, port), ReviewHandler)
         except OSError as error:
@@ -95,7 +95,7 @@ class ReviewServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def service_actions(self) -> None:
-        """Close connections whose request takes too long; called periodically."""
+        """Called in every loop of the server: close connections past their deadline."""
         for connection, end in list(self.reading.items()):
             if time.monotonic() > end:
                 with suppress(OSError):  # already closed
@@ -142,10 +142,10 @@ class ReviewHandler(BaseHTTPRequestHandler):
     server: ReviewServer
     server_version, sys_version = "graphclean", ""
     timeout = LONGEST_REQUEST
-    """Seconds that the client may be silent or take to receive a response."""
+    """Seconds without data, or to send an answer, before a connection is closed."""
 
     def setup(self) -> None:
-        """Start the deadline of the request."""
+        """Start the deadline for the request."""
         super().setup()
         self.server.reading[self.connection] = time.monotonic() + LONGEST_REQUEST
 

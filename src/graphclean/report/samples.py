@@ -157,14 +157,14 @@ def choose_rows(samples: Samples, wanted: Ints) -> Ints:
     for row in by_need[np.sort(first)[:most]].tolist():
         cells = [texts[row] for texts in samples.cells.values()]
         size = count_bytes(to_json([samples.ids[row], cells])) + ROW_BYTES
-        if size <= room:  # a row much longer than the others does not fit, but those after it may
+        if size <= room:  # a row that is too long is skipped, and shorter ones may still fit
             held.append(row)
             room -= size
     return np.sort(np.array(held, dtype=np.int64))
 
 
 def cut_classes(classes: list[str]) -> list[str]:
-    """The class names used in the page: all different, truncated if too long to fit."""
+    """Class names as shown in the page: cut if they would not fit, and still distinct."""
     if count_bytes(to_json(classes)) <= MOST_CLASS_BYTES:
         return classes
     for length in CLASS_LENGTHS:

@@ -52,7 +52,7 @@ class _Taken:
 
 
 def _shorten(stem: str, end: str) -> str:
-    """Join both parts, with the stem truncated if the name would be too long."""
+    """Stem and end, with the stem cut so that the name fits."""
     while stem and len(os.fsencode(stem + end)) > LONGEST_NAME:
         stem = stem[:-1]
     return stem + end
@@ -115,7 +115,7 @@ def place_files(
         "files": {name: str(original) for name, original in files.items()},
     }
     busy = f"{out}: another process writes into it; wait until it ends, or choose another {arg('out')}"
-    if not dry_run:  # removes what a killed process left, even if nothing changes
+    if not dry_run:  # remove leftovers of killed processes, even if nothing else changes
         sweep(Path(os.path.realpath(out)).parent)
         check_unlocked(out, busy)
     if not _holds_something(out):
@@ -199,7 +199,7 @@ def _refuse_links(out: Path, names: Iterable[str]) -> None:
 
 
 def _remove(stale: Sequence[Path], folders: Iterable[Path]) -> None:
-    """Remove files, and then folders that are empty, including those left empty by a killed update."""
+    """Remove files, and the folders that are empty afterwards, also those left by a killed update."""
     for path in stale:
         path.unlink(missing_ok=True)
     for folder in folders:

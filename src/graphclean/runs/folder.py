@@ -96,7 +96,7 @@ VERDICT_COLUMNS = {
     *(*SCORE_COLUMNS, "selected", "neighbors"),
 }
 FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n])(?=[\s"]*[=+\-@＝＋－＠]))')
-"""Where a spreadsheet would begin a formula; many split cells at semicolons or tabs, even within quotes."""
+"""Where a spreadsheet would start a formula; many split cells at semicolons or tabs, even within quotes."""
 RUN_FORMAT = 4
 """Incremented when older versions can no longer read what this one writes."""
 
@@ -175,7 +175,7 @@ def busy(run: Path, named: str) -> str:
 
 
 def bring_back(run: Path) -> None:
-    """An older run that a killed process had moved aside, to put another in its place."""
+    """Restore an older run that a killed process had moved aside, and remove other leftovers."""
     sweep(Path(os.path.realpath(run)).parent)
 
 
@@ -325,11 +325,10 @@ def brings_data(run: Path, source: SourceRecord) -> bool:
 
 
 def check_origin(run: Path, source: SourceRecord, advice: str) -> None:
-    """Refuse to read files named by a run, unless the run was made here."""
+    """Refuse to read the files and data sets that a run names, unless this user made it here."""
     if not made_here(source):
         raise InputError(
-            f"{run}: not made by you on this machine, as far as it shows, so what it names is not read "
-            f"unasked; {advice}"
+            f"{run}: not known to be made by you on this machine, so the data it names is not read; {advice}"
         )
 
 

@@ -328,7 +328,7 @@ def is_there(data: Path) -> bool:
 def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
     """The path of a run's data: the given one, or the recorded one if the run was made here."""
     if data is None and not brings_data(run, source):
-        check_origin(run, source, f"{arg('data')} says where its data is")
+        check_origin(run, source, f"name its place with {arg('data')}")
     path = data if data is not None else recorded_data(run, source)
     if not is_there(path):
         raise InputError(
@@ -339,10 +339,10 @@ def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
 
 
 def find_labels(run: Path, source: SourceRecord) -> Path | None:
-    """The separate file of labels of a run, if any; refused if the run was made elsewhere."""
+    """The separate label file of a run, if it had one; refused for a run made elsewhere."""
     if source.get("labels") is None:
         return None
-    check_origin(run, source, "as its labels are in a file of their own, make a run of that data here")
+    check_origin(run, source, "its labels are in a separate file, so make a run of that data here")
     return Path(str(source["labels"]))
 
 

@@ -1,4 +1,4 @@
-"""Which runs the user made here: data named by other runs is read only on request."""
+"""Which runs the user made on this machine: only their data is read without being named."""
 
 import hashlib
 import hmac
@@ -16,13 +16,13 @@ KEY_BYTES = 32
 
 
 def sealed(source: SourceRecord) -> SourceRecord:
-    """What a run was made from, with an HMAC of it; without one if this user can't store a key."""
+    """The source record with its HMAC, or without one if no key can be stored."""
     bare, key = _bare(source), _read_key() or _make_key()
     return bare | {"seal": _sign(bare, key)} if key is not None else bare
 
 
 def made_here(source: SourceRecord) -> bool:
-    """Whether this user wrote it, with this configuration folder."""
+    """Whether the record's HMAC was made with this user's key."""
     key, seal = _read_key(), source.get("seal")
     return key is not None and seal is not None and hmac.compare_digest(_sign(_bare(source), key), seal)
 
@@ -39,17 +39,17 @@ def _sign(source: SourceRecord, key: bytes) -> str:
 
 
 def _read_key() -> bytes | None:
-    """The user's key; None if it is missing or invalid."""
+    """The user's key; None if there is no valid one."""
     try:
         path = user_config() / KEY_FILE
         key = path.read_bytes() if path.is_file() else b""
-    except (OSError, RuntimeError):  # or there is no home folder
+    except (OSError, RuntimeError):  # no home folder either
         return None
     return key if len(key) == KEY_BYTES else None
 
 
 def _make_key() -> bytes | None:
-    """Create a permanent key, readable only by the user; of several processes at once, one does."""
+    """Create the key, readable by the user alone; concurrent processes agree on one."""
     try:
         path = user_config() / KEY_FILE
         with locked(path, f"{path}: in use", wait=lambda _: None):

@@ -65,7 +65,7 @@ class EarlierRun:
         check_origin(
             self.run,
             self.source,
-            "make a run of that data here, and take the decisions over by `graphclean review --merge`",
+            "make a run of that data here, and add the decisions with `graphclean review --merge`",
         )
         if not is_there(path):
             raise InputError(

@@ -119,7 +119,7 @@ def train(
     names = complete_names(names, earlier)
     for name, given in {"labels": labels, "validation": validation}.items():
         if given is None and name in before:
-            check_origin(out, earlier, f"{arg(name)} names its file")
+            check_origin(out, earlier, f"name the file with {arg(name)}")
     labels, validation = (
         path_or(labels, before.get("labels")),
         path_or(validation, before.get("validation")),

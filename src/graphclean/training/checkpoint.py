@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from .._files import drafting, load_tensors, reason_of, replaced_folder, save_tensors
+from .._files import drafting, load_tensors, reason_of, replaced_folder, save_tensors, sweep
 from ..errors import InputError
 
 STATE = "state.safetensors"
@@ -76,6 +76,7 @@ class CheckpointWriter:
 
 def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None:
     """The newest checkpoint, or None; refused where its `config` is not `expected`, naming the difference."""
+    sweep(folder)  # drafts of killed processes: after the last epoch no other checkpoint would do that
     names = sorted(path for path in folder.glob("epoch-*") if path.is_dir()) if folder.is_dir() else []
     if not names:
         return None
