@@ -88,6 +88,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(refuse: Refuse, run: Path) 
         ("summary.json", "k_tried", 7, "report", "k_tried is not a table"),
         ("summary.json", "noise_rate", "x", "report", "noise_rate is not a number or null"),
         ("summary.json", "expected_right.keep", None, "report", "expected_right.keep is not a number"),
+        ("config.json", "source.data", "a\0b", "apply", "source.data contains a null character"),
         ("summary.json", "expected_right.keep", 1e308, "report", "expected_right.keep is not from 0 to 1"),
         ("summary.json", "selected", "x", "report", "selected is not a whole number"),
         ("summary.json", "warnings", True, "report", "warnings is not a list"),

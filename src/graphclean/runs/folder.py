@@ -310,6 +310,9 @@ def read_config(run: Path) -> ConfigFile:
             f"({arg('overwrite')} replaces it)"
         )
     checked: ConfigFile = check_shape(config, ConfigFile, run / "config.json")
+    for name, value in checked.get("source", {}).items():
+        if isinstance(value, str) and "\0" in value:  # no path can
+            raise InputError(f"{run / 'config.json'}: damaged: source.{name} contains a null character")
     return checked
 
 
