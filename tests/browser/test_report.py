@@ -46,7 +46,7 @@ def rows_of(page: Any) -> list[list[str]]:
 def test_it_opens_and_asks_for_nothing_but_itself(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     assert watched.asked == [report.absolute().as_uri()]
-    headline = "15 of 60 labels look wrong. 12 photos seem to be out of distribution (OOD): no class fits."
+    headline = "15 of 60 labels look wrong. 12 photos seem to fit no class."
     assert page.locator("h1").inner_text() == headline
     assert page.locator("[data-gallery=relabel] .card").count() == 10
     assert page.locator("#table-body .said").inner_text() == "60 rows"

@@ -49,12 +49,12 @@ def words(
     [
         (
             {"keep": 7, "relabel": 2, "ood": 1},
-            "2 of 10 labels look wrong. 1 photo seems to be out of distribution (OOD): no class fits.",
+            "2 of 10 labels look wrong. 1 photo seems to fit no class.",
         ),
-        ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to belong to a class."),
+        ({"keep": 9, "relabel": 1}, "1 of 10 labels looks wrong. All photos seem to fit a class."),
         (
             {"keep": 5, "ood": 2, "unlabeled": 3, "unreadable": 1},
-            "0 of 7 labels look wrong. 2 photos seem to be out of distribution (OOD): no class fits.",
+            "0 of 7 labels look wrong. 2 photos seem to fit no class.",
         ),
         ({"keep": 10}, "None of 10 labels looks wrong."),
         ({"uncertain": 10}, "These features can’t separate right labels from wrong ones."),

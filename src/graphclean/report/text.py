@@ -63,12 +63,12 @@ def _headline(counts: dict[Verdict, int], kind: str, total: int) -> list[tuple[s
     look = "looks" if wrong == 1 else "look"
     first = [(f"{wrong:,}", Verdict.RELABEL), (f" of {judged:,} labels {look} wrong. ", "")]
     if ood == 0:
-        return [*first, (f"All {describe_things(kind, 2)} seem to belong to a class.", "")]
+        return [*first, (f"All {describe_things(kind, 2)} seem to fit a class.", "")]
     seem = "seems" if ood == 1 else "seem"
     return [
         *first,
         (f"{ood:,}", Verdict.OOD),
-        (f" {describe_things(kind, ood)} {seem} to be out of distribution (OOD): no class fits.", ""),
+        (f" {describe_things(kind, ood)} {seem} to fit no class.", ""),
     ]
 
 
