@@ -21,7 +21,7 @@ KINDS = {
     "baseline": ("Baselines", "What every other method must beat. They memorize wrong labels in the end."),
     "loss": (
         "Robust losses and corrections",
-        "Little extra cost: they change the loss, or the labels it sees.",
+        "They change the loss, or the labels it sees; most cost little extra.",
     ),
     "selection": (
         "Sample selection",
@@ -33,7 +33,7 @@ KINDS = {
     ),
     "semi-supervised": (
         "Semi-supervised",
-        "Treat samples with doubtful labels as unlabeled. Accurate under heavy noise, and expensive.",
+        "Treat samples with doubtful labels as unlabeled: expensive, and by their papers accurate under heavy noise.",
     ),
     "contrastive": (
         "Contrastive",
