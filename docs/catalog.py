@@ -33,7 +33,7 @@ KINDS = {
     ),
     "semi-supervised": (
         "Semi-supervised",
-        "Treat samples with doubtful labels as unlabeled: expensive, and by their papers accurate under heavy noise.",
+        "Treat samples with doubtful labels as unlabeled: expensive, and made for heavy noise.",
     ),
     "contrastive": (
         "Contrastive",
