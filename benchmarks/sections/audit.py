@@ -25,8 +25,8 @@ SETS = {
 WHO = {
     "ours": "**graphclean `clean`**",
     "train": "**graphclean `train`**",
-    "datalab": "cleanlab's Datalab, C by log-loss, defaults",
-    "cleanlab_best": "cleanlab, best C and options per column and noise seed",
+    "datalab": "cleanlab's Datalab, defaults",
+    "cleanlab_best": "cleanlab, best options",
 }
 OF_NEW = {
     "accuracy": "accuracy",
@@ -83,10 +83,10 @@ def audit_section(result: dict[str, Any]) -> str:
 Every tool gets the same features (EfficientNet-Lite0) and the same noisy labels; means over noise seeds. Photos: 1,200 of
 ten classes and 300 OOD scenes. CIFAR: 2,400 + 600 images. Columns as in [verdicts](verdicts.md#scores). `train` uses its
 preset `embeddings`. cleanlab gets 5-fold logistic regression with C from {{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1}}. Datalab
-reports label issues and outliers; an outlier is its OOD verdict. "Best" chooses C, filter (default or
+(C by log-loss) reports label issues and outliers; an outlier is its OOD verdict. "Best options" chooses C, filter (default or
 `predicted_neq_given`) and OOD score (features, raw features or predicted probabilities) per column and noise seed by the
 truth, which nobody has in practice; it gives no three-way verdict. Seconds are medians from features to table: `clean`
-with its search over k, `train` including its model, cleanlab for one C (in the "best" row its fastest). {one_core()}
+with its search over k, `train` including its model, cleanlab for one C ("best options": its fastest). {one_core()}
 
 {markdown_table(["set", "", *COLUMNS.values()], rows)}
 

@@ -9,9 +9,9 @@ from peers import FURTHER_COLUMNS
 
 CLEANERS = {
     "ours": "**graphclean `clean`**",
-    "cleanlab": "cleanlab, C = 1, defaults",
-    "cleanlab_best": "cleanlab, best C and filter per column",
-    "datalab": "cleanlab's Datalab, C by log-loss",
+    "cleanlab": "cleanlab, defaults",
+    "cleanlab_best": "cleanlab, best options",
+    "datalab": "cleanlab's Datalab",
     "dataeval": "dataeval",
     "selfclean": "SelfClean's score",
 }
@@ -49,7 +49,8 @@ def further_section(result: dict[str, Any]) -> str:
 Every tool gets the same features; means over noise seeds. Ranking is the average precision of the label scores for wrong
 labels; right labels flagged is the fraction of right labels with a verdict against them. Only cleanlab also scores OOD.
 dataeval flags at a distance ratio of 1. SelfClean's label-error score is reimplemented from its paper: it ranks, and leaves
-the cutoff to its user. "Best" chooses C from 1, 0.01 and 0.001 by the truth (at most 300 iterations). The digits, the text
+the cutoff to its user. cleanlab's defaults are at C = 1, Datalab's C is chosen by log-loss, and "best options" chooses filter and C (1, 0.01 or
+0.001) per column by the truth, at most 300 iterations. The digits, the text
 set and the other superclasses of CIFAR-100 were looked at while settings were chosen; the other images were not.
 
 {markdown_table(["set", "", *(NAMES[c] for c in FURTHER_COLUMNS)], rows)}
