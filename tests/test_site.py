@@ -46,6 +46,7 @@ from tests.standins import (
     small_cells,
     write_browser,
 )
+from tests.test_words import PLACES, words_in
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="needs the source tree")
 
@@ -369,6 +370,7 @@ def test_the_list_of_commands_is_that_of_the_command_line() -> None:
     page = load("hooks").on_page_markdown("before\n<!-- made: commands -->\nafter")
     names = re.findall(r"^## graphclean (.+)$", page, re.MULTILINE)
     assert {"clean", "train", "predict", "apply", "bench run", "data fetch"} <= set(names)
+    assert words_in(page, PLACES["docs"]) == []
     assert "`--drop-uncertain` | Remove uncertain samples" in page
     assert "<!--" not in page
 

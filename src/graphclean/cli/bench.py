@@ -61,7 +61,7 @@ def run(
         typer.Option(
             "--detector",
             metavar="NAME…",
-            help="Score these OOD detectors, too, on the same network (`graphclean detectors`).",
+            help="Also score these OOD detectors on the same network (see `graphclean detectors`).",
         ),
     ] = None,
     ablate: Annotated[
@@ -261,7 +261,7 @@ def list_done(results: Results = Path("results")) -> None:
 @app.command()
 def table(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which table (default: show their names).")
+        str | None, typer.Argument(metavar="NAME", help="Name of the table (default: list the names).")
     ] = None,
     latex: Annotated[bool, flag("--latex", "LaTeX instead of Markdown.")] = False,
     results: Results = Path("results"),
@@ -280,14 +280,14 @@ def table(
 @app.command()
 def figure(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which figure (default: show their names).")
+        str | None, typer.Argument(metavar="NAME", help="Name of the figure (default: list the names).")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write it to.")] = Path("figures"),
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
     method: Annotated[
-        str | None, typer.Option(help="Of this method alone, as `bench list` names it (default: of all).")
+        str | None, typer.Option(help="Only this method, as named by `bench list` (default: all).")
     ] = None,
     cell: Annotated[
-        str | None, typer.Option(help="Of this cell alone, e.g. cifar10/sym50 (default: of all).")
+        str | None, typer.Option(help="Only this cell, e.g. cifar10/sym50 (default: all).")
     ] = None,
     results: Results = Path("results"),
 ) -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ..ood.detector import Detector
     from ..training.method import Method
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The one to show (default: list all).")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of one to show (default: list all).")]
 
 
 def presets(name: Name = None) -> None:
-    """List the presets of `train`, or show one with its reasons."""
+    """List the presets of `train`, or show one with its settings and their reasons."""
     if name is None:
         display.show_list(preset_purposes(), "preset", "for", "All settings of one: graphclean presets NAME")
     else:

@@ -27,7 +27,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_sets(root: DataRoot = None, as_json: Json = False) -> None:
-    """List the named sets: whether and in which form they are stored, and the download size of the others."""
+    """List the named data sets: which are available, in which form, and how large the others are."""
     where = data_root(root)
     rows = [_describe(named, where) for named in SETS.values()]
     if as_json:
@@ -75,7 +75,7 @@ def fetch(
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download a set from its official server; an interrupted download is resumed."""
+    """Download a data set from its authors' server; an interrupted download resumes."""
     named, where = get_set(name), data_root(root)
     found = locate_set(named, where)
     if found is not None and not found.is_archive:
@@ -94,12 +94,12 @@ def fetch(
 @app.command()
 def verify(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One set (default: all that are there).")
+        str | None, typer.Argument(metavar="NAME", help="One set (default: all available ones).")
     ] = None,
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Verify the stored sets by published checksums or, if there are none, by counts and content."""
+    """Verify data sets: by published checksums where they exist, else by counts and pixels."""
     where = data_root(root)
     chosen = [get_set(name)] if name is not None else [s for s in SETS.values() if _is_there(s, where)]
     if not chosen:
@@ -121,7 +121,7 @@ def verify(
 
 @app.command()
 def cache(
-    clear: Annotated[bool, flag("--clear", "Remove it all; it is then made again.")] = False,
+    clear: Annotated[bool, flag("--clear", "Empty the cache.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the cache: embeddings of photos, and compiled training code."""

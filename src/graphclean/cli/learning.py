@@ -31,7 +31,7 @@ from .options import (
 )
 from .progress import StageProgress
 
-Device = Annotated[DeviceName, typer.Option(help="auto: CUDA where there is any.")]
+Device = Annotated[DeviceName, typer.Option(help="Where to compute (auto: CUDA if available).")]
 
 
 def clean(
@@ -42,7 +42,7 @@ def clean(
             help="Embeddings (.npz, .npy, .csv, .tsv, .parquet), a folder of photos, a table of their paths, "
             "a parquet file (or a folder of parts) with the photos in it, a folder written by a Hugging Face "
             "data set's save_to_disk, or hf:NAME (extra hf). A split is named after a colon: hf:mnist:train. "
-            "Or a run: its data again, with what was decided in its review held fixed.",
+            "Or a run: its data is cleaned again, with the decisions of its review held fixed.",
         ),
     ],
     labels: LabelsFile = None,
@@ -53,7 +53,7 @@ def clean(
     path_column: PathColumn = None,
     embedder: EmbedderOption = "auto",
     device: Annotated[
-        DeviceName, typer.Option(help="Where a network of timm embeds photos; auto: CUDA where there is any.")
+        DeviceName, typer.Option(help="Device for a timm embedder (auto: CUDA if available).")
     ] = DeviceName.auto,
     search: Annotated[
         NeighborSearch | None,
@@ -61,7 +61,7 @@ def clean(
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Other data, such as a test set: list which of its samples DATA holds, too."),
+        typer.Option(help="Other data, such as a test set: list the samples that DATA shares with it."),
     ] = None,
     threads: Threads = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-clean).")] = None,
@@ -71,7 +71,7 @@ def clean(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give every sample a verdict without training, from embeddings or photos and their labels."""
+    """Give every sample a verdict, without training, from embeddings or photos and their labels."""
     with loading():
         from ..config import apply_settings
         from ..data.tables import Names
@@ -107,7 +107,7 @@ def train(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="DATA", help="Arrays of images (.npz, .npy), or all that `graphclean clean` takes."
+            metavar="DATA", help="Arrays of images (.npz, .npy), or any data that `graphclean clean` takes."
         ),
     ],
     preset: Annotated[
@@ -122,7 +122,7 @@ def train(
     method: MethodOption = None,
     detector: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Another detector than the method's, of `graphclean detectors`."),
+        typer.Option(metavar="NAME", help="A detector other than the method's (see `graphclean detectors`)."),
     ] = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/NAME-train).")] = None,
@@ -131,7 +131,7 @@ def train(
     validation: Annotated[
         Path | None,
         typer.Option(
-            help="Samples with labels known to be right, to watch accuracy by; some methods learn from them."
+            help="Samples with trusted labels, to report accuracy on; some methods learn from them."
         ),
     ] = None,
     labels: LabelsFile = None,
@@ -149,16 +149,16 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="TRACKER",
-            help="Log the metrics of every epoch to tensorboard or mlflow, too (extras of these names).",
+            help="Also log the metrics of every epoch to tensorboard or mlflow (extras of these names).",
         ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a classifier and a detector on labels that can't be trusted, and judge every label.
+    """Train a classifier and an OOD detector on labels that can't be trusted, and judge every label.
 
-    A network trained end to end sees the center square of each photo at training.image_size pixels; `--set
-    training.network=timm:NAME` takes any network of timm (extra timm), with its published weights unless
+    A whole network takes the center square of each photo at training.image_size pixels. `--set
+    training.network=timm:NAME` takes any network of timm (extra timm), from its published weights unless
     training.pretrained=false.
     """
     with loading():
@@ -201,12 +201,13 @@ def train(
 
 def predict(
     folder: RunFolder,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="New data of the kind the run was made from.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="New data, of the same kind as the run's.")],
     images_key: ImagesKey = None,
     features_key: FeaturesKey = None,
     labels_key: LabelsKey = None,
     label_column: Annotated[
-        str | None, typer.Option(help="Column to leave aside, or with --evaluate the truth (default: label).")
+        str | None,
+        typer.Option(help="Column to ignore, or with --evaluate the true labels (default: label)."),
     ] = None,
     id_column: IdColumn = None,
     path_column: PathColumn = None,
@@ -224,7 +225,7 @@ def predict(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Predict the classes of new data with the model of a run, and reject OOD samples."""
+    """Predict a class or OOD for new data with a run's model."""
     with loading():
         from ..data.tables import Names
         from ..runs import predict as job
@@ -257,16 +258,14 @@ def predict(
 
 
 def demo(
-    seed: Annotated[
-        int, typer.Option(help="Which labels are made wrong, and how training starts.", min=0)
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise and of training.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     settings: Settings = None,
     as_json: Json = False,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train on handwritten digits, half of whose labels are resampled, and compare with the truth."""
+    """Train on handwritten digits, half of whose labels are random, and compare with the truth."""
     with loading():
         from ..report import write_report
         from ..runs import demo as job

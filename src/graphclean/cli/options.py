@@ -29,19 +29,17 @@ class Commands(TyperGroup):
         return command
 
 
-Json = Annotated[bool, flag("--json", "Print the result as JSON and nothing else.")]
+Json = Annotated[bool, flag("--json", "Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, flag("--quiet", "Print nothing but errors.")]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        help="Threads to compute on at most (default: as many as cores).", show_default=False, min=1
-    ),
+    typer.Option(help="Maximum number of threads (default: the number of cores).", show_default=False, min=1),
 ]
 DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", help="Folder of data sets (default: GRAPHCLEAN_DATA, or the user's cache)."),
 ]
-Overwrite = Annotated[bool, flag("--overwrite", "Replace what an earlier run left there.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace the results of an earlier run.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,12 +50,12 @@ Settings = Annotated[
 ]
 MethodOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Another method than the preset's, of `graphclean methods`."),
+    typer.Option(metavar="NAME", help="A method other than the preset's (see `graphclean methods`)."),
 ]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the features.")]
 ImagesKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the images.")]
 LabelsKey = Annotated[str | None, typer.Option(help="Array of a .npz that holds the labels.")]
-LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, where DATA holds none.")]
+LabelsFile = Annotated[Path | None, typer.Option(help="File of labels, if DATA holds none.")]
 EmbedderOption = Annotated[
     str,
     typer.Option(

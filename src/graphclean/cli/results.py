@@ -44,7 +44,7 @@ def review(
     folder: RunFolder,
     merge: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take over another reviewer's decisions.jsonl, and end."),
+        typer.Option(metavar="FILE", help="Merge another reviewer's decisions.jsonl, and exit."),
     ] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name, recorded with your decisions.")] = None,
     data: Data = None,
@@ -52,14 +52,14 @@ def review(
     port: Annotated[
         int, typer.Option(help="Port to listen on (default: any).", show_default=False, min=0, max=65535)
     ] = 0,
-    browse: Annotated[bool, flag("--open", "Open it in your browser.")] = False,
+    browse: Annotated[bool, flag("--open", "Open the page in your browser.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go through the suspects in a browser: accept, reject, or name another label; `apply` honors it.
+    """Review the suspects in a browser: accept, reject, or choose another label; `apply` uses the decisions.
 
     The page is served to this machine only, at an address that contains a secret. Decisions are saved in
-    RUN/decisions.jsonl as they are made. With --merge, the later of two conflicting decisions applies.
+    RUN/decisions.jsonl as they are made. With --merge, the later of two different decisions wins.
     """
     with loading():
         from ..report.review import answering, open_review, prepare
@@ -93,22 +93,20 @@ def review(
 def apply(
     folder: RunFolder,
     out: Annotated[
-        Path | None, typer.Option(help="Manifest (.csv, .parquet), or folder (default: RUN/cleaned…).")
+        Path | None, typer.Option(help="Table (.csv, .parquet) or folder to write (default: RUN/cleaned…).")
     ] = None,
-    link: Annotated[bool, flag("--link", "A folder of links to the photos.")] = False,
-    hardlink: Annotated[bool, flag("--hardlink", "A folder of hard links to them.")] = False,
+    link: Annotated[bool, flag("--link", "Write a folder of symbolic links to the photos.")] = False,
+    hardlink: Annotated[bool, flag("--hardlink", "Write a folder of hard links to the photos.")] = False,
     copy: Annotated[
         bool,
         flag(
             "--copy",
-            "A folder of copies of them; of a table with photos in it, a cleaned .parquet.",
+            "Write a folder of copies of the photos; for a table with photos in it, a cleaned .parquet.",
         ),
     ] = False,
     form: Annotated[
         FormatName | None,
-        typer.Option(
-            "--format", help="For another tool; hf is a .parquet as the Hugging Face hub serves them."
-        ),
+        typer.Option("--format", help="Write for another tool; hf is a .parquet as on the Hugging Face hub."),
     ] = None,
     data: Data = None,
     drop_uncertain: Annotated[
@@ -117,7 +115,7 @@ def apply(
     ] = False,
     drop_duplicates: Annotated[
         bool,
-        flag("--drop-duplicates", "Leave one of each duplicate group: the largest photo, then the first."),
+        flag("--drop-duplicates", "Keep one of each duplicate group: the largest photo, then the first."),
     ] = False,
     min_confidence: Annotated[
         float,
@@ -135,14 +133,14 @@ def apply(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Apply the verdicts: write a manifest with label, action and reason per sample, or a cleaned folder.
+    """Apply the verdicts: write a table with label, action and reason of every sample, or a cleaned folder.
 
-    Decisions made in `graphclean review` take precedence over verdicts.
-    `keep` and `uncertain` keep their label, `relabel` gets the proposed one, `ood` and `unreadable` are
-    removed; unlabeled samples get the proposed label if it is certain, and are removed otherwise. With
-    --drop-uncertain and --reviewed-only, only samples that people decided on remain.
-    The originals are never touched, and applying again changes nothing. For a table that contains photos,
-    such as a Hugging Face data set, `--copy` writes the remaining rows with corrected labels as one .parquet.
+    Decisions made in `graphclean review` take precedence over the verdicts.
+    `keep` and `uncertain` samples keep their label, `relabel` samples get the proposed one, `ood` and
+    `unreadable` ones are removed. An unlabeled sample gets the proposed label if it was selected, and is
+    removed otherwise. With --drop-uncertain and --reviewed-only, only decided samples remain.
+    The originals are never touched, and applying twice changes nothing. For a table with photos in it, such
+    as a Hugging Face data set, `--copy` writes the kept rows with corrected labels as one .parquet.
     """
     with loading():
         from ..runs import apply as job
@@ -182,7 +180,7 @@ def export(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Export the model of a run as an ONNX file, including pre-processing and the OOD score (extra onnx)."""
+    """Export a run's model as an ONNX file, with preprocessing and OOD score (extra onnx)."""
     with loading():
         from ..runs import export as job
 
