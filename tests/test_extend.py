@@ -194,6 +194,6 @@ def test_a_detector_that_can_have_no_use_is_refused_before_training(
         "inputs alone; take another, such as energy\n"
     )
     panel = cli("train", "embeddings.npz", "--set", "ood.detector=knn_distance")
-    assert panel.err.endswith("have their own detector; take auto, or cleaning.classifier=knn\n")
+    assert panel.err.endswith("have their own detector; use auto, or cleaning.classifier=knn\n")
     assert (slip.code, needs.code, panel.code, panel.err.count("\n")) == (2, 2, 2, 1)
     assert not Path("runs").exists()

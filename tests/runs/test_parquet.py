@@ -192,7 +192,7 @@ def test_a_folder_that_save_to_disk_wrote(cli: Cli, refuse: Refuse, tmp_path: Pa
     )
     whole = datasets.Dataset.from_list(rows_of(tmp_path / "photos"), features=features)
     datasets.DatasetDict(train=whole, test=whole.select(range(5))).save_to_disk(tmp_path / "saved")
-    refuse(["train", "saved", *TINY], "say which split, as in saved:train; there are test, train")
+    refuse(["train", "saved", *TINY], "name a split, as in saved:train; there are test, train")
     verdicts = make_run(tmp_path, cli, "saved:train")
     # Of a path the library keeps the name alone, which is no id where two folders have it.
     assert verdicts.id.tolist() == [str(row) for row in range(84)]

@@ -83,5 +83,5 @@ def test_flip_tta_needs_images_that_training_mirrors() -> None:
             dataclasses.replace(flip_tta, horizontal_flip=True, network="embedding-head"),
         ),
     ):
-        with pytest.raises(InputError, match="mirrored in training too"):
+        with pytest.raises(InputError, match=r"needs training\.horizontal_flip"):
             Trainer(ResidentInputs(inputs), labels, 8, settings, ngc())
