@@ -1,4 +1,4 @@
-"""The trainer, the seam for methods, and what a training run makes of arrays."""
+"""The trainer, the interface for methods, and training jobs on arrays."""
 
 from .outcome import DivergedError, EpochReport, InterruptedRun, Trained
 from .trainer import Trainer

@@ -1,4 +1,4 @@
-"""An exponential moving average of weights, by which networks judge while others of them are trained."""
+"""Exponential moving averages of network weights, which replace the weights for evaluation."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,11 +10,11 @@ from .method import join_state, split_state
 
 
 class WeightAverage:
-    """The average of all weights and batch statistics of some networks over the steps so far.
+    """The moving average of all weights and batch statistics of some networks.
 
-    A judging pass puts the average where the weights are, and the weights back after it: code that was
-    compiled for a network serves both. Running statistics of batch norm are averaged as the weights are, so
-    that they stay those of about the same steps; what counts is copied.
+    For evaluation the average temporarily replaces the weights in place, so that compiled code serves both.
+    Running statistics of batch norm are averaged like weights, so that they match the averaged weights;
+    counters are copied.
     """
 
     def __init__(self, networks: nn.Module, decay: float) -> None:
@@ -24,13 +24,13 @@ class WeightAverage:
         self._average = {name: value.clone() for name, value in self._live.items()}
 
     def restart(self) -> None:
-        """Forget all steps: the average is the weights as they are now."""
+        """Reset the average to the current weights."""
         self.updates = 0
         _copy(self._average, self._live)
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights after a step; the first ones decay faster, so that first weights don't last."""
+        """Include the weights after a step; a faster decay at first lets the initial weights fade."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
         averaged = [name for name, value in self._live.items() if value.is_floating_point()]
@@ -42,7 +42,7 @@ class WeightAverage:
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        """Within it the networks have the average."""
+        """Use the average as weights within the context."""
         weights = {name: value.clone() for name, value in self._live.items()}
         _copy(self._live, self._average)
         try:
@@ -51,44 +51,44 @@ class WeightAverage:
             _copy(self._live, weights)
 
     def settle(self) -> None:
-        """Give the networks the average for good."""
+        """Permanently replace the networks' weights with the average."""
         _copy(self._live, self._average)
 
     def save_state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of it."""
+        """The state for a checkpoint."""
         return {**self._average, "updates": torch.tensor(self.updates)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the state from `save_state`."""
         self.updates = int(state["updates"])
         _copy(self._average, {name: state[name] for name in self._average})
 
 
 class NetworkAverages(dict[str, WeightAverage]):
-    """An average of every network that is trained, by name; at decay 0 none."""
+    """An average for each trained network, by name; none at decay 0."""
 
     def __init__(self, networks: Mapping[str, nn.Module], decay: float) -> None:
         super().__init__((name, WeightAverage(networks[name], decay)) for name in networks if decay)
         self._networks = networks
 
     def of_step(self) -> list[WeightAverage]:
-        """Those of the networks that this step has gradients for, before it is made."""
+        """The averages of the networks that have gradients in this step; call it before the update."""
         return [average for name, average in self.items() if _learns(self._networks[name])]
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        """Within it all networks have their averages."""
+        """Use the averages as weights of all networks within the context."""
         with ExitStack() as stack:
             for average in self.values():
                 stack.enter_context(average.judging())
             yield
 
     def save_state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of them."""
+        """The state for a checkpoint."""
         return join_state({name: average.save_state() for name, average in self.items()})
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the state from `save_state`."""
         parts = split_state(state)
         for name, average in self.items():
             average.load_state(parts[name])

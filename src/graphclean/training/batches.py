@@ -1,4 +1,4 @@
-"""Training inputs by index: on the device where they fit, from workers where they don't. One interface."""
+"""Training inputs by index with one interface: on the device if they fit, otherwise streamed by threads."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -9,26 +9,26 @@ import torch
 from torch import Tensor
 
 AHEAD = 4
-"""Batches that are being read while one is used."""
+"""Number of batches read ahead."""
 ROOM = 0.5
-"""Share of a GPU's free memory that inputs may take."""
+"""Fraction of a GPU's free memory that inputs may use."""
 
 
 class Inputs(Protocol):
-    """A set of N inputs, all of one shape and type, that comes in batches on one device."""
+    """A set of N inputs of the same shape and type, delivered in batches on one device."""
 
     shape: tuple[int, ...]
-    """Of one input."""
+    """Shape of one input."""
     device: torch.device
 
     def __len__(self) -> int: ...
 
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
-        """The inputs that each row of `batches` (indices) names, in order."""
+        """Yield the inputs selected by each row of `batches` (indices), in order."""
 
 
 class ResidentInputs:
-    """Inputs that live on the device as they are (uint8 images, float features) and are indexed there."""
+    """Inputs kept on the device in their original form (uint8 images, float features) and indexed there."""
 
     def __init__(self, inputs: Tensor) -> None:
         self.inputs = inputs
@@ -39,19 +39,19 @@ class ResidentInputs:
         return len(self.inputs)
 
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
-        """One gather a batch, no copy from the host."""
+        """Gather each batch on the device, without a copy from the host."""
         for indices in batches:
             yield self.inputs[indices]
 
 
 class StreamedInputs:
-    """Inputs that stay on the host, read batch by batch by threads that keep a few batches ahead."""
+    """Inputs on the host, read by threads a few batches ahead."""
 
     def __init__(
         self, read: Callable[[Tensor], Tensor], n: int, shape: tuple[int, ...], device: torch.device
     ) -> None:
         self.read = read
-        """The inputs that some indices name; called from several threads at once."""
+        """Returns the inputs at the given indices; called from several threads at once."""
         self.n = n
         self.shape = shape
         self.device = device
@@ -60,7 +60,7 @@ class StreamedInputs:
         return self.n
 
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
-        """Batches in order, each read ahead of its use."""
+        """Yield batches in order, reading ahead."""
         with ThreadPoolExecutor(AHEAD) as pool:
             waiting: deque[Future[Tensor]] = deque()
             for indices in batches.cpu():
@@ -79,7 +79,7 @@ class StreamedInputs:
 
 
 class SomeInputs:
-    """Some rows of other inputs, in the order in which they are named."""
+    """A subset of other inputs, in the given order of rows."""
 
     def __init__(self, inputs: Inputs, rows: Tensor) -> None:
         self.inputs, self.rows = inputs, rows
@@ -89,33 +89,33 @@ class SomeInputs:
         return len(self.rows)
 
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
-        """As of all inputs."""
+        """Yield the inputs selected by each row of `batches`, as positions in the subset."""
         return self.inputs.stream(self.rows[batches])
 
 
 def place_inputs(inputs: Tensor, device: torch.device) -> Inputs:
-    """On the device where they leave enough of it to training, else streamed from the host's memory."""
+    """Place inputs on the device if that leaves enough memory for training, else stream from the host."""
     if device.type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
         return StreamedInputs(lambda rows: inputs[rows], len(inputs), tuple(inputs.shape[1:]), device)
     return ResidentInputs(inputs.to(device))
 
 
 def shuffled_batches(n: int, size: int, generator: torch.Generator, even: Tensor) -> Tensor:
-    """A random order of all n, in rows of `size`; the last places are filled up from the front of the order.
+    """All n samples in random order in rows of `size`; remaining places repeat samples from the front.
 
-    Samples where the mask `even` is set are dealt out evenly: all rows have the same number, give or take.
-    With n ≥ `size` no row holds a sample twice, which the losses would take for two of a kind.
+    Samples in the mask `even` are spread evenly: rows contain nearly the same number of them. If n ≥ `size`,
+    no row contains a sample twice, which the losses would treat as two samples of the same class.
     """
     order = torch.randperm(n, generator=generator, device=generator.device)
     order = order[even[order].to(torch.uint8).argsort(descending=True, stable=True)]
     count = -(-n // size)
-    # Dealt on from where the order began, each of these would come to the row that it is in.
+    # Without the shift, each filler would land in the row that already contains it.
     again = order.roll(-1) if n % count == 0 else order
     filled = torch.cat([order, again.repeat(count * size // n)])
     return filled[: count * size].view(size, count).T
 
 
 def ordered_batches(n: int, size: int, device: torch.device) -> Tensor:
-    """0 to n − 1 in rows of `size`; the last row is filled up with n − 1."""
+    """0 to n − 1 in rows of `size`; the last row is padded with n − 1."""
     count = -(-n // size)
     return torch.arange(count * size, device=device).clamp_(max=n - 1).view(count, size)

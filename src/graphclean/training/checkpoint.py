@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, without pickle, and refused where they don't fit."""
+"""Checkpoints: written atomically, without pickle, and refused if they don't match."""
 
 import json
 import os
@@ -19,17 +19,18 @@ STATE = "state.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that the next epoch depends on: tensors by name, and plain values."""
+    """Everything that the next epoch depends on: tensors by name, and plain values."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write `folder/epoch-NNNNN`, then drop older ones; a crash at any point leaves the previous one whole.
+    """Write `folder/epoch-NNNNN`, then remove older ones; a crash at any point leaves the previous one
+    intact.
 
-    One from the start without labels, or from the middle of an epoch, with a `step` among its facts, has that
-    in its name too; one of the same place as the previous has another name, which sorts after it.
+    Checkpoints of self-supervised epochs, or within an epoch (with a `step` in `facts`), include that in
+    their name. If the name exists, the new one gets a suffix that sorts after it.
     """
     facts = checkpoint.facts
     name = f"epoch-{facts['epoch']:05}"
@@ -54,7 +55,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 class CheckpointWriter:
-    """Writes checkpoints beside the training that goes on; an error is raised by the next call."""
+    """Writes checkpoints in the background; errors are raised by the next call."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,13 +63,13 @@ class CheckpointWriter:
         self._last: Future[None] | None = None
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Copy the tensors now, write them later, one checkpoint after the other."""
+        """Copy the tensors now and write them in the background, after any earlier checkpoint."""
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in checkpoint.tensors.items()}
         self.wait()
         self._last = self._pool.submit(save_checkpoint, self.folder, replace(checkpoint, tensors=copies))
 
     def wait(self) -> None:
-        """Until the last one is on the disk."""
+        """Wait until the last checkpoint is on disk."""
         last, self._last = self._last, None
         if last is not None:
             last.result()
@@ -82,7 +83,7 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         return None
     newest = names[-1]
     try:
-        if not (newest / STATE).is_file():  # or a pipe is there, on which a reader would wait
+        if not (newest / STATE).is_file():  # it may be a pipe, on which a reader would block
             raise ValueError(f"no file {STATE} in it")
         tensors, facts = load_tensors(newest / STATE)
         config = dict(facts["config"])
@@ -101,12 +102,12 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
 
 
 def _remove(old: Path) -> None:
-    """Hidden first: half of a checkpoint, with a name that sorts after the new one's, must not be found."""
+    """Hide it first: half a checkpoint whose name sorts after the new one's must never be found."""
     with suppress(OSError), drafting(old) as hidden:
         os.rename(old, hidden / old.name)
 
 
 def _sync(path: Path) -> None:
-    """Make sure that a file is on the disk before the rename says it is there."""
+    """Ensure that a file is on disk before it is renamed."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Detectors of a trained network: whether they can be used, and what they are fitted on."""
+"""Detectors for a trained network: whether they can be used, and what they are fitted to."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from .outcome import Trained
 from .views import scale
 
 DETECTOR_FOLDS = 5
-"""Parts of the selected samples, each scored by a detector that was fitted on the others."""
+"""Number of folds of the selected samples; each is scored by a detector fitted to the others."""
 PROBE_INPUTS = 16
-"""Training inputs by which features are known to have signs."""
+"""Number of training inputs used to check whether features can be negative."""
 
 
 def choose_detector(config: Config, method: Method) -> type[Detector]:
-    """The one that is asked for, or that suits the method."""
+    """The configured detector, or the method's default."""
     name = config.ood.detector
     return check_needs(load_detector(method.detector if name == "auto" else name), method.info.name)
 
 
 def check_usable(made: type[Detector], method: Method, inputs: Inputs) -> None:
-    """Refuse a detector that needs what the method's network doesn't give, before it is trained."""
+    """Before training, refuse a detector that needs outputs that the method's network doesn't have."""
     check_needs(made, method.info.name)
     network = method.predictor()
     if made.needs not in ("features", "layers"):
@@ -49,17 +49,17 @@ def check_usable(made: type[Detector], method: Method, inputs: Inputs) -> None:
 
 @dataclass(frozen=True)
 class TrainingOutputs:
-    """What detectors are fitted on: a network, its training inputs, and what it gives for them."""
+    """What detectors are fitted to: a network, its training inputs, and its outputs for them."""
 
     network: nn.Module
     inputs: Inputs
     outputs: Outputs
     labels: Tensor
-    """Of the samples selected as clean, −1 for all others."""
+    """Labels of the samples selected as clean; −1 for all others."""
     n_classes: int
 
     def read(self, rows: Tensor) -> Iterator[Tensor]:
-        """Inputs of some rows as the network takes them."""
+        """Yield the inputs of some rows, as the network takes them."""
         for part in torch.split(rows, INFERENCE_BATCH):
             yield from map(scale, self.inputs.stream(part[None]))
 
@@ -68,7 +68,7 @@ class TrainingOutputs:
 def gather_outputs(
     trained: Trained, inputs: Inputs, made: Sequence[type[Detector]], n_classes: int
 ) -> TrainingOutputs:
-    """What some detectors need; one more pass where any needs more than logits and z."""
+    """The outputs that some detectors need; one more pass if any needs more than logits and z."""
     chosen = trained.selection
     labels = torch.where(chosen.selected, chosen.labels, -1)
     outputs, wanted = Outputs(trained.logits, trained.z), {one.needs for one in made}
@@ -87,10 +87,10 @@ def gather_outputs(
 def fit_detector(
     made: type[Detector], method: Method, source: TrainingOutputs
 ) -> tuple[Detector, npt.NDArray[np.float64]]:
-    """The detector on the samples selected as clean, and the scores of all, by which its threshold is found.
+    """Fit a detector to the samples selected as clean; also returns all scores, for finding its threshold.
 
-    Where it takes samples that it was fitted on for nearer than others (`cross_fit`), each of them is scored
-    by a detector that was fitted on four fifths of the selected, without it.
+    A detector that scores its own training samples as nearer than others (`cross_fit`) is cross-fitted: each
+    selected sample is scored by a detector fitted to the other four fifths.
     """
     detector = _fit(made, method, source, source.labels)
     if made.needs == "inputs":
@@ -122,7 +122,7 @@ def _fit(made: type[Detector], method: Method, source: TrainingOutputs, labels: 
 
 
 def _folds(labels: Tensor) -> list[Tensor]:
-    """Rows of the selected samples in parts that hold a like share of every class."""
+    """The rows of the selected samples in folds stratified by class."""
     rows = (labels >= 0).nonzero()[:, 0]
     rows = rows[labels[rows].argsort(stable=True)]
     count = min(DETECTOR_FOLDS, len(rows))
@@ -130,7 +130,7 @@ def _folds(labels: Tensor) -> list[Tensor]:
 
 
 def _score(detector: Detector, outputs: Outputs) -> Tensor:
-    """In pieces, as for new data."""
+    """Scores computed in batches, as for new data."""
     pieces = torch.split(torch.arange(len(outputs.z), device=outputs.z.device), INFERENCE_BATCH)
     return torch.cat([detector(_rows(outputs, rows)) for rows in pieces])
 

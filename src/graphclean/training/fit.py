@@ -1,4 +1,4 @@
-"""A training job on arrays in memory: network, detector's threshold, and verdicts on the trained graph."""
+"""Training on arrays in memory: network, detector with its threshold, and verdicts on the trained graph."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from .trainer import Trainer
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trainer on checked inputs, not yet started."""
+    """A trainer with checked inputs, ready to start."""
 
     trainer: Trainer
     labels: Labels
@@ -40,32 +40,32 @@ class Prepared:
     ids: Sequence[str] | None
     detector: type[Detector]
     verdicts: CleaningResult | None
-    """Those on the features, where training takes its labels from them; else they are made on z.
+    """Verdicts on the features, if training takes its labels from them; otherwise they are inferred from z.
 
-    Features without a class signal have no labels to give, and training goes by the graph; z, learned from
-    the given labels, would find them right, so that the verdicts stay what they are: undecided.
+    Features without a class signal provide no labels, and training uses the graph. The verdicts then remain
+    undecided: z, learned from the given labels, would confirm them.
     """
     more: tuple[type[Detector], ...] = ()
-    """Detectors that are fitted next to it."""
+    """Further detectors to fit."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training gave."""
+    """The result of a training job."""
 
     trained: Trained
     model: NetworkModel
-    """What judges new data, with a threshold from the training set alone."""
+    """Predicts for new data, with a threshold from the training set alone."""
     cleaning: CleaningResult
-    """Verdicts on the trained graph, or on the features; `selected` is what the prototypes are made of."""
+    """Verdicts on the trained graph, or on the features; prototypes are computed from `selected` samples."""
     ood_score: npt.NDArray[np.float64]
-    """Of the training set by the model's detector, on which its threshold was found."""
+    """Scores of the training set by the model's detector, from which its threshold was found."""
     seconds: float
     more: Mapping[str, NetworkModel] = field(default_factory=dict)
-    """The same network with each of the other detectors that were asked for, by name."""
+    """The same network with each of the further detectors, by name."""
 
     def predict(self, inputs: npt.NDArray[Any]) -> Predictions:
-        """The trained network on new inputs of the same kind."""
+        """Predict for new inputs of the same kind with the trained network."""
         return self.model.score(inputs)
 
 
@@ -79,7 +79,7 @@ def fit(
     device: torch.device | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> TrainingResult:
-    """Train by a method on uint8 images (N, C, H, W) or features (N, d), and judge the labels."""
+    """Train with a method on uint8 images (N, C, H, W) or features (N, d), and infer verdicts."""
     started = time.perf_counter()
     prepared = prepare(inputs, labels, config, method, detector=detector, device=device)
     result = finish(prepared, prepared.trainer.train(on_epoch=on_epoch))
@@ -100,10 +100,10 @@ def prepare(
     trusted: tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Check inputs and settings against each other, and standardize features; nothing is trained yet.
+    """Check inputs against settings and standardize features, without training.
 
-    `detector` takes precedence over `ood.detector`; `more` are fitted next to it. `trusted` are inputs and
-    labels known to be right, for a method that needs some.
+    `detector` overrides `ood.detector`; `more` detectors are fitted in addition. `trusted` holds inputs with
+    labels known to be correct, for methods that need them.
     """
     chosen = detector if detector is not None else choose_detector(config, method)
     place = device if device is not None else torch.device("cpu")
@@ -156,7 +156,7 @@ def _lend(
     standardizer: Standardizer | None,
     device: torch.device,
 ) -> Trusted | None:
-    """Trusted samples as the training set is."""
+    """Trusted samples, prepared in the same way as the training set."""
     if trusted is None:
         return None
     inputs, codes = trusted
@@ -165,7 +165,7 @@ def _lend(
 
 
 def _make_prior(cleaning: CleaningResult, device: torch.device) -> Prior | None:
-    """What a method samples labels from; None where the features have no class signal."""
+    """The prior for methods that sample labels; None if the features have no class signal."""
     if cleaning.posterior is None:
         return None
     selected = cleaning.verdicts["selected"].to_numpy(copy=True)
@@ -202,10 +202,10 @@ def finish(
     good: npt.NDArray[Any] | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """The detector and its threshold, the model for new data, and the verdicts.
+    """Fit the detectors with their thresholds, and return the model for new data and the verdicts.
 
-    `good` are inputs of the classes that were not trained on, by which a network's threshold can keep to
-    `ood.reject`; features are judged as if they were not, and need none.
+    `good` are inputs of the known classes that were not trained on, so that a network's threshold can
+    guarantee `ood.reject`. Features need none, because each is scored as if it were not trained on.
     """
     started = time.perf_counter()
     config, labels = prepared.config, prepared.labels
@@ -263,11 +263,11 @@ def finish(
 
 
 def epoch_metrics(report: EpochReport, prepared: Prepared) -> dict[str, Any]:
-    """An epoch's report as a line of metrics.jsonl."""
+    """The report of an epoch as a line of metrics.jsonl."""
     labeled = int((prepared.labels.codes >= 0).sum())
     return {
         **report.to_dict(),
         "samples": len(prepared.labels.codes),
-        # Of the labels that were given, those that did not survive: relabeled, or not selected at all.
+        # The fraction of given labels that were either changed or not selected.
         "estimated_noise": 1 - (report.selected - report.relabeled) / labeled,
     }

@@ -1,4 +1,4 @@
-"""A trained network on new inputs, batch by batch: what prediction needs of training, and no more."""
+"""A trained network applied to new inputs in batches: the parts of training that prediction needs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from .networks import Ensemble, LayerHeads, Output, Predictor, build_network, ne
 from .views import scale
 
 INFERENCE_BATCH = 1024
-"""Inputs at a time: memory is bounded by this, however many there are."""
+"""Inputs per batch; bounds memory for any number of inputs."""
 
 
 def describe_network(settings: TrainingSettings, network: nn.Module) -> dict[str, Any]:
-    """Name and options, from which `rebuild_network` makes the same network again, from its own weights."""
+    """Name and options from which `rebuild_network` can rebuild the network, given its weights."""
     options = {name: value for name, value in network_options(settings).items() if name != "pretrained"}
     described = {"name": settings.network, "options": options, "flip_tta": settings.flip_tta}
     if isinstance(network, LayerHeads):
@@ -28,7 +28,7 @@ def describe_network(settings: TrainingSettings, network: nn.Module) -> dict[str
 def rebuild_network(
     description: dict[str, Any], weights: dict[str, Tensor], n_classes: int, input_shape: tuple[int, ...]
 ) -> Predictor:
-    """The network as it was saved; raises ValueError or RuntimeError where the weights don't fit."""
+    """Rebuild a saved network; raises ValueError or RuntimeError if the weights don't fit."""
     members = [
         build_network(description["name"], n_classes, input_shape=input_shape, **description["options"])
         for _ in range(description.get("members", 1))
@@ -43,12 +43,12 @@ def rebuild_network(
 
 
 def split_batches(inputs: Tensor) -> tuple[Tensor, ...]:
-    """Inputs in batches that fit into memory with what a network makes of them."""
+    """Split inputs into batches that fit into memory with the network's outputs."""
     return torch.split(inputs, INFERENCE_BATCH)
 
 
 def read_outputs(network: nn.Module, inputs: Tensor, needs: Needs = "z") -> Outputs:
-    """What a detector reads of a network, of inputs as that takes them, by one pass."""
+    """One pass of a network over inputs as it takes them; returns the outputs that a detector needs."""
     if needs == "layers":
         assert isinstance(network, Predictor)
         out, layers = network.forward_all(inputs)
@@ -59,7 +59,7 @@ def read_outputs(network: nn.Module, inputs: Tensor, needs: Needs = "z") -> Outp
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and then left as it was."""
+    """Evaluation mode within the context; the previous mode is restored."""
     training = network.training
     network.eval()
     try:
@@ -72,9 +72,9 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 def run_network(
     network: nn.Module, batches: Iterable[Tensor], needs: Needs = "z"
 ) -> Iterator[tuple[Tensor, Outputs]]:
-    """Batch by batch inputs as the network takes them, on its device, and what it gives, in float32.
+    """Yield each batch as the network takes it, on its device, and the outputs in float32.
 
-    In evaluation mode, and nothing is drawn at random: the network is left as it was.
+    Runs in evaluation mode without randomness, and leaves the network unchanged.
     """
     device = next(network.parameters()).device
     with evaluating(network):
@@ -86,7 +86,7 @@ def run_network(
 
 
 def map_outputs(change: Callable[[Tensor], Tensor], outputs: Outputs) -> Outputs:
-    """The same with every tensor changed."""
+    """Apply a function to every tensor of the outputs."""
     features = outputs.features
     return Outputs(
         change(outputs.logits),
@@ -97,6 +97,6 @@ def map_outputs(change: Callable[[Tensor], Tensor], outputs: Outputs) -> Outputs
 
 
 def embed_new(network: nn.Module, inputs: Tensor) -> Output:
-    """z and logits of inputs (uint8 images or float features), on the CPU; the network stays where it is."""
+    """z and logits of inputs (uint8 images or float features) on the CPU; the network stays on its device."""
     found = [map_outputs(Tensor.cpu, out) for _, out in run_network(network, split_batches(inputs))]
     return Output(torch.cat([out.logits for out in found]), torch.cat([out.z for out in found]))

@@ -1,4 +1,4 @@
-"""The seam for methods: what a method decides, and what the trainer lends it."""
+"""The interface between methods and the trainer: what a method decides, and what the trainer provides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ MethodKind = Literal["baseline", "loss", "selection", "relabel", "semi-supervise
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a reader wants to know of a method before running it."""
+    """Facts about a method for users who choose one."""
 
     name: str
     title: str
@@ -26,11 +26,11 @@ class MethodInfo:
     paper: str = ""
     networks: int = 1
     cost: float = 1.0
-    """Training passes a sample and epoch; an evaluation pass counts a third."""
+    """Training passes per sample and epoch; an evaluation pass counts as a third."""
     needs: tuple[str, ...] = ()
     """Beyond inputs and labels: `images`, `verdicts` (on features), `noise rate`, `trusted samples`."""
     follows: str = ""
-    """Where it follows its paper, and where its release."""
+    """Where it follows its paper, and where the authors' release."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Batch:
     """The samples of one step."""
 
     index: Tensor
-    """Rows of the training set."""
+    """Their rows in the training set."""
     inputs: Tensor
     """uint8 images or float features, not yet augmented."""
     given: Tensor
-    """Given labels, −1 where there is none."""
+    """Current labels, as in `TrainerContext.given`."""
 
 
 class Selection(Protocol):
-    """What a method takes the training samples for."""
+    """A label for every training sample, and a mask of the samples that the method considers clean."""
 
     @property
     def labels(self) -> Tensor: ...
@@ -56,7 +56,7 @@ class Selection(Protocol):
 
 @dataclass(frozen=True)
 class Selected:
-    """The plain `Selection`: a label for every sample, and whether it counts as clean."""
+    """A plain `Selection`."""
 
     labels: Tensor
     selected: Tensor
@@ -64,45 +64,46 @@ class Selected:
 
 @dataclass(frozen=True)
 class Prior:
-    """Verdicts on the features, from before training."""
+    """Verdicts inferred from the features before training."""
 
     posterior: Tensor
-    """(N, K + 1): the probability of every class, then of OOD."""
+    """(N, K + 1): the probability of each class, then of OOD."""
     selected: Tensor
+    """Mask of the samples selected as clean."""
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """Samples whose labels are known to be right; none of them is trained on."""
+    """Samples whose labels are known to be correct; they are never trained on."""
 
     inputs: Inputs
     labels: Tensor
 
 
 class TrainerContext(Protocol):
-    """What the trainer lends a method."""
+    """What the trainer provides to a method."""
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are done."""
+        """Number of completed epochs."""
 
     @property
     def part(self) -> int:
-        """The number of parts of this epoch that are done."""
+        """Number of completed parts of this epoch."""
 
     @property
     def step(self) -> int:
-        """The number of steps of this part of the epoch that are done."""
+        """Number of completed steps of this part of the epoch."""
 
     @property
     def batch_size(self) -> int: ...
     @property
     def given(self) -> Tensor:
-        """The given labels, or what people said instead; −1 where there is none."""
+        """The current labels: the given ones, replaced by human decisions; −1 if none."""
 
     @property
     def decided(self) -> Tensor | None:
-        """What people found samples to be, a class or OOD (`n_classes`), −1 elsewhere; None: no review."""
+        """Human decisions: a class, or OOD (`n_classes`); −1 if not reviewed. None without a review."""
 
     @property
     def n_classes(self) -> int: ...
@@ -114,19 +115,19 @@ class TrainerContext(Protocol):
     def generator(self) -> torch.Generator: ...
     @property
     def compiled(self) -> bool:
-        """Whether networks are compiled, so that few shapes are better than many."""
+        """Whether networks are compiled, which favors few distinct shapes."""
 
     @property
     def prior(self) -> Prior | None: ...
     @property
     def trusted(self) -> Trusted | None:
-        """For a method that needs them."""
+        """Trusted samples, for a method that needs them."""
 
     def new_network(self) -> Network:
-        """A network as the settings ask for, with weights of its own."""
+        """A network as configured in the settings, with its own initial weights."""
 
     def shuffle(self, even: Tensor | None = None) -> Tensor:
-        """All samples in a random order as batches (steps, size); those of the mask `even` spread evenly."""
+        """All samples in random order as batches (steps, size); those of the mask `even` spread evenly."""
 
     def embed(
         self,
@@ -137,61 +138,66 @@ class TrainerContext(Protocol):
         inputs: Inputs | None = None,
         rows: Tensor | None = None,
     ) -> Output:
-        """z and logits of the whole training set in evaluation mode; costs a pass, so ask only if needed.
+        """z and logits of the whole training set in evaluation mode; costs a pass, so call it only if needed.
 
-        `network` names one of the method's networks, or is any function from a batch to an output; the
-        default is the network that predicts. The pass takes the inputs as they are, or a `weak` view of each,
-        of other `inputs` such as trusted ones if given, or only of some `rows`, which costs less. The trunk's
-        `features` are returned only on request, as they are large.
+        `network` is the name of one of the method's networks, or any function from a batch to an output; the
+        default is the predictor. The pass can use a `weak` view of each input instead of the input itself,
+        other `inputs` such as trusted samples, or only some `rows`, which is cheaper. The trunk's `features`
+        are large, and returned only on request.
         """
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
-        """A weak and then a strong view of each input, as one tensor of twice the length.
+        """A weak and a strong view of each input, concatenated into one tensor: all weak views first.
 
-        Without `strong` both are weak: for a method that says when strong views would harm. With `smallest`
-        under 1 they show parts of an image, of at least that fraction, in place of shifted ones.
+        With `strong=False` both views are weak, for methods that strong augmentation would harm. With
+        `smallest` below 1 images are randomly cropped to at least that fraction of their area and resized,
+        rather than shifted.
         """
 
     def weak_view(self, inputs: Tensor) -> Tensor:
         """One weakly augmented view of each input."""
 
     def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
-        """The network on each batch in turn, at the run's precision.
+        """Apply a network to each batch separately, at the precision of the run.
 
-        A network that no loss of a step depends on stays as it is: neither weight decay nor momentum move it.
+        A network that no loss of a step depends on is not updated at all, not even by weight decay or
+        momentum.
         """
 
 
 class Method(nn.Module):
-    """Decisions and losses; everything else is the trainer's.
+    """Base class of methods: decides what to train on and defines the losses; the trainer does the rest.
 
-    Networks go into `networks`, per-sample stores and scalars are buffers, own parameters are parameters:
-    what is registered moves with the method and is saved by the trainer, so that an interrupted run
-    continues exactly. State of another form goes through `save_state` and `load_state`.
+    The trainer calls `setup` once, `begin_epoch` before every part of an epoch, `losses` and `after_step` in
+    every step, and `fit_predictor` and `conclude` after the last epoch.
+
+    Networks belong in `networks`, per-sample stores and scalars in buffers, and the method's own trainable
+    tensors in parameters. Everything registered moves with the method and is saved by the trainer, so that an
+    interrupted run resumes exactly. Other state goes through `save_state` and `load_state`.
     """
 
     info: ClassVar[MethodInfo]
     Settings: ClassVar[type[Any]]
-    """A frozen dataclass: the method's own settings, each with its reason."""
+    """A frozen dataclass of the method's settings, each documented with its reason."""
 
     detector: ClassVar[str] = "prototypes"
-    """What tells OOD inputs by its network, unless the user asks for another."""
+    """Name of the default OOD detector for networks trained by this method."""
 
     networks: nn.ModuleDict
     heads: nn.ModuleDict
-    """Layers of its own beside the networks, trained as these are: at the same rate, which changes alike."""
+    """Additional layers outside the networks, trained by the same optimizer and learning rate schedule."""
     weights: Mapping[str, float]
     """The weight of each loss in the total, by name."""
 
     def __init__(self, settings: Any = None, graph: GraphSettings | None = None) -> None:
-        """`graph` is for methods that build one."""
+        """`graph` holds the settings of the graph, for methods that build one."""
         super().__init__()
         self.settings = settings if settings is not None else self.Settings()
         self.graph = graph if graph is not None else GraphSettings()
         self.heads = nn.ModuleDict()
 
     def setup(self, run: TrainerContext) -> None:
-        """Declare networks, stores and the weights of the losses; called once, before anything else."""
+        """Create networks and stores, and set the loss weights; called once, before anything else."""
         self.networks = nn.ModuleDict({"main": run.new_network()})
         self.weights = {"ce": 1.0}
 
@@ -200,48 +206,48 @@ class Method(nn.Module):
         return {}
 
     def parts(self, epoch: int) -> int:  # noqa: ARG002
-        """How many parts an epoch has, each begun by `begin_epoch`."""
+        """Number of parts of an epoch; `begin_epoch` is called before each."""
         return 1
 
     def phases(self, epochs: int) -> tuple[int, ...]:  # noqa: ARG002
-        """The first epoch of each phase, of which there may be several.
+        """The first epoch of each phase of training.
 
-        In each the learning rate runs its whole course. Momentum and the average of weights begin again with
-        a phase, after its `begin_epoch`, which may give the networks other weights.
+        Every phase runs through the whole learning rate schedule. Momentum and the weight averages are reset
+        at the start of a phase, after its `begin_epoch`, which may replace the networks' weights.
         """
         return (0,)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Decide what is trained on; returns one or more streams of sample indices (steps, size)."""
+        """Decide what to train on; returns one or more streams of sample indices (steps, size)."""
         return (run.shuffle(),)
 
     def losses(self, run: TrainerContext, *batches: Any) -> dict[str, Tensor]:
-        """The losses of a step by name, given a `Batch` of each stream."""
+        """The losses of a step by name, given one `Batch` per stream."""
         raise NotImplementedError
 
     def after_step(self, run: TrainerContext, *batches: Any) -> None:
-        """After the update: moving averages, rows back into stores."""
+        """Called after the update, e.g. to update moving averages or per-sample stores."""
 
     def selection(self, run: TrainerContext) -> Selection:
-        """What the samples are taken for now; the given labels unless the method decides otherwise."""
+        """The current selection; by default the given labels, with all labeled samples selected."""
         return Selected(run.given.clamp(min=0), run.given >= 0)
 
     def fit_predictor(self, run: TrainerContext) -> None:
-        """After the last epoch, fit what predicts beside the weights of the networks, if anything."""
+        """After the last epoch, fit whatever the predictor uses beyond the trained networks, if anything."""
 
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
-        """The same after the last epoch, given one more pass over the training set."""
+        """The final selection, given the outputs of one more pass over the training set."""
         return self.selection(run)
 
     def predictor(self) -> nn.Module:
-        """The network that predicts: one of `networks`, or an `Ensemble` or `LayerHeads` of them."""
+        """The network that predicts: one of `networks`, or an `Ensemble` or `LayerHeads` made from them."""
         return self.networks["main"]
 
     def equip(self, detector: Detector) -> None:
-        """Give a detector, before it is fitted, what only the method has, such as a head of its own."""
+        """Before a detector is fitted, give it what only the method has, such as a head trained for it."""
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
-        """Numbers of the epoch that only this method has."""
+        """Metrics of the epoch specific to this method."""
         return {}
 
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
@@ -249,22 +255,22 @@ class Method(nn.Module):
         return []
 
     def describe(self) -> dict[str, Any]:
-        """All settings by name, as a checkpoint must agree with them."""
+        """All settings by name; a run can only be resumed with the same ones."""
         own = {"method.name": self.info.name}
         own |= {f"method.{name}": value for name, value in asdict(self.settings).items()}
         return own | {f"graph.{name}": value for name, value in asdict(self.graph).items()}
 
     def save_state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on."""
+        """All state that the next step depends on."""
         return dict(self.state_dict())
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from what `save_state` returned."""
+        """Restore what `save_state` returned."""
         self.load_state_dict(state)
 
 
 def hold_decided(selection: Selection, decided: Tensor | None, n_classes: int) -> Selection:
-    """A selection in which every sample that people decided on is what they said."""
+    """Apply human decisions to a selection: samples with a decided class are selected, OOD is excluded."""
     if decided is None:
         return selection
     held, sure = decided >= 0, (decided >= 0) & (decided < n_classes)
@@ -273,12 +279,12 @@ def hold_decided(selection: Selection, decided: Tensor | None, n_classes: int) -
 
 
 def join_state(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors of several parts as one dictionary of `part.name`."""
+    """Flatten the tensors of several parts into one dictionary with keys `part.name`."""
     return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 
 
 def split_state(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The reverse, by the first part of each name."""
+    """The inverse of `join_state`: group by the first component of each name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for full, value in state.items():
         part, _, name = full.partition(".")

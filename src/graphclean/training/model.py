@@ -1,4 +1,4 @@
-"""A trained network with its detector: what judges new data, in memory and from a run folder."""
+"""A trained network with its detector: the model for new data, in memory and in a run folder."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from .views import scale
 
 
 class DetectorRecord(TypedDict):
-    """The detector: in summary.json, and next to the prototypes."""
+    """The detector in summary.json, and in the file of the prototypes."""
 
     threshold: float
     rejected_known: float
@@ -41,19 +41,19 @@ class DetectorRecord(TypedDict):
 
 
 class NetworkRecord(TypedDict, total=False):
-    """What a network is built from; whether the options fit is found out there."""
+    """Describes how to rebuild a network; whether the options are valid is checked on rebuilding."""
 
     name: str
     options: JsonObject
     flip_tta: bool
     members: int
-    """Of an ensemble."""
+    """Number of networks in an ensemble."""
     layers: list[int]
-    """Widths of the layers that have classifiers of their own."""
+    """Widths of the layers with classifiers of their own."""
 
 
 class TrainedRecord(TypedDict, total=False):
-    """Beside the weights of a training run."""
+    """Metadata stored with the weights of a training run."""
 
     network: NetworkRecord
     input_shape: list[int]
@@ -65,10 +65,10 @@ class TrainedRecord(TypedDict, total=False):
 
 
 class NetworkJudge(Judge):
-    """A trained network with its detector, from raw inputs to what is said of them.
+    """A trained network with its detector as one module on raw inputs.
 
-    With class means, a class is as likely as the geometric mean of what network and class means say, and what
-    is OOD is found on the features themselves.
+    With class means, class probabilities are the geometric mean of those of the network and of the class
+    means, and OOD is detected on the features themselves.
     """
 
     prototypes: Tensor
@@ -86,13 +86,13 @@ class NetworkJudge(Judge):
         self.threshold = model.threshold
 
     def forward(self, inputs: Tensor) -> Judged:
-        """Judge a batch."""
+        """Predict for a batch."""
         prepared = inputs if self.standardize is None else self.standardize(inputs)
         scaled = scale(prepared)
         return self.judge(prepared, scaled, read_outputs(self.network, scaled, self.detector.needs))
 
     def judge(self, prepared: Tensor, scaled: Tensor, out: Outputs) -> Judged:
-        """The same for outputs of the network, and the inputs that led to them: also as that takes them."""
+        """Predict from the network's outputs for inputs before (`prepared`) and after scaling (`scaled`)."""
         if self.class_means is not None and self.near is not None and self.feature_detector is not None:
             unit = normalize(prepared, dim=1)
             near = self.near(unit)
@@ -109,13 +109,13 @@ class NetworkJudge(Judge):
         return Judged(logits.softmax(1), score, score > self.threshold)
 
     def steady(self, inputs: Tensor) -> Tensor:
-        """Which inputs rounding can't change: all, as a network is continuous, but for ties of neighbors."""
+        """All inputs, since a network is continuous, except those with tied neighbors."""
         if self.near is None or self.standardize is None:
             return super().steady(inputs)
         return self.near.steady(normalize(self.standardize(inputs), dim=1))
 
     def examples(self, count: int) -> Tensor:
-        """Inputs such as the network takes: random features, or pictures of random patches."""
+        """Random inputs of the network: features, or pictures of random patches."""
         if self.standardize is None:
             return random_pictures(count, self.input_shape)
         generator = torch.Generator().manual_seed(0)
@@ -133,18 +133,18 @@ class NetworkModel:
     input_shape: tuple[int, ...]
     classes: list[int] | list[str]
     standardizer: Standardizer | None
-    """For features, with the training set's mean and deviation; None for images."""
+    """Standardizes features as over the training set; None for images."""
     prototypes: Tensor
-    """Of z."""
+    """Class prototypes of z."""
     detector: Detector
     found: Threshold
-    """The threshold, and what it does to the training set."""
+    """The threshold, and its effect on the training set."""
     prototype_ensemble: bool = False
     """Average classifier and prototypes (`training.prototype_ensemble`); not with class means."""
     class_means: KnnClassMeans | None = None
-    """For features that were judged before training."""
+    """For features with verdicts from before training."""
     feature_detector: FeatureDetector | None = None
-    """With class means, in place of the detector."""
+    """Replaces the detector if there are class means."""
     kind: ClassVar[RunKind] = "train"
 
     @property
@@ -154,12 +154,12 @@ class NetworkModel:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of it."""
+        """Caveats that a user should know."""
         return self.detector.notes() if self.feature_detector is None else []
 
     @property
     def obstacle(self) -> str | None:
-        """Why it can't be exported; None where it can."""
+        """Why it can't be exported; None if it can."""
         if self.feature_detector is not None or self.detector.needs != "inputs":
             return None
         return (
@@ -169,22 +169,22 @@ class NetworkModel:
 
     @property
     def detector_name(self) -> str:
-        """Of what says what is OOD."""
+        """Name of the detector in use."""
         return self.detector.name if self.feature_detector is None else self.feature_detector.name
 
     def describe_score(self) -> str:
-        """What the OOD score is, in words."""
+        """A description of the score."""
         if self.feature_detector is not None:
             return self.feature_detector.describe_score()
         return self.detector.title
 
     def module(self) -> NetworkJudge:
-        """All of it as one graph."""
+        """The whole model as one module."""
         return NetworkJudge(self)
 
     @torch.no_grad()
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
-        """The network on inputs as they were before training: raw features, or uint8 images."""
+        """Predict for inputs as given before training: raw features, or uint8 images."""
         prepared, judge, parts, done = self._prepare(inputs), self.module(), [], 0
         batches = split_batches(prepared)
         needs = self.detector.needs
@@ -199,7 +199,7 @@ class NetworkModel:
     def predict(
         self, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Progress | None = None
     ) -> pd.DataFrame:
-        """A row an input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood)."""
+        """A row per input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood)."""
         return predict_table(self, inputs, ids, progress)
 
     def _prepare(self, inputs: npt.NDArray[Any]) -> Tensor:
@@ -250,7 +250,7 @@ def load_trained(run: Path, device: torch.device) -> NetworkModel:
         standardizer = None
         if len(shape) == 1:
             standardizer = Standardizer(tensors["mean"].numpy(), tensors["scale"].numpy())
-        with seeded(0, torch.device("cpu")):  # first weights are drawn, which the caller need not notice
+        with seeded(0, torch.device("cpu")):  # initial weights use random numbers
             network = rebuild_network(facts["network"], weights, len(classes), shape)
         of_classes = prototypes["prototypes"]
         if of_classes.ndim != 2 or len(of_classes) != len(classes) or not of_classes.is_floating_point():
@@ -289,12 +289,12 @@ def random_pictures(count: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def check_classes(classes: Any) -> None:
-    """Refuse what is no list of names, or of whole numbers, each of them once."""
+    """Refuse anything but a list of distinct names or whole numbers."""
     kinds = {type(name) for name in classes} if isinstance(classes, list) else set()
     if kinds not in ({int}, {str}) or len(set(classes)) < len(classes):
         raise ValueError("the classes are not names or numbers, each of them once")
 
 
 def named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of their names."""
+    """The tensors whose names have a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

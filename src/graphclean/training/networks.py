@@ -1,6 +1,6 @@
-"""Networks with one interface: a trunk to features, then a linear classifier and a linear projector.
+"""Networks with a common interface: a trunk, followed by a linear classifier and a linear projector.
 
-Weights start from PyTorch's own defaults for each layer, drawn from its global generator and no other, so
+Weights are initialized by PyTorch's defaults for each layer from its global generator only, so
 `torch.manual_seed` before building fixes them.
 """
 
@@ -21,18 +21,18 @@ PIXEL_CENTER, PIXEL_SCALE = 127.5, 64.0
 
 
 class Output(NamedTuple):
-    """What a network says of a batch."""
+    """Outputs of a network for a batch."""
 
     logits: Tensor
     """(B, K), before the softmax."""
     z: Tensor
     """(B, embedding_dim), float32, of unit length."""
     features: Tensor | None = None
-    """(B, feature_dim), the trunk's, of which the others are made; None where a pass doesn't keep them."""
+    """(B, feature_dim), the trunk's, from which the others are computed; None if a pass doesn't keep them."""
 
 
 class Network(nn.Module):
-    """The interface of every network, and the head they share. A subclass adds `forward_features`."""
+    """The interface of every network, and the heads they share. Subclasses implement `forward_features`."""
 
     def __init__(self, n_classes: int, feature_dim: int, embedding_dim: int = EMBEDDING_DIM) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Features (B, width) of several depths, each the mean over its map; the trunk's own come last."""
+        """Features (B, width) of several depths, averaged over their feature maps; the trunk's come last."""
         return (self.forward_features(x),)
 
     def forward_head(self, features: Tensor) -> Output:
         """Logits and embeddings from features."""
-        # In float32, since bf16 keeps too few digits for z to be of unit length.
+        # In float32, since bf16 is too imprecise for z to have unit length.
         z = normalize(self.projector(features).float(), dim=1)
         return Output(self.classifier(features), z, features)
 
@@ -65,7 +65,7 @@ class Network(nn.Module):
         return self._forward_mean(self.forward_features(cat([x, x.flip(-1)])))
 
     def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
-        """What `forward` gives in evaluation mode, and features of several depths, by one pass."""
+        """The output of `forward` in evaluation mode, and features of several depths, in one pass."""
         if not self.flip_tta:
             layers = self.forward_layers(x)
             return self.forward_head(layers[-1]), layers
@@ -73,20 +73,20 @@ class Network(nn.Module):
         return self._forward_mean(layers[-1]), tuple(map(_mean_of_both, layers))
 
     def linear_head(self) -> tuple[Tensor, Tensor]:
-        """The weight and bias that make logits of features."""
+        """Weight and bias that map features to logits."""
         return self.classifier.weight, self.classifier.bias
 
     def _forward_mean(self, seen: Tensor) -> Output:
-        """The mean over images and their mirror images, given the features of all, then of all mirrored."""
+        """The mean over images and their mirror images, given the features of both, stacked in this order."""
         out = self.forward_head(seen)
         logits, z, features = map(_mean_of_both, (out.logits, out.z, seen))
         return Output(logits, normalize(z, dim=1), features)
 
 
 class Ensemble(nn.Module):
-    """Several networks as one: the mean of their logits, and their z and features side by side.
+    """Several networks as one: the mean of their logits, and their z and features concatenated.
 
-    z is of unit length again, and two samples are as similar as they are to the members on average.
+    z has unit length again, and the cosine of two samples is the mean of those of the members.
     """
 
     def __init__(self, members: Iterable[nn.Module]) -> None:
@@ -95,7 +95,7 @@ class Ensemble(nn.Module):
 
     @property
     def feature_dim(self) -> int:
-        """The length of the features of all members."""
+        """Total length of the features of all members."""
         return sum(member.feature_dim for member in self._networks())
 
     def forward(self, x: Tensor) -> Output:
@@ -103,13 +103,13 @@ class Ensemble(nn.Module):
         return self._join([member(x) for member in self.members])
 
     def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
-        """The same with features of several depths, those of all members side by side."""
+        """The same, and features of several depths, concatenated over the members."""
         found = [member.forward_all(x) for member in self._networks()]
         depths = zip(*(layers for _, layers in found), strict=True)
         return self._join([out for out, _ in found]), tuple(cat(layers, 1) for layers in depths)
 
     def linear_head(self) -> tuple[Tensor, Tensor]:
-        """The weight and bias that make the mean of logits of the features side by side."""
+        """Weight and bias that map the concatenated features to the mean of the logits."""
         weights, biases = zip(*(member.linear_head() for member in self._networks()), strict=True)
         return cat(weights, 1) / len(weights), stack(biases).mean(0)
 
@@ -124,11 +124,11 @@ class Ensemble(nn.Module):
 
 
 class LayerHeads(nn.Module):
-    """A network whose last layers have a linear classifier each, which together replace its own.
+    """A network with a linear classifier on each of its last layers in place of its own classifier.
 
-    The probability of a class is the weighted mean of what the classifiers say, and z the trunk's features,
-    of unit length. The classifiers are in float64, also under autocast, since discriminants differ by little
-    of what they are made of; they are fitted, not trained.
+    The probability of a class is the weighted mean of those of the classifiers, and z is the trunk's
+    features, normalized to unit length. The classifiers are fitted rather than trained, and run in float64
+    even under autocast, since differences between discriminants are small relative to their terms.
     """
 
     def __init__(self, network: Network, widths: Sequence[int]) -> None:
@@ -141,7 +141,7 @@ class LayerHeads(nn.Module):
 
     @property
     def feature_dim(self) -> int:
-        """The length of the features."""
+        """Length of the features."""
         return self.widths[-1]
 
     def forward(self, x: Tensor) -> Output:
@@ -149,7 +149,7 @@ class LayerHeads(nn.Module):
         return self.forward_all(x)[0]
 
     def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
-        """The same with features of several depths."""
+        """The same, and features of several depths."""
         layers = self.network.forward_all(x)[1]
         last = zip(self.heads, layers[-len(self.widths) :], strict=True)
         said = [head(seen.double()).log_softmax(1) for head, seen in last]
@@ -157,20 +157,20 @@ class LayerHeads(nn.Module):
         return Output(mixed.float(), normalize(layers[-1].float(), dim=1), layers[-1]), layers
 
     def linear_head(self) -> tuple[Tensor, Tensor]:
-        """The weight and bias of the trunk's features."""
+        """Weight and bias of the classifier on the trunk's features."""
         weight, bias = self.heads[-1].parameters()
         return weight.float(), bias.float()
 
 
 Predictor = Network | Ensemble | LayerHeads
-"""What a run predicts by."""
+"""What a run can use for prediction."""
 
 
 class PreActBlock(nn.Module):
-    """Two 3×3 convolutions, each after BN-ReLU, and a shortcut around them.
+    """Two 3×3 convolutions, each after BN-ReLU, with a shortcut.
 
-    Where the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU. Elsewhere it
-    is the input itself, as He et al. have it, or with `normalized_shortcut` the input after its BN-ReLU.
+    If the shape changes, the shortcut is a 1×1 convolution of the input after its BN-ReLU. Otherwise it is
+    the input itself, as in He et al., or with `normalized_shortcut` the input after its BN-ReLU.
     """
 
     def __init__(
@@ -198,13 +198,13 @@ class PreActBlock(nn.Module):
 
 
 class PreActResNet18(Network):
-    """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem, 512 features.
+    """The paper's network for 32 px images: pre-activation ResNet-18 with a 3×3 stem and 512 features.
 
-    `trunk` is `he`, the identity shortcuts of He et al. with a BN-ReLU after the last block, or `release`,
-    that of the authors' release (and of most that it compares with): a BN-ReLU after the stem, shortcuts that
-    start from the BN-ReLU of their block's input, and none at the end. Each block of `release` normalizes
-    the residual stream again, so that a learning rate of 0.15 trains without a ramp. With shortcuts from the
-    input itself it diverges, unless the last sum is normalized and the rate ramps up.
+    `trunk` is `he`, with the identity shortcuts of He et al. and a BN-ReLU after the last block, or
+    `release`, as in the authors' release (and in most methods it compares with): a BN-ReLU after the stem,
+    shortcuts that start after the BN-ReLU of each block's input, and none at the end. Because each block of
+    `release` normalizes the residual stream, it trains at a learning rate of 0.15 without warm-up. With
+    identity shortcuts that rate diverges, unless the last sum is normalized and the rate is warmed up.
     """
 
     def __init__(
@@ -229,12 +229,12 @@ class PreActResNet18(Network):
         self.final = nn.Identity() if release else nn.Sequential(nn.BatchNorm2d(512), nn.ReLU())
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, C, H, W) to features (B, 512), the mean over the last map."""
+        """Map images (B, C, H, W) to features (B, 512), averaged over the last feature map."""
         features: Tensor = self.final(self.blocks(self.stem_norm(self._enter(x)))).mean((2, 3))
         return features
 
     def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
-        """After each block, the last one also as the trunk leaves it."""
+        """Features after each block, then those of the trunk."""
         found, x = [], self.stem_norm(self._enter(x))
         for block in self.blocks:
             x = block(x)
@@ -242,7 +242,7 @@ class PreActResNet18(Network):
         return (*found, self.final(x).mean((2, 3)))
 
     def _enter(self, x: Tensor) -> Tensor:
-        """The stem; on a GPU with channels of zeros up to eight, which its fast kernels ask for."""
+        """The stem; on a GPU with zero channels added up to eight, which enables its fast kernels."""
         if not x.is_cuda or x.shape[1] >= 8:
             stem: Tensor = self.stem(x)
             return stem
@@ -253,10 +253,10 @@ class PreActResNet18(Network):
 class SmallConv(Network):
     """Two convolutions and a linear layer for images of a few pixels, fast on a CPU; 128 features.
 
-    The first map is pooled before its BN-ReLU, which then has a quarter of the work. The last keeps 4×4
-    places, all there are of an 8×8 image: where a stroke lies tells one digit from another. Larger maps are
-    averaged to that, so that any size of image will do. In training it needs two samples a batch, for its
-    last norm.
+    The first feature map is pooled before its BN-ReLU, which quarters the cost of the latter. The second
+    keeps 4×4 positions, all that an 8×8 image has, because the position of a stroke distinguishes digits.
+    Larger maps are averaged to 4×4, so that images can have any size. Training needs at least two samples per
+    batch for the last norm.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class SmallConv(Network):
     ) -> None:
         super().__init__(n_classes, 128, embedding_dim)
         channels = _channels(input_shape)
-        # Averaging 4×4 places to 4×4 would change nothing and be a third of the network's work.
+        # Averaging 4×4 positions to 4×4 would change nothing, but be a third of the network's work.
         small = all(7 <= side <= 8 for side in input_shape[1:])
         self.trunk = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False),
@@ -286,26 +286,26 @@ class SmallConv(Network):
         )
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, C, H, W) to features (B, 128)."""
+        """Map images (B, C, H, W) to features (B, 128)."""
         features: Tensor = self.trunk(x)
         return features
 
     def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
-        """After each of the two convolutions, and the trunk's own."""
+        """Features after each of the two convolutions, then those of the trunk."""
         first = self.trunk[:4](x)
         second = self.trunk[4:7](first)
         return first.mean((2, 3)), second.mean((2, 3)), self.trunk[7:](second)
 
 
 FEW_FEATURES = 16
-"""Features under which their mean and length, which LayerNorm takes away, may be what tells classes apart."""
+"""With fewer features their mean and length, which LayerNorm removes, may carry class information."""
 
 
 class EmbeddingHead(Network):
-    """One hidden layer on embeddings made elsewhere, where images are out of reach or already well embedded.
+    """One hidden layer on given embeddings, for use without images or with embeddings that are good already.
 
-    LayerNorm first, so that the length of an embedding does not matter. Of few features it would leave too
-    little, of two a single bit, so there they enter as they are: standardized.
+    Starts with LayerNorm, so that the length of an embedding doesn't matter. LayerNorm would leave too little
+    of a few features, of two a single bit, so these are used as they are: standardized.
     """
 
     def __init__(
@@ -325,13 +325,13 @@ class EmbeddingHead(Network):
         self.trunk = nn.Sequential(norm, nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout))
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Embeddings (B, d) to features (B, hidden)."""
+        """Map embeddings (B, d) to features (B, hidden)."""
         features: Tensor = self.trunk(x)
         return features
 
 
 class TimmNetwork(Network):
-    """A network of timm as the trunk, for images of the size they have; see `backbones.Backbone`."""
+    """A network of timm as the trunk, for images at their original size; see `backbones.Backbone`."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class TimmNetwork(Network):
         self.trunk = trunk
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, C, H, W), as `views.scale` leaves them, to features (B, feature_dim)."""
+        """Map images (B, C, H, W), as scaled by `views.scale`, to features (B, feature_dim)."""
         features: Tensor = self.trunk(x * PIXEL_SCALE + PIXEL_CENTER)
         return features
 
@@ -361,7 +361,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "small-conv": SmallConv,
     "embedding-head": EmbeddingHead,
 }
-"""Every network by its name in the settings; called as `(n_classes, input_shape=…, **options)`."""
+"""Networks by their name in the settings; called as `(n_classes, input_shape=…, **options)`."""
 
 
 FOR_FEATURES = {"embedding-head"}
@@ -374,7 +374,7 @@ def takes_features(name: str) -> bool:
 
 
 def require_network(name: str) -> None:
-    """Refuse a name that is no network's, or one of an extra that is not installed."""
+    """Refuse an unknown name, or one from an extra that is not installed."""
     if name.startswith(TIMM_PREFIX):
         require_timm(name.removeprefix(TIMM_PREFIX))
     elif name not in NETWORKS:
@@ -382,7 +382,7 @@ def require_network(name: str) -> None:
 
 
 def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
-    """A network by name, for inputs of `input_shape` (one sample's, without the batch)."""
+    """Build a network by name for inputs of `input_shape` (of one sample, without the batch dimension)."""
     if name.startswith(TIMM_PREFIX):
         return TimmNetwork(n_classes, name.removeprefix(TIMM_PREFIX), input_shape=input_shape, **options)
     require_network(name)
@@ -390,19 +390,19 @@ def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **
 
 
 def network_options(settings: TrainingSettings) -> dict[str, Any]:
-    """What the settings say about the network besides its name."""
+    """Options of the network from the settings."""
     if settings.network.startswith(TIMM_PREFIX):
         return {"pretrained": settings.pretrained}
     return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}
 
 
 def _mean_of_both(views: Tensor) -> Tensor:
-    """Of two views of each input, the first of all of them before the second of any."""
+    """The mean over two views of each input, stacked as all first views, then all second ones."""
     return views.float().reshape(2, -1, views.shape[1]).mean(0)
 
 
 def _channels(input_shape: tuple[int, ...]) -> int:
-    """The channels of images, refusing what is no image."""
+    """The number of channels; refuses shapes other than those of images."""
     if len(input_shape) != 3:
         raise InputError(
             f"this network takes images (channels, height, width), not inputs of shape {input_shape}; "

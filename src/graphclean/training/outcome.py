@@ -1,4 +1,4 @@
-"""What training tells: of an epoch, at its end, and why it ended early."""
+"""Results of training: epoch reports, the final result, and the exceptions that end it early."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -10,53 +10,53 @@ from .method import Selection
 
 
 class DivergedError(RuntimeError):
-    """A loss is NaN or infinite; the message says which. The last checkpoint is from before.
+    """A loss, weight or output of the network is NaN or infinite, as named in the message.
 
-    Or the network itself is, where no loss was yet.
+    The last checkpoint is from before.
     """
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error
-    """Training stopped because it was asked to."""
+    """Training was stopped on request."""
 
     def __init__(self, epoch: int, *, saved: bool) -> None:
         super().__init__(f"interrupted in epoch {epoch}")
         self.epoch = epoch
         self.saved = saved
-        """There is a checkpoint to continue from."""
+        """Whether there is a checkpoint to continue from."""
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What one epoch did."""
+    """The results of one epoch."""
 
     epoch: int
     """Counted from 1."""
     losses: dict[str, float]
     loss: float
-    """Their weighted sum."""
+    """The weighted sum of the losses."""
     lr: float
     selected: int
     relabeled: int
-    """Selected under another label than the given one."""
+    """Number of samples selected under a label other than the given one."""
     empty_classes: int
-    """Classes of which nothing was selected."""
+    """Number of classes without selected samples."""
     seconds: float
-    """Those of the start without labels are the first epoch's."""
+    """The first epoch includes the self-supervised epochs."""
     clean_seconds: float
-    """Of them, for what the method did before the first step."""
+    """The part of `seconds` spent in `begin_epoch`."""
     own: dict[str, Any] = field(default_factory=dict)
-    """Metrics that only this method has."""
+    """Metrics specific to the method."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it on one level."""
+        """All values in one flat dictionary."""
         values = asdict(self)
         return {**values.pop("own"), **values}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result: the last epoch's network, and one more pass of it over the training set."""
+    """The last epoch's network, and its outputs in one more pass over the training set."""
 
     network: nn.Module
     z: Tensor
@@ -69,4 +69,4 @@ class Trained:
 OnEpoch = Callable[[EpochReport, Selection], None]
 OnSelection = Callable[[int, Selection], None]
 OnStart = Callable[[int, int], None]
-"""Told how many epochs of the start without labels are done, and of how many."""
+"""Called with the number of completed self-supervised epochs and their total."""

@@ -1,4 +1,4 @@
-"""A start without labels: the network learns to tell samples apart before anything asks what they are."""
+"""Self-supervised pretraining: the network learns to distinguish samples before any label is used."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,27 +9,27 @@ from .losses import contrastive_losses
 from .method import Batch, TrainerContext
 
 TEMPERATURE = 0.3
-"""That of Eq. 5 in the paper; its loss is InfoNCE, the one of SimCLR."""
+"""Temperature of Eq. 5 in the paper, whose loss is InfoNCE, as in SimCLR."""
 
 
 class SelfSupervisedStart:
-    """Epochs of Eq. 5 on the weak and strong views of all samples: the trunk and the projector learn by it.
+    """Epochs of Eq. 5 on weak and strong views of all samples, which train the trunk and the projector.
 
-    It has the part of a method that the trainer needs for a step, and no label has a part in it.
+    Implements the part of the `Method` interface that a training step needs. No label is used.
     """
 
     weights: Mapping[str, float] = {"inst": 1.0}
 
     def __init__(self, networks: Sequence[str]) -> None:
         self.networks = tuple(networks)
-        """Of the method, each trained by itself."""
+        """Names of the method's networks, each trained on its own."""
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """A random order of everything, in which labeled and unlabeled samples are alike."""
+        """A random order of all samples, labeled or not."""
         return (run.shuffle(torch.ones_like(run.given, dtype=torch.bool)),)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 5, of all networks."""
+        """Eq. 5, summed over the networks."""
         views = run.views(batch.inputs, smallest=run.settings.self_supervised_crop)
         none = torch.zeros_like(batch.index)
         total = torch.zeros((), device=run.device)
@@ -41,4 +41,4 @@ class SelfSupervisedStart:
         return {"inst": total}
 
     def after_step(self, run: TrainerContext, *batches: Batch) -> None:
-        """Nothing is kept of a sample."""
+        """No per-sample state to update."""

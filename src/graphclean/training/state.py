@@ -1,4 +1,4 @@
-"""The state of training as tensors: out of optimizers and generators, and back into them."""
+"""Training state as tensors: saved from and restored to optimizers and generators."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,21 +14,21 @@ from .method import split_state
 
 @dataclass
 class EpochState:
-    """A part of an epoch: the batches that were decided on, and how far it has come."""
+    """A part of an epoch: its batches, and the progress through them."""
 
     streams: tuple[Tensor, ...]
     totals: Tensor
-    """The sum of every loss over the steps so far, of earlier parts too."""
+    """The sum of each loss over the steps so far, including earlier parts."""
     part: int = 0
     steps: int = 0
-    """Of the epoch, up to the end of this part."""
+    """Steps of the epoch up to the end of this part."""
     step: int = 0
     seconds: float = 0.0
     clean_seconds: float = 0.0
 
     @classmethod
     def begin(cls, streams: tuple[Tensor, ...], before: Self | None, losses: int, seconds: float) -> Self:
-        """A part after another one, or the first."""
+        """Begin the first part, or the one after `before`."""
         count = len(streams[0])
         if before is None:
             totals = torch.zeros(losses, device=streams[0].device)
@@ -37,17 +37,17 @@ class EpochState:
         return cls(streams, before.totals, before.part + 1, before.steps + count, 0, spent, prepared)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint from the middle of it holds besides."""
+        """The tensors that a checkpoint within the part needs."""
         return {"totals": self.totals, **{f"stream{i}": stream for i, stream in enumerate(self.streams)}}
 
     def facts(self) -> dict[str, Any]:
-        """And as plain values."""
+        """The plain values that such a checkpoint needs."""
         names = ("part", "steps", "step", "seconds", "clean_seconds")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def restore(cls, tensors: dict[str, Tensor], facts: dict[str, Any], device: torch.device) -> Self:
-        """The part of such a checkpoint."""
+        """Restore a part from `tensors` and `facts`."""
         here = {name: tensor.to(device) for name, tensor in tensors.items()}
         streams = tuple(here[f"stream{i}"] for i in range(len(here) - 1))
         kept = {name: facts[name] for name in ("part", "steps", "step", "seconds", "clean_seconds")}
@@ -56,7 +56,7 @@ class EpochState:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """PyTorch's own generators from a seed, for first weights and dropout; then as the caller left them."""
+    """Seed PyTorch's own generators, for initial weights and dropout, and restore them afterwards."""
     own = global_generators(device).values()
     before = [generator.get_state() for generator in own]
     try:
@@ -69,22 +69,22 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def global_generators(device: torch.device) -> dict[str, Generator]:
-    """PyTorch's own, from which dropout draws and some networks of timm drop paths: the device's too."""
+    """PyTorch's own generators, used by dropout and by drop path in some timm networks: CPU and GPU."""
     found: dict[str, Generator] = {"global": torch.default_generator}
     if device.type == "cuda":
-        current = torch.cuda.current_device()  # asked first: before CUDA has started there are no generators
+        current = torch.cuda.current_device()  # first, as it initializes CUDA, which creates the generators
         index = device.index if device.index is not None else current
         found["gpu"] = torch.cuda.default_generators[index]
     return found
 
 
 def gather_generators(generator: Generator) -> dict[str, Tensor]:
-    """The state of the run's own generator, and of PyTorch's."""
+    """The states of the run's own generator and of PyTorch's."""
     return {name: each.get_state() for name, each in _generators(generator).items()}
 
 
 def restore_generators(generator: Generator, states: Mapping[str, Tensor]) -> None:
-    """All as they were."""
+    """Restore the states from `gather_generators`."""
     for name, each in _generators(generator).items():
         each.set_state(states[name])
 
@@ -94,7 +94,7 @@ def _generators(generator: Generator) -> dict[str, Generator]:
 
 
 def gather_optimizers(optimizers: Mapping[str, Optimizer]) -> dict[str, Tensor]:
-    """Everything that optimizers remember, as `optimizer.parameter.name`."""
+    """The state of optimizers, with keys `optimizer.parameter.name`."""
     return {
         f"{name}.{number}.{key}": torch.as_tensor(value)
         for name, optimizer in optimizers.items()
@@ -105,7 +105,7 @@ def gather_optimizers(optimizers: Mapping[str, Optimizer]) -> dict[str, Tensor]:
 
 
 def restore_optimizers(optimizers: Mapping[str, Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """All as it was."""
+    """Restore the state from `gather_optimizers`."""
     parts = split_state(tensors)
     for name, optimizer in optimizers.items():
         parameters = _parameters(optimizer)
@@ -113,7 +113,7 @@ def restore_optimizers(optimizers: Mapping[str, Optimizer], tensors: Mapping[str
             number, _, key = full.partition(".")
             parameter = parameters[int(number)]
             if value.shape == parameter.shape:
-                # In the parameter's own layout, which the fused optimizer takes for granted.
+                # In the parameter's memory layout, which the fused optimizer assumes.
                 value = torch.empty_like(parameter).copy_(value).detach()
             optimizer.state[parameter][key] = value
 

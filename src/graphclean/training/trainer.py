@@ -1,4 +1,4 @@
-"""The training loop: epochs, learning rate, precision, compiled code, checkpoints; a method does the rest."""
+"""The training loop: epochs, learning rate, precision, compilation and checkpoints; methods do the rest."""
 
 import math
 import time
@@ -43,17 +43,17 @@ from .state import (
 from .views import Views, check_views, scale
 
 EVAL_BATCHES = 4
-"""Training batches that an evaluation pass takes at once: without gradients they fit."""
+"""Training batches that one evaluation batch holds: without gradients they fit into memory."""
 COMPILE_FROM = 4_000_000
-"""Samples trained on in all from which compiling saves more time than it takes, a minute and a half."""
+"""Total number of training samples from which compiling saves more than the minute and a half it costs."""
 
 
 class Trainer:
-    """Trains by a method on inputs with labels that can't be trusted.
+    """Trains with a method on inputs with unreliable labels.
 
-    All randomness comes from one generator on the inputs' device (that of dropout, from PyTorch's own); their
-    states are part of a checkpoint, so that a resumed run equals one that was never interrupted. It is also
-    the `TrainerContext` that the method works with.
+    All randomness comes from one generator on the inputs' device, except for dropout, which uses PyTorch's
+    own; their states are part of a checkpoint, so that a resumed run equals an uninterrupted one. The trainer
+    is also the `TrainerContext` passed to the method.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Trainer:
         decided: Tensor | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        """`prior` holds verdicts on the inputs, for a method that needs them; `decided` is as in `Run`."""
+        """`prior`: verdicts on the inputs, for methods that need them; for `decided` see `TrainerContext`."""
         check_views(inputs.shape, settings)
         if "trusted samples" in method.info.needs and trusted is None:
             raise InputError(
@@ -101,7 +101,7 @@ class Trainer:
             fused=on_gpu,
         )
         for weights in trained:
-            # A step may leave some weights without gradients, and the fused optimizer wants all or none.
+            # A step may leave weights without gradients, but the fused optimizer needs all buffers or none.
             self._sgd.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
         self._optimizers = {"main": self._sgd, **method.optimizers()}
         learning = {
@@ -114,31 +114,31 @@ class Trainer:
         self.epoch = 0
         self.part = 0
         self.started = 0
-        """Epochs of the start without labels that are done."""
+        """Completed self-supervised epochs."""
         self._start_seconds = 0.0
         self._forwards: dict[str, Callable[[Tensor], Output]] = dict(method.networks.items())
         self._views = Views(settings, self.generator)
         self._state: EpochState | None = None
-        """Of the epoch that is being trained."""
+        """State of the current epoch."""
         self._stop = False
 
     @property
     def step(self) -> int:
-        """The number of steps of this part of the epoch that are done."""
+        """Number of completed steps of this part of the epoch."""
         return self._state.step if self._state is not None else 0
 
     @property
     def _starting(self) -> bool:
-        """The start without labels is not over."""
+        """Whether self-supervised epochs remain."""
         return self.started < self.settings.self_supervised_epochs
 
     @property
     def _leader(self) -> Method | SelfSupervisedStart:
-        """What says what is trained on now, and by which losses."""
+        """Decides what is trained on at present, and with which losses."""
         return self._start if self._starting else self.method
 
     def new_network(self) -> Network:
-        """A network as the settings ask for."""
+        """A network as configured in the settings."""
         network = build_network(
             self.settings.network,
             self.n_classes,
@@ -150,22 +150,22 @@ class Trainer:
         return network
 
     def shuffle(self, even: Tensor | None = None) -> Tensor:
-        """A random order of everything, in batches."""
+        """All samples in random order, in batches."""
         even = even if even is not None else self.given >= 0
         return shuffled_batches(len(self.inputs), self.batch_size, self.generator, even)
 
     def views(self, inputs: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
-        """Weak views, then strong ones, or weak ones again."""
+        """Weak views followed by strong ones, or by other weak ones."""
         return self._views(inputs, strong=strong, smallest=smallest)
 
     def weak_view(self, inputs: Tensor) -> Tensor:
-        """Weak views alone."""
+        """One weak view of each input."""
         return self._views.weak(inputs)
 
     def forward(self, *batches: Tensor, network: str = "main") -> Sequence[Output]:
-        """The network on each batch in turn, so that each is normalized by its own statistics.
+        """Apply a network to each batch separately, so that each is normalized by its own statistics.
 
-        Where nothing is to be learned from them, the outputs are copies: compiled code writes over its own.
+        Without gradients the outputs are copies, because compiled code overwrites its own.
         """
         forward = self._forwards[network]
         with self._precision():
@@ -174,7 +174,7 @@ class Trainer:
             return [forward(batch) for batch in batches]
 
     def request_stop(self) -> None:
-        """Ask a running run to save its place and end with `InterruptedRun`; safe in a signal handler."""
+        """Ask a running job to save a checkpoint and raise `InterruptedRun`; safe in a signal handler."""
         self._stop = True
 
     def train(
@@ -185,10 +185,10 @@ class Trainer:
         on_selection: OnSelection | None = None,
         on_start: OnStart | None = None,
     ) -> Trained:
-        """All epochs, or those that are left; the caller's random numbers and flags are left alone.
+        """Run all epochs, or the remaining ones; the caller's random state and flags are restored.
 
-        `on_selection` is called when an epoch has decided what is trained on, `on_epoch` at its end, and
-        `on_start` at the end of an epoch without labels.
+        `on_selection` is called when an epoch has decided what to train on, `on_epoch` at the end of an
+        epoch, and `on_start` at the end of a self-supervised epoch.
         """
         with (
             seeded(self.settings.seed, self.device),
@@ -237,7 +237,7 @@ class Trainer:
         )
 
     def _prepare_prediction(self) -> None:
-        """With flip TTA, networks as they are: to compile them again would take longer than the passes."""
+        """Compile the networks, except with flip TTA: compiling again would take longer than the passes."""
         if not self.settings.flip_tta:
             self._compile()
             return
@@ -253,10 +253,10 @@ class Trainer:
         rows: Tensor | None = None,
         inputs: Inputs | None = None,
     ) -> Output:
-        """z and logits of every input (of the training set unless others are given), in evaluation mode.
+        """z and logits of all inputs in evaluation mode: the training set, or `inputs` if given.
 
-        By what predicts, or by one of the method's networks; of a weak view of each, with the trunk's
-        features, and of some rows alone, where asked for.
+        `network` defaults to the predictor. The pass can use a `weak` view of each input, return the trunk's
+        `features`, and be limited to some `rows`.
         """
         forward = self._forwards[network] if isinstance(network, str) else network or self._predictor()
         given = inputs if inputs is not None else self.inputs
@@ -267,7 +267,7 @@ class Trainer:
         return out
 
     def _predictor(self) -> Callable[[Tensor], Output]:
-        """What predicts, in its compiled form where it is one of the networks."""
+        """The predictor, in compiled form if it is one of the networks."""
         predictor = self.method.predictor()
         named = (name for name, network in self.method.networks.items() if network is predictor)
         name = next(named, None)
@@ -287,7 +287,7 @@ class Trainer:
         n, size = len(inputs), min(len(self.inputs), EVAL_BATCHES * self.batch_size)
         found: list[list[Tensor]] = []
         for batch in inputs.stream(ordered_batches(n, size, self.device)):
-            # Others are scored at the end of an epoch, which is to be saved first.
+            # Other inputs are scored at the end of an epoch, which must be saved before stopping.
             if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(
@@ -296,7 +296,7 @@ class Trainer:
             seen = self.weak_view(batch) if weak else scale(batch)
             with self._precision():
                 out = forward(seen)
-            # Copies, since the next batch may be written where this one's results are.
+            # Copies, since the next batch may overwrite these results.
             found.append([out.logits.to(torch.float32, copy=True), out.z.clone()])
             if features:
                 assert out.features is not None
@@ -305,7 +305,7 @@ class Trainer:
         return Output(*(torch.cat(part)[:n] for part in zip(*found, strict=True)))
 
     def _compile(self) -> None:
-        """From the second epoch on: the first is over before its code would be made."""
+        """Compile from the second epoch on: the first takes less time than compiling."""
         if (
             self.compiled
             and self.epoch + self.started > 0
@@ -316,7 +316,7 @@ class Trainer:
             self._views = Views(self.settings, self.generator, compiled=True)
 
     def _begin_part(self, before: EpochState | None, on_selection: OnSelection | None) -> EpochState:
-        """Ask the method what comes next."""
+        """Ask the method for the next part of the epoch."""
         started = time.perf_counter()
         self._state = None
         self.part = before.part + 1 if before is not None else 0
@@ -335,7 +335,7 @@ class Trainer:
         return state
 
     def _run_start(self) -> None:
-        """An epoch without labels; after the last one training begins as with any first weights."""
+        """One self-supervised epoch; after the last one, training starts as from initial weights."""
         self._compile()
         self._state = self._state if self._state is not None else self._begin_part(None, None)
         self._run_part(self._state, 1)
@@ -346,7 +346,7 @@ class Trainer:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """Train the weights as they are as if they were the first."""
+        """Treat the current weights as initial ones: reset momentum and weight averages."""
         for state in self._sgd.state.values():
             state["momentum_buffer"].zero_()
         for average in self._averages.values():
@@ -380,7 +380,7 @@ class Trainer:
             terms = self._step(
                 [Batch(rows, batch, self.given[rows]) for rows, batch in zip(indices, found, strict=True)]
             )
-            # The first bad step is the last that counts: it spoils the network, and then every term is bad.
+            # Stop adding after the first non-finite step: it spoils the network, so all later losses are bad.
             state.totals = torch.where(state.totals.isfinite().all(), state.totals + terms, state.totals)
             state.step += 1
         self._check(state)
@@ -404,7 +404,7 @@ class Trainer:
         return torch.stack([losses.get(name, none) for name in leader.weights]).detach()
 
     def _check(self, state: EpochState) -> None:
-        """Refuse to continue, or to save, where a loss was no number, or the last update left none."""
+        """Refuse to continue or save if a loss or a weight is not finite."""
         where = f"epoch {self.epoch + 1}"
         if self._starting:
             where = f"self-supervised epoch {self.started + 1}"
@@ -438,7 +438,7 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def _set_lr(self, past: float) -> None:
-        """Cosine over each phase of the epochs, and over those without labels."""
+        """Set the learning rate: a cosine over each phase, and over the self-supervised epochs."""
         if self._starting:
             epoch, epochs = self.started + past, self.settings.self_supervised_epochs
         else:
@@ -450,8 +450,8 @@ class Trainer:
             group["lr"] = learning_rate(self.settings, epoch, epochs)
 
     def _config(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be resumed."""
-        # A generator of one kind of device can't take up another's state.
+        """The configuration that a checkpoint must match to be resumed."""
+        # The state of a generator can't be restored on another kind of device.
         size = {"samples": len(self.inputs), "classes": self.n_classes, "device": self.device.type}
         size["verdicts on features"] = self.prior is not None
         if self.trusted is not None:
@@ -462,7 +462,7 @@ class Trainer:
     def _make_checkpoint(self) -> Checkpoint:
         parts = {"optimizer": gather_optimizers(self._optimizers), "rng": gather_generators(self.generator)}
         if self.epoch == 0 and (self._starting or self._state is None):
-            parts["networks"] = self.method.networks.state_dict()  # the method has not begun
+            parts["networks"] = self.method.networks.state_dict()  # the method has not started
         else:
             parts["method"] = self.method.save_state()
         if self._averages:
@@ -493,7 +493,7 @@ class Trainer:
             ) from error
 
     def _restore(self, found: Checkpoint) -> None:
-        """Everything as it was when the checkpoint was made."""
+        """Restore the state at the time of the checkpoint."""
         parts = split_state(found.tensors)
         if "networks" in parts:
             self.method.networks.load_state_dict(parts["networks"])
