@@ -1,8 +1,8 @@
-"""Views of a batch of images, made where the images are: crop and flip, AugMix, mixup.
+"""Augmentation of image batches on their device: crops and flips, AugMix, mixup.
 
-Images are uint8 (B, C, H, W) with C = 1 or 3. Every sample has draws of its own, from one generator. Shapes
-never depend on a draw and nothing waits for the device. A view is a `draw_…` and an `apply_…` of it: the
-latter is plain tensor code, for torch.compile, which can't trace a generator.
+Images are uint8 (B, C, H, W) with C = 1 or 3. Every sample has its own random numbers, from one generator.
+Shapes never depend on them, and nothing synchronizes with the host. Each augmentation consists of a `draw_…`
+and an `apply_…` function: the latter is pure tensor code for torch.compile, which can't trace a generator.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -18,9 +18,9 @@ Variant = Literal["full", "last-chain"]
 
 
 def draw_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
-    """The uniform numbers that `apply_crops` needs for `n` images.
+    """The uniform random numbers that `apply_crops` needs for `n` images.
 
-    Without `flip` nothing is mirrored, and the crops are the same.
+    Without `flip` no image is flipped, and the crops are the same.
     """
     draws = torch.rand(n, 3, generator=generator, device=generator.device)
     if not flip:
@@ -29,9 +29,9 @@ def draw_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
 
 
 def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
-    """The weak view: a random crop of the image with `pad` black pixels around it, mirrored half the time.
+    """The weak view: a random crop of the image padded with `pad` black pixels, flipped with probability ½.
 
-    `draws` say row and column offset, then the flip.
+    `draws` determine the row and column offsets, then the flip.
     """
     height, width = images.shape[2:]
     top, left = (draws[:, :2] * (2 * pad + 1)).long().unsqueeze(2).unbind(1)
@@ -44,7 +44,7 @@ def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
 
 
 def draw_resized_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
-    """The uniform numbers that `apply_resized_crops` needs for `n` images."""
+    """The uniform random numbers that `apply_resized_crops` needs for `n` images."""
     draws = torch.rand(n, 5, generator=generator, device=generator.device)
     if not flip:
         draws[:, 4] = 1
@@ -52,16 +52,16 @@ def draw_resized_crops(n: int, generator: Generator, *, flip: bool = True) -> Te
 
 
 def apply_resized_crops(images: Tensor, draws: Tensor, *, smallest: float) -> Tensor:
-    """A part of each image scaled up to its size, mirrored half the time: the crop of SimCLR.
+    """SimCLR's random resized crop: a part of each image scaled to full size, flipped with probability ½.
 
-    `draws` say the part's area, a fraction from `smallest` to 1, how wide it is for its height, by ¾ to 4/3,
-    then where it is, from left to right and from top to bottom, and the flip.
+    `draws` determine the area, a fraction from `smallest` to 1, the aspect ratio, from ¾ to 4/3, the
+    horizontal and vertical position, and the flip.
     """
     height, width = images.shape[2:]
     area = smallest + (1 - smallest) * draws[:, :1]
     wider = (4 / 3) ** (2 * draws[:, 1:2] - 1)
     sides = torch.cat([area * wider, area / wider], 1).sqrt().clamp(max=1)
-    # Places run from −1 to 1 over the image.
+    # Coordinates run from −1 to 1 over the image.
     x_middle, y_middle = ((2 * draws[:, 2:4] - 1) * (1 - sides)).unsqueeze(2).unbind(1)
     x_reach, y_reach = sides.unsqueeze(2).unbind(1)
     x_reach = torch.where(draws[:, 4:] < 0.5, -x_reach, x_reach)
@@ -74,7 +74,7 @@ def apply_resized_crops(images: Tensor, draws: Tensor, *, smallest: float) -> Te
 
 
 def draw_augmix(n: int, generator: Generator, *, width: int = 3, depth: int = 3) -> Tensor:
-    """The uniform numbers that `apply_augmix` needs for `n` images."""
+    """The uniform random numbers that `apply_augmix` needs for `n` images."""
     return torch.rand(n, width * (2 + 3 * depth) + 1, generator=generator, device=generator.device)
 
 
@@ -88,16 +88,16 @@ def apply_augmix(
     variant: Variant = "full",
     center: float = 0.0,
 ) -> Tensor:
-    """AugMix (Hendrycks et al., 2020) as published, with all 13 operations: float32, 0 to 255.
+    """AugMix (Hendrycks et al., 2020) as published, with all 13 operations; returns float32, 0 to 255.
 
-    An image goes through `width` chains of 1 to `depth` random operations (published as depth −1, with 3);
-    Dirichlet(1, …, 1) weights make one mixture of them, and Beta(1, 1) mixes that with the image itself.
-    An operation's level is uniform between 0.1 and `severity`, of 10. All chains of all images go through
-    the operations side by side.
+    An image passes through `width` chains of 1 to `depth` random operations (published as depth −1, with 3);
+    Dirichlet(1, …, 1) weights mix the chains, and Beta(1, 1) mixes the result with the original image. The
+    level of an operation is uniform between 0.1 and `severity`, out of 10. All chains of all images are
+    processed in parallel.
 
-    `last-chain` is not AugMix but what the authors' release of the paper does: of the mixture only the last
-    chain is left, with the weight it has in it, and the others have no effect. What their weights leave out
-    is `center`, the level that is 0 to the network: on average a third of the contrast.
+    `last-chain` is not AugMix but the behavior of the paper's release: only the last chain of the mixture is
+    used, with its weight, and the others have no effect. Their weight goes to `center`, the level that is 0
+    for the network, which costs a third of the contrast on average.
     """
     check_images(images)
     if not 0.1 <= severity <= 10:
@@ -117,25 +117,25 @@ def apply_augmix(
 
 
 class Chains(NamedTuple):
-    """What AugMix does to each image; with n chains of B images a step has n·B entries, chain by chain."""
+    """The AugMix operations of a batch; n chains of B images give n·B entries per step, chain by chain."""
 
     operations: Tensor
-    """(depth, n·B) places in OPERATIONS; −1 after the end of a shorter chain."""
+    """(depth, n·B) indices into OPERATIONS; −1 after the end of a shorter chain."""
     levels: Tensor
     signs: Tensor
     """1 or −1: the direction of a geometric operation."""
     weights: Tensor
-    """(n, B), summing to 1 over all chains that are drawn."""
+    """(n, B), summing to 1 over all sampled chains."""
     mix: Tensor
-    """(B,) share of the mixture; the image itself has the rest."""
+    """(B,) weight of the mixture; the original image has the rest."""
 
 
 def read_chains(draws: Tensor, *, severity: float, width: int, depth: int, variant: Variant) -> Chains:
-    """Turn uniform numbers, a row an image, into chains."""
+    """Convert uniform random numbers, one row per image, to chains."""
     if variant not in get_args(Variant):
         raise ValueError(f"AugMix comes as {' or '.join(get_args(Variant))}, not {variant}")
     uniform = draws[:, :-1].reshape(len(draws), width, 2 + 3 * depth).permute(2, 1, 0)
-    # Exponential numbers over their sum are Dirichlet(1, …, 1); the sign cancels, and 0 may be drawn, 1 not.
+    # Normalized exponential variables are Dirichlet(1, …, 1); the sign cancels; draws may be 0, not 1.
     weights = uniform[1].clamp(min=2**-25).log()
     weights = weights / weights.sum(0)
     if variant == "last-chain":
@@ -154,7 +154,7 @@ def read_chains(draws: Tensor, *, severity: float, width: int, depth: int, varia
 
 
 def read_levels(operations: Tensor, levels: Tensor, signs: Tensor, height: int, width: int) -> Tensor:
-    """The published amount of each operation at its level, of 10, in images of a size."""
+    """The published magnitude of each operation at its level, out of 10, for images of a size."""
     levels, signs = levels.double(), signs.double()
     factor, shear = levels * 0.18 + 0.1, levels * 0.03 * signs
     amounts = {
@@ -173,7 +173,7 @@ def read_levels(operations: Tensor, levels: Tensor, signs: Tensor, height: int, 
 
 
 class Mixed(NamedTuple):
-    """Images after mixup, and the targets of the two images in each: λ of the first, 1 − λ of the second."""
+    """Images after mixup, and the targets of their two components, with weights λ and 1 − λ."""
 
     images: Tensor
     targets: Tensor
@@ -181,13 +181,13 @@ class Mixed(NamedTuple):
 
 
 def mixup(images: Tensor, targets: Tensor, lam: Tensor, permutation: Tensor) -> Mixed:
-    """Mixup: λ of each image and 1 − λ of its partner; the targets may be labels, one-hot or soft."""
+    """Mix λ of each image with 1 − λ of its partner; targets may be labels, one-hot or soft."""
     mixed = lam * images + (1 - lam) * images[permutation]
     return Mixed(mixed, targets, targets[permutation])
 
 
 def draw_beta(a: float, b: float, generator: Generator, size: tuple[int, ...] = ()) -> Tensor:
-    """Beta(a, b) numbers, one unless `size` is given: torch's own distributions take no generator."""
+    """Beta(a, b) random numbers, one unless `size` is given; torch's own distributions take no generator."""
     first, second = (
         torch._standard_gamma(torch.full(size, float(c), device=generator.device), generator=generator)
         for c in (a, b)

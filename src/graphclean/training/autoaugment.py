@@ -1,6 +1,6 @@
-"""AutoAugment with the policy that was found for CIFAR-10 (Cubuk et al., CVPR 2019), for a batch of images.
+"""AutoAugment with the policy found for CIFAR-10 (Cubuk et al., CVPR 2019), for batches of images.
 
-As in `augment`, a view is a `draw_…` and an `apply_…` of it, and shapes never depend on a draw.
+As in `augment`, there is a `draw_…` and an `apply_…` function, and shapes never depend on random numbers.
 """
 
 from functools import lru_cache
@@ -41,27 +41,27 @@ POLICY: tuple[tuple[Part, Part], ...] = (
     ((0.8, "equalize", 8), (0.1, "invert", 3)),
     ((0.7, "translate_y", 9), (0.9, "autocontrast", 1)),
 )
-"""Its 25 sub-policies: each is two operations in a row."""
+"""The 25 sub-policies, each of two consecutive operations."""
 FILL = 128
-"""The gray that comes in at the edges."""
+"""Gray level for pixels from outside the image."""
 GEOMETRIC = {"shear_x": 0.3, "shear_y": 0.3, "translate_x": 150 / 331, "translate_y": 150 / 331, "rotate": 30}
-"""At level 9: slope, fraction of the side, degrees; in either direction."""
+"""Magnitudes at level 9, in either direction: slope, fraction of the side, degrees."""
 ENHANCERS = ("color", "contrast", "brightness", "sharpness")
 STRONGEST = 0.9
-"""What an enhancer at level 9 takes from a factor of 1, or adds to it."""
+"""Largest deviation of an enhancement factor from 1, at level 9."""
 
 
 class Parts(NamedTuple):
-    """What is done to n images: a row for each of the two operations in a row."""
+    """The operations for n images: one row for each of the two consecutive operations."""
 
     operations: Tensor
-    """(2, n) places in OPERATIONS; −1: none."""
+    """(2, n) indices into OPERATIONS; −1: none."""
     amounts: Tensor
-    """(2, n) as `apply_operations` takes them, but translations in fractions of the side."""
+    """(2, n) as in `apply_operations`, but translations as fractions of the side."""
 
 
 def draw_autoaugment(n: int, generator: Generator) -> Parts:
-    """A sub-policy for each of `n` images, and which of its operations are applied, in which direction."""
+    """Sample a sub-policy for each of `n` images, which of its operations to apply, and their direction."""
     device = generator.device
     uniform = torch.rand(n, 5, generator=generator, device=device)
     operations, probability, base, step = (column.T for column in _read_policy(device))
@@ -72,7 +72,7 @@ def draw_autoaugment(n: int, generator: Generator) -> Parts:
 
 
 def apply_autoaugment(images: Tensor, parts: Parts) -> Tensor:
-    """The images (uint8) after both operations; interpolated, and at the edges gray."""
+    """Apply both operations to images (uint8), with interpolation and a gray background."""
     check_images(images)
     height, width = images.shape[2:]
     amounts = parts.amounts
@@ -88,7 +88,7 @@ def apply_autoaugment(images: Tensor, parts: Parts) -> Tensor:
 
 @lru_cache
 def _read_policy(device: torch.device) -> tuple[Tensor, ...]:
-    """The policy as tables (25, 2): operation, probability, amount, and what a sign adds to the amount."""
+    """The policy as tables (25, 2): operation, probability, amount, and its term with a random sign."""
     rows = [[_read_part(part) for part in parts] for parts in POLICY]
     operations = torch.tensor([[OPERATIONS.index(name) for name, *_ in row] for row in rows], device=device)
     numbers = torch.tensor([[part[1:] for part in row] for row in rows], dtype=torch.float64, device=device)
@@ -96,7 +96,7 @@ def _read_policy(device: torch.device) -> tuple[Tensor, ...]:
 
 
 def _read_part(part: Part) -> tuple[str, float, float, float]:
-    """Operation, probability, its amount, and what a sign adds to that."""
+    """Operation, probability, amount, and its term with a random sign."""
     probability, name, level = part
     high = level / 9
     if name in GEOMETRIC:
@@ -107,5 +107,5 @@ def _read_part(part: Part) -> tuple[str, float, float, float]:
         return name, probability, 8 - round(8 - 4 * high), 0
     if name == "solarize":
         return name, probability, 256 - 256 * high, 0
-    # To invert is to solarize from level 0; autocontrast and equalize take no amount.
+    # Inverting is solarizing from level 0; autocontrast and equalize have no amount.
     return ("solarize" if name == "invert" else name), probability, 0, 0

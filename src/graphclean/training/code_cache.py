@@ -1,8 +1,8 @@
-"""Compiled code in one cache folder of the user, so that a later run need not make it again.
+"""A per-user cache of compiled code, reused by later runs.
 
-A folder for each version of PyTorch, Python and this package on each kind of device; what is in it is
-PyTorch's own. It unpickles what it finds there, so that the folder must be one that nobody else may write to,
-and never part of a run.
+There is one folder per version of PyTorch, Python and this package and per kind of device; its contents are
+PyTorch's. PyTorch unpickles what it finds there, so the folder must not be writable by others, and is never
+part of a run.
 """
 
 import os
@@ -29,7 +29,7 @@ from ..errors import DataWarning, InputError
 
 CODE_FOLDER = "compiled"
 NAMED, TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
-"""Where PyTorch and Triton look for their folders; those that a user has set are left alone."""
+"""Environment variables for the cache folders of PyTorch and Triton; the user's own values are kept."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class KeptCode:
 
     name: str
     size: int
-    """Bytes."""
+    """In bytes."""
     used: datetime
 
 
 @contextmanager
 def keeping_code(device: torch.device, *, wanted: bool = True) -> Iterator[None]:
-    """Within it compiled code is taken from the user's cache, and kept there where it is new.
+    """Within the context, read compiled code from the user's cache and add new code to it.
 
-    Where that folder can't be had, or is not the user's alone, PyTorch's own place serves, and a warning says
-    why; with `GRAPHCLEAN_CACHE_GB` = 0 it serves without one.
+    If that folder can't be created, or others may write to it, PyTorch's default folder is used, with a
+    warning that gives the reason; with `GRAPHCLEAN_CACHE_GB` = 0 it is used without a warning.
     """
     before = {name: os.environ.get(name) for name in (NAMED, TRITON)}
     if not wanted or _user_named(before[NAMED]) or size_limit() <= 0:
@@ -66,14 +66,14 @@ def keeping_code(device: torch.device, *, wanted: bool = True) -> Iterator[None]
         yield
     finally:
         for name, value in before.items():
-            if value is None:  # PyTorch names Triton's place by its own
+            if value is None:  # PyTorch sets Triton's folder, too
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
 
 def code_folder(device: torch.device) -> Path:
-    """Where code for a device is kept, by this PyTorch, this Python and this version of the package."""
+    """The folder for a device and this version of PyTorch, Python and the package."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         kind = f"{torch.cuda.get_device_name(device)}-sm{major}{minor}"
@@ -85,12 +85,12 @@ def code_folder(device: torch.device) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where the folders of all devices and versions are."""
+    """The parent of the folders of all devices and versions."""
     return user_cache() / CODE_FOLDER
 
 
 def list_code() -> list[KeptCode]:
-    """What is kept, last used first."""
+    """The cached code, most recently used first."""
     entries = []
     for folder in _folders():
         status = [found for path in (folder, *folder.rglob("*")) if (found := _status(path))]
@@ -101,7 +101,7 @@ def list_code() -> list[KeptCode]:
 
 
 def clear_code() -> int:
-    """Remove all that is kept; returns how many bytes that were."""
+    """Remove all cached code; returns the number of bytes freed."""
     freed = sum(entry.size for entry in list_code())
     for folder in _folders():
         try:
@@ -112,13 +112,13 @@ def clear_code() -> int:
 
 
 def _user_named(place: str | None) -> bool:
-    """Whether a user chose PyTorch's place: it names its usual one itself, as soon as it is asked for it."""
+    """Whether the user chose the folder: PyTorch itself sets the variable to its default on first use."""
     usual = Path(tempfile.gettempdir()) / "torchinductor_"
     return place is not None and not place.startswith(str(usual))
 
 
 def _own(folder: Path) -> None:
-    """Make a folder in a cache that is the user's alone; raises OSError where that can't be."""
+    """Create a folder in a cache that only the user can write to; raises OSError if that is impossible."""
     above = folder.parent
     if not may_write(above):
         raise PermissionError(None, f"{above}: not writable")
@@ -135,7 +135,7 @@ def _own(folder: Path) -> None:
 
 
 def _folders() -> list[Path]:
-    """Those in the cache; none where it is not a folder of its own or can't be read."""
+    """The folders in the cache; none if it is a link or can't be read."""
     try:
         found = sorted(cache_folder().iterdir()) if not cache_folder().is_symlink() else []
         return [path for path in found if path.is_dir() and not path.is_symlink()]
@@ -144,7 +144,7 @@ def _folders() -> list[Path]:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """None where another process has just removed a file."""
+    """None if another process has just removed the file."""
     try:
         return path.lstat()
     except OSError:

@@ -1,6 +1,6 @@
 """The color jitter of SimCLR (Chen et al., ICML 2020) for a batch of images.
 
-As in `augment`, a view is a `draw_…` and an `apply_…` of it, and shapes never depend on a draw.
+As in `augment`, there is a `draw_…` and an `apply_…` function, and shapes never depend on random numbers.
 """
 
 from functools import lru_cache
@@ -12,27 +12,27 @@ from torch import Generator, Tensor
 from .operations import OPERATIONS, apply_operations, check_images
 
 JITTERED, GRAYED = 0.8, 0.2
-"""Parts of the images whose colors are changed, and that lose theirs."""
+"""Fractions of images whose colors are jittered, and that are converted to gray."""
 STRENGTH, HUE = 0.4, 0.1
-"""Brightness, contrast and saturation change by a factor that far from 1, the hue by part of its circle."""
+"""Largest deviation of the brightness, contrast and saturation factors from 1, and hue shift in circles."""
 JITTERS = ("brightness", "contrast", "color")
 
 
 class Jitter(NamedTuple):
-    """What is done to n images."""
+    """The jitter of n images."""
 
     operations: Tensor
-    """(3, n) places in OPERATIONS, one after the other; −1: none."""
+    """(3, n) indices into OPERATIONS, applied in order; −1: none."""
     amounts: Tensor
     """(3, n)."""
     hue: Tensor
-    """(n,), of the circle of colors."""
+    """(n,) shifts of the hue, as fractions of the color circle."""
     gray: Tensor
-    """(n,) places in OPERATIONS: color, by an amount of 0, or none."""
+    """(n,) indices into OPERATIONS: color, with an amount of 0, or none."""
 
 
 def draw_jitter(n: int, generator: Generator) -> Jitter:
-    """A jitter for each of `n` images; the enhancers come in any order, and the hue after them."""
+    """Sample a jitter for each of `n` images; the enhancers are in random order, followed by the hue."""
     device = generator.device
     uniform = torch.rand(n, 9, generator=generator, device=device)
     jittered = uniform[:, 0] < JITTERED
@@ -48,12 +48,12 @@ def draw_jitter(n: int, generator: Generator) -> Jitter:
 
 @lru_cache
 def _places(device: torch.device) -> Tensor:
-    """Of the enhancers; made once, since a copy to the device would wait for it in every step."""
+    """Indices of the enhancers; cached, since a copy to the device would synchronize in every step."""
     return torch.tensor([OPERATIONS.index(name) for name in JITTERS], device=device)
 
 
 def apply_jitter(images: Tensor, jitter: Jitter) -> Tensor:
-    """The images (uint8) in other colors; those of one channel only in brightness and contrast."""
+    """Images (uint8) with jittered colors; images of one channel change only in brightness and contrast."""
     check_images(images)
     for operations, amounts in zip(jitter.operations, jitter.amounts, strict=True):
         images = apply_operations(images, operations, amounts)
@@ -63,7 +63,7 @@ def apply_jitter(images: Tensor, jitter: Jitter) -> Tensor:
 
 
 def shift_hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Images (uint8, B × 3 × H × W) with the hue of all pixels shifted, in parts of its circle."""
+    """Images (uint8, B × 3 × H × W) with the hue of all pixels shifted by a fraction of the color circle."""
     red, green, blue = images.float().unbind(1)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)

@@ -1,4 +1,4 @@
-"""torch.compile where it pays, and plain PyTorch where it can't work."""
+"""torch.compile where it pays off, and plain PyTorch where it fails."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,15 +10,16 @@ import torch
 from ..errors import DataWarning
 
 SHAPES = 64
-"""Shapes a function may be compiled for, one by one: code for any shape turned out no faster than none."""
+"""Shapes that a function may be compiled for, one by one: dynamic shapes were no faster than eager mode."""
 
 
 class Compiled:
-    """A function of tensors, compiled when first called; where that fails, it warns and stays as it was.
+    """A function of tensors, compiled on its first call; if that fails, it warns and runs uncompiled.
 
-    With `graphs` its kernels are replayed as CUDA graphs. Later calls then write over its results, unless
-    their gradients are still to come. A network is compiled whole: block by block there would be hardly less
-    to compile, as seven of the eight blocks of PreAct ResNet-18 are unlike, and no CUDA graph over all of it.
+    With `graphs`, kernels are replayed as CUDA graphs. Later calls then overwrite its results, except those
+    whose gradients are still pending. A network is compiled as a whole: compiling it by blocks would save
+    little, since seven of the eight blocks of PreAct ResNet-18 differ, and would prevent one CUDA graph over
+    all of it.
     """
 
     def __init__(self, plain: Callable[..., Any], *, graphs: bool = False) -> None:
@@ -28,7 +29,7 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Any:
         if self._fast is not None:
-            # Around every call, which may meet a new shape: microseconds of a step that takes milliseconds.
+            # Patched for every call, which may have a new shape: microseconds out of a step's milliseconds.
             limit = max(torch._dynamo.config.recompile_limit, SHAPES)
             try:
                 with torch._dynamo.config.patch(recompile_limit=limit):
@@ -42,10 +43,10 @@ class Compiled:
 
 @contextmanager
 def trying_convolutions(wanted: bool) -> Iterator[None]:
-    """Where wanted, cuDNN tries its convolutions for each shape and keeps the fastest, until the end of it.
+    """If `wanted`, cuDNN benchmarks its convolutions for each shape within the context.
 
-    That pays where shapes are few, and from the first step on: what was taken for a shape without a trial is
-    kept for good.
+    This pays off for few shapes, and only from the first step on: an algorithm chosen without a benchmark is
+    kept.
     """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = before or wanted

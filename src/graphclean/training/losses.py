@@ -1,6 +1,6 @@
-"""Eq. 5-7 of the paper on tensors of fixed shape: sets are masks, so nothing waits for the host.
+"""Eq. 5-7 of the paper on tensors of fixed shape: sets are masks, so nothing synchronizes with the host.
 
-All of it is reckoned in float32 at least, whatever the inputs' type and also under autocast.
+Everything is computed at least in float32, for inputs of any type and under autocast.
 """
 
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ Positives = Literal["release", "paper"]
 
 
 class ContrastiveLosses(NamedTuple):
-    """The two contrastive terms of Eq. 7, each a mean over the batch."""
+    """The two contrastive terms of Eq. 7, each averaged over the batch."""
 
     inst: Tensor
     """Eq. 5."""
@@ -30,14 +30,14 @@ def contrastive_losses(
     tau_subgraph: float = 1.0,
     positives: Positives = "release",
 ) -> ContrastiveLosses:
-    """Eq. 5 and 6 for a batch of unit embeddings (B, d) of two views, from one matrix of similarities.
+    """Eq. 5 and 6 for a batch of unit embeddings (B, d) of two views, from one similarity matrix.
 
-    Anchors are the weak views of all B samples. An anchor is compared with A(i): all other weak views and
-    all strong views, 2B − 1 in number. Eq. 5 has the own strong view as its one positive. Eq. 6 has
-    P(i) = {p in A(i): ŷ_p = ŷ_i and both selected}, which holds the own strong view of a selected anchor
-    and is empty for all other anchors. These count 0 with `paper`; with `release` the own strong view is a
-    positive of every anchor, so that Eq. 6 draws the views of unselected samples together too. Where the
-    paper writes sums over the set, these are means over the batch, as in the release.
+    Anchors are the weak views of all B samples. An anchor is compared with A(i): all other weak views and all
+    strong views, 2B − 1 in total. In Eq. 5 the only positive is the anchor's own strong view. Eq. 6 has P(i)
+    = {p in A(i): ŷ_p = ŷ_i and both selected}, which contains the own strong view of a selected anchor, and
+    is empty for other anchors. These contribute 0 with `paper`; with `release` the own strong view is a
+    positive of every anchor, so that Eq. 6 also pulls together the views of unselected samples. The paper
+    sums over the set; these are means over the batch, as in the release.
 
     `labels` are the pseudo-labels ŷ, `selected` is a mask (bool, or 0 and 1).
     """
@@ -63,10 +63,10 @@ def contrastive_losses(
 def mixup_cross_entropy(
     logits: Tensor, labels_a: Tensor, labels_b: Tensor, lam: float | Tensor, weight: Tensor
 ) -> Tensor:
-    """Cross-entropy of images mixed as lam · a + (1 − lam) · b, averaged over the samples of weight 1.
+    """Cross-entropy of images mixed as lam · a + (1 − lam) · b, averaged over the samples with weight 1.
 
-    A batch filled up to a fixed size gives its fillers weight 0; their labels must still be classes.
-    Without any weight the loss is 0. `lam` is one number, or one a sample.
+    In a batch padded to a fixed size the padding has weight 0, but its labels must still be classes. If all
+    weights are 0, so is the loss. `lam` is one number, or one per sample.
     """
     log_p = _at_least_float32(logits).log_softmax(1)
     of_a, of_b = (log_p.gather(1, labels.unsqueeze(1)).squeeze(1) for labels in (labels_a, labels_b))
@@ -75,5 +75,5 @@ def mixup_cross_entropy(
 
 
 def _at_least_float32(x: Tensor) -> Tensor:
-    """Half precision raised to float32; float64 stays."""
+    """Promote half precision to float32; float64 is kept."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

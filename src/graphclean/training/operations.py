@@ -1,7 +1,7 @@
-"""Pillow's operations on a batch of images, each image with its own, made where the images are.
+"""Pillow's operations for a batch of images, with an operation per image, on the images' device.
 
-Images are uint8 (B, C, H, W) with C = 1 or 3. Shapes never depend on what is asked for, and nothing waits for
-the device.
+Images are uint8 (B, C, H, W) with C = 1 or 3. Shapes never depend on the operations, and nothing synchronizes
+with the host.
 """
 
 import math
@@ -26,27 +26,27 @@ OPERATIONS = (
     "brightness",
     "sharpness",
 )
-"""The operations by their published names; each is drawn as its place in this list.
+"""The operations by their published names; they are represented by their index here.
 
-What the amount of one means: the bits that posterize drops, the level from which solarize inverts, degrees of
-a rotation to the left, the slope of a shear, the pixels of a translation, the factor of the enhancers.
+Their amounts are: the number of bits that posterize drops, the level from which solarize inverts, degrees of
+a counterclockwise rotation, the slope of a shear, the pixels of a translation, and the factor of an enhancer.
 """
 
 GRAY = (19595 / 65536, 38470 / 65536, 7471 / 65536)
-"""Shares of red, green and blue in Pillow's gray; sums of them are exact in single precision."""
+"""Weights of red, green and blue in Pillow's gray; sums of them are exact in single precision."""
 
 
 def apply_operations(images: Tensor, operations: Tensor, amounts: Tensor, *, fill: int = 0) -> Tensor:
-    """One operation an image, by its place in OPERATIONS (−1: none), as Pillow does it by that amount.
+    """Apply one operation per image, by index in OPERATIONS (−1: none), with Pillow's result for that amount.
 
-    What a geometric operation brings in at the edges has the level `fill`.
+    Pixels from outside the image get the level `fill`.
     """
     check_images(images)
     return apply_plan(images, plan_operations(operations, amounts, *images.shape[2:]), fill=fill)
 
 
 def check_images(images: Tensor) -> None:
-    """Refuse what the operations are not made for."""
+    """Refuse images that the operations don't support."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
             f"operations need uint8 images (B, 1 or 3, H, W), not {images.dtype} {tuple(images.shape)}"
@@ -56,32 +56,32 @@ def check_images(images: Tensor) -> None:
 
 
 class Plan(NamedTuple):
-    """What one operation a sample comes to, as far as the pixels have no say.
+    """Parameters of one operation per sample, as far as they don't depend on the pixels.
 
-    Three stages follow each other: tables of tone, the warp, the blend. Each leaves a sample as it is unless
-    the operation is its own, so that all samples pass all stages and none is picked out.
+    There are three consecutive stages: tone tables, warp, and blend. Each stage is the identity for samples
+    with operations of other stages, so that all samples pass through all stages without indexing.
     """
 
     table: Tensor
-    """(…, 1, 256) posterize and solarize; otherwise each value itself."""
+    """(…, 1, 256) of posterize and solarize; otherwise the identity."""
     contrast: Tensor
-    """(…, 1) the tone factor works around the mean gray, not 0."""
+    """(…, 1) whether the tone factor is relative to the mean gray rather than 0."""
     tone_factor: Tensor
     """(…, 1, 1) of contrast and brightness; otherwise 1."""
     autocontrast: Tensor
     equalize: Tensor
     grid: Tensor
-    """(…, H, W, 2) where each pixel comes from, as `grid_sample` takes it."""
+    """(…, H, W, 2) source position of each pixel, as in `grid_sample`."""
     inside: Tensor
-    """(…, 1, H, W) that place is in the image."""
+    """(…, 1, H, W) whether that position is inside the image."""
     color: Tensor
-    """(…, 1, 1, 1) the factor blends with the gray image, not the smooth one."""
+    """(…, 1, 1, 1) whether to blend with the gray image rather than the smoothed one."""
     factor: Tensor
     """(…, 1, 1, 1) of color and sharpness; otherwise 1."""
 
 
 def plan_operations(operations: Tensor, amounts: Tensor, height: int, width: int) -> Plan:
-    """What `apply_plan` needs for images of a size; amounts are in double precision, as Python's are."""
+    """The plan for images of a size; amounts are in double precision, as in Python."""
     device = operations.device
     drawn = operations.unsqueeze(-1) == torch.arange(len(OPERATIONS), device=device)
     chosen = dict(zip(OPERATIONS, drawn.unbind(-1), strict=True))
@@ -102,7 +102,7 @@ def plan_operations(operations: Tensor, amounts: Tensor, height: int, width: int
     angle = amount("rotate") * (-math.pi / 180)
     shear_x, shear_y = amount("shear_x") * (height / width), amount("shear_y") * (width / height)
     across, down = amount("translate_x") * (2 / width), amount("translate_y") * (2 / height)
-    # Places run from −1 to 1 over the image; Pillow shears from the corner and rotates around the center.
+    # Coordinates run from −1 to 1 over the image; Pillow shears from the corner, rotates around the center.
     cos, sin = angle.cos(), angle.sin()
     x_from = (cos, torch.add(shear_x, sin, alpha=height / width), shear_x + across)
     y_from = (torch.add(shear_y, sin, alpha=-width / height), cos, shear_y + down)
@@ -128,10 +128,10 @@ def plan_operations(operations: Tensor, amounts: Tensor, height: int, width: int
 
 
 def apply_plan(images: Tensor, plan: Plan, *, fill: int = 0) -> Tensor:
-    """All samples through tone, warp and blend, and the only clamp at the end."""
+    """Apply tone, warp and blend to all samples, with a single clamp at the end."""
     gray = _gray(images)
     index = images.flatten(2).long()
-    # Pillow cuts what it interpolates down to a whole level; the slack is for the rounding of the places.
+    # Pillow truncates interpolated values to integers; the slack allows for rounding of the coordinates.
     table = _tone_table(images, index, gray, plan) + max(images.shape[2:]) * 2**-14
     toned = table.gather(2, index).view(images.shape)
     sampled = grid_sample(toned, plan.grid, mode="bilinear", padding_mode="border", align_corners=False)
@@ -143,7 +143,7 @@ def apply_plan(images: Tensor, plan: Plan, *, fill: int = 0) -> Tensor:
 
 
 def _gray(images: Tensor) -> Tensor:
-    """Pillow's gray image, (B, 1, H, W), whole levels as float32."""
+    """Pillow's gray image, (B, 1, H, W), integer levels as float32."""
     if images.shape[1] == 1:
         return images.float()
     gray = (images[:, :1] * GRAY[0]).add_(images[:, 1:2], alpha=GRAY[1]).add_(images[:, 2:], alpha=GRAY[2])
@@ -151,7 +151,7 @@ def _gray(images: Tensor) -> Tensor:
 
 
 def _smooth(images: Tensor) -> Tensor:
-    """Pillow's SMOOTH filter: the pixel five times, its neighbors once, over 13; the border stays."""
+    """Pillow's SMOOTH filter: five times the pixel plus its neighbors, over 13; the border is unchanged."""
     short = images.short()
     three = (short[..., :-2, :] + short[..., 1:-1, :]).add_(short[..., 2:, :])
     nine = (three[..., :-2] + three[..., 1:-1]).add_(three[..., 2:])
@@ -161,15 +161,15 @@ def _smooth(images: Tensor) -> Tensor:
 
 
 def _tone_table(images: Tensor, index: Tensor, gray: Tensor, plan: Plan) -> Tensor:
-    """The tone operations as one table a sample and channel, (B, C, 256): whole levels, not yet clamped."""
+    """The tone operations as one table per sample and channel, (B, C, 256): integers, not yet clamped."""
     pixels = index.shape[2]
     mean = (gray.flatten(1).sum(1, keepdim=True, dtype=torch.float64) / pixels).add_(0.5).floor_()
     center = (mean * plan.contrast).float().unsqueeze(2)
     tone = (plan.table - center) * plan.tone_factor + center
 
-    # A stretch of 0 to 255 leaves the levels alone. In double precision and in this order, as Pillow has it:
-    # levels are cut, not rounded, and a number over a tensor would be its reciprocal times the number. The
-    # extremes are those of the int64 copy: compiled for a CPU, the minimum of uint8 comes out as 0.
+    # A stretch from 0 to 255 is the identity. In double precision and in this order, as in Pillow: levels are
+    # truncated, not rounded, and PyTorch divides a number by a tensor via the reciprocal. The extremes are
+    # those of the int64 copy, since compiled for a CPU the minimum of uint8 is always 0.
     low, high = torch.aminmax(index, dim=2, keepdim=True)
     alone = (high == low) | ~plan.autocontrast
     spread = torch.where(alone, 255, high.double() - low.double())
@@ -177,7 +177,7 @@ def _tone_table(images: Tensor, index: Tensor, gray: Tensor, plan: Plan) -> Tens
     offset = scale * torch.where(alone, 0, low.double())
     tone = (tone * scale - offset).int()
     if pixels <= 255:
-        return tone  # Pillow's step between levels is 0 then, and an equalized image stays as it is
+        return tone  # Pillow's step between levels is 0 then, so that equalizing changes nothing
 
     ones = torch.ones((), dtype=torch.int32, device=images.device).expand(index.shape)
     counts = torch.zeros_like(tone).scatter_add_(2, index, ones)

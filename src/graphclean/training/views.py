@@ -1,4 +1,4 @@
-"""The two views of a batch that training compares, made on the device the batch is on."""
+"""The two views of a batch that training compares, made on the batch's device."""
 
 import torch
 from torch import Generator, Tensor
@@ -27,10 +27,10 @@ class Views:
         self._make = Compiled(make_views) if compiled else make_views
 
     def __call__(self, batch: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
-        """Images (uint8) are cropped, mirrored and augmented strongly; features (float) get noise.
+        """Crop, flip and strongly augment images (uint8); add noise to features (float).
 
-        Without `strong` the second half is weak views too. A view is a part of an image scaled up, if it may
-        be as small a fraction as `smallest`.
+        Without `strong`, the second half are weak views too. With `smallest` below 1, a view is a resized
+        crop of at least that fraction of the image.
         """
         s = self.settings
         if batch.is_floating_point():
@@ -50,7 +50,7 @@ class Views:
         return views
 
     def weak(self, batch: Tensor) -> Tensor:
-        """Weak views alone."""
+        """One weak view of each input."""
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch)
@@ -73,7 +73,7 @@ def make_views(
     smallest: float,
     last_chain: bool,
 ) -> Tensor:
-    """Both views from their draws, of AugMix or AutoAugment; no randomness of its own: it can be compiled."""
+    """Both views, with AugMix or AutoAugment, from given random numbers, so that it can be compiled."""
     both = images.repeat(2, 1, 1, 1)
     if crops is not None and smallest < 1:
         both = apply_resized_crops(both, crops, smallest=smallest)
@@ -89,7 +89,7 @@ def make_views(
 
 
 def scale(inputs: Tensor) -> Tensor:
-    """Images from 0..255 to about −2..2, in the layout that suits the device; features as they are."""
+    """Scale images from 0..255 to about −2..2, in the device's preferred layout; features are unchanged."""
     if inputs.ndim == 2:
         return inputs
     scaled = (inputs.float() - PIXEL_CENTER) / PIXEL_SCALE
@@ -97,7 +97,7 @@ def scale(inputs: Tensor) -> Tensor:
 
 
 def check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
-    """Refuse images too small for the views that are asked for, and mirror images of what has none."""
+    """Refuse images too small for the configured views, and flip TTA unless training flips images."""
     if settings.flip_tta and (len(shape) != 3 or not settings.horizontal_flip):
         raise InputError(
             "training.flip_tta needs training.horizontal_flip, so that training flips images too"
