@@ -190,8 +190,8 @@ def test_a_detector_that_can_have_no_use_is_refused_before_training(
     assert slip.err == "graphclean: ood.detector=knn_distanse: no such detector; did you mean knn_distance?\n"
     needs = cli("train", "images.npz", "--set", "ood.detector=tokens")
     assert needs.err == (
-        "graphclean: ood.detector=tokens: it needs tokens, and a model has logits, z, features, layers, "
-        "inputs alone; take another, such as energy\n"
+        "graphclean: ood.detector=tokens: it needs tokens, but models have only logits, z, features, "
+        "layers, inputs; use another one, such as energy\n"
     )
     panel = cli("train", "embeddings.npz", "--set", "ood.detector=knn_distance")
     assert panel.err.endswith("have their own detector; use auto, or cleaning.classifier=knn\n")

@@ -160,7 +160,7 @@ def test_features_that_do_not_vary_in_all_directions_are_noted() -> None:
     outputs = make_outputs(5)
     for name in ("mahalanobis", "rmd", "mahalanobis-layers"):
         (note,) = fitted(name, outputs, torch.arange(5) % 3).notes()
-        assert "does not look at the others" in note
+        assert "ignores the other directions" in note
         assert fitted(name, make_outputs()).notes() == []
 
 

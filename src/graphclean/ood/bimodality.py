@@ -46,7 +46,7 @@ def bimodal_ood_probability(similarity: Floats, classes: Ints) -> Floats | None:
     peak = around(np.linspace(s[0], border, 50)).max()
     if len(low) < SMALLEST * len(s) or peak < FEWEST or around(border) >= peak / 2:
         return None
-    # Equal values on both sides leave no variance, and a step.
+    # If both groups are constant, the variance is 0 and the probability a step function.
     slope = gap / max(_variance_within(low, high), 1e-9)
     chance = np.asarray(expit(slope * (border - similarity) + np.log(len(low) / len(high))))
     return None if _miss_a_class(chance > 0.5, classes) else chance

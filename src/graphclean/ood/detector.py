@@ -1,4 +1,4 @@
-"""The seam for OOD detectors, in pytorch-ood's conventions: larger is more OOD, labels under 0 are OOD."""
+"""The interface of OOD detectors, as in pytorch-ood: larger scores are more OOD, labels below 0 are OOD."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -9,24 +9,24 @@ from torch import Tensor, nn
 Needs = Literal["logits", "z", "features", "layers", "inputs"]
 
 ReadInputs = Callable[[Tensor], Iterator[Tensor]]
-"""Training inputs of some rows as the network takes them, in batches on its device."""
+"""Maps rows of the training set to their inputs as the network takes them, in batches on its device."""
 
 
 class Outputs(NamedTuple):
-    """What a network gives for some inputs, and a detector may read."""
+    """Outputs of a network that detectors may read."""
 
     logits: Tensor
     """(N, K), before the softmax."""
     z: Tensor
-    """(N, embedding_dim), the projector's, of unit length; it has signs."""
+    """(N, embedding_dim), the projector's output, of unit length; entries can be negative."""
     features: Tensor | None = None
-    """(N, d), the trunk's, of which the classifier makes the logits; None where they were not asked for."""
+    """(N, d), the trunk's output, from which the classifier computes the logits; None if not requested."""
     layers: tuple[Tensor, ...] = ()
-    """Features of several depths, the trunk's last; empty where they were not asked for."""
+    """Features of several depths, the trunk's last; empty if not requested."""
 
 
 class LearnedBuffers(nn.Module):
-    """A buffer that is empty takes the shape of what is loaded."""
+    """A module whose empty buffers take the shape of what is loaded into them."""
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name, buffer in self.named_buffers(recurse=False):
@@ -55,30 +55,26 @@ class Detector(LearnedBuffers):
     title: ClassVar[str]
     paper: ClassVar[str] = ""
     cost: ClassVar[str] = ""
-    """Of each new input beyond a pass of the network: multiplications, with d features and N samples that are
-    kept, or further passes.
-    """
+    """Per input, beyond one pass: multiplications (d features, N stored samples), or more passes."""
     choices: ClassVar[str] = ""
-    """Its parameters, and how they are chosen without OOD data."""
+    """Its hyperparameters, and how they are chosen without OOD data."""
     needs_head: ClassVar[bool] = False
-    """It is given the weights of the classifier, by `take_head`, before it is fitted."""
+    """Whether it gets the classifier's weights, through `take_head`, before it is fitted."""
     needs_relu: ClassVar[bool] = False
-    """Features must be at least 0, as after a ReLU."""
+    """Whether features must be nonnegative, as after a ReLU."""
     methods: ClassVar[tuple[str, ...]] = ()
-    """The methods that train what it reads; none: any network will do."""
+    """The methods that train what it reads; empty if any network is suitable."""
     cross_fit: ClassVar[bool] = False
-    """It takes samples that it was fitted on for nearer than new ones of their kind, so that their scores are
-    found by detectors that were fitted on others.
-    """
+    """Whether samples it was fitted to get lower scores than new ones, and so need cross-fitting."""
 
     def __init__(self, n_classes: int, width: int) -> None:  # noqa: ARG002
         super().__init__()
 
     def take_head(self, weight: Tensor, bias: Tensor) -> None:
-        """Keep the classifier: logits are `features @ weight.T + bias`."""
+        """Store the classifier's weights: logits are `features @ weight.T + bias`."""
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """Learn from features (N, d) of samples with labels, under 0 for those that are left out."""
+        """Fit to features (N, d) with labels; samples with labels below 0 are left out."""
         raise NotImplementedError
 
     def predict_features(self, features: Tensor) -> Tensor:
@@ -86,7 +82,7 @@ class Detector(LearnedBuffers):
         raise NotImplementedError
 
     def fit_logits(self, logits: Tensor, labels: Tensor) -> Self:  # noqa: ARG002
-        """Learn from logits (N, K); most have nothing to learn."""
+        """Fit to logits (N, K); most detectors have nothing to fit."""
         return self
 
     def predict_logits(self, logits: Tensor) -> Tensor:
@@ -94,7 +90,7 @@ class Detector(LearnedBuffers):
         raise NotImplementedError
 
     def fit_layers(self, layers: tuple[Tensor, ...], labels: Tensor) -> Self:
-        """Learn from features of several depths."""
+        """Fit to features of several depths."""
         raise NotImplementedError
 
     def predict_layers(self, layers: tuple[Tensor, ...]) -> Tensor:
@@ -102,15 +98,15 @@ class Detector(LearnedBuffers):
         raise NotImplementedError
 
     def fit_inputs(self, network: nn.Module, read: ReadInputs, labels: Tensor) -> Self:  # noqa: ARG002
-        """Learn from the training inputs; `network` is in evaluation mode, and gives logits and z of them."""
+        """Fit to the training inputs; `network` is in evaluation mode, and returns logits and z for them."""
         return self
 
     def predict_inputs(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        """The score of inputs as the network takes them, on its device."""
+        """Scores of inputs as the network takes them, on its device."""
         raise NotImplementedError
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Learn from whichever outputs it needs."""
+        """Fit to the outputs that the detector needs."""
         if self.needs == "logits":
             return self.fit_logits(outputs.logits, labels)
         if self.needs == "layers":
@@ -118,7 +114,7 @@ class Detector(LearnedBuffers):
         return self.fit_features(self._features(outputs), labels)
 
     def forward(self, outputs: Outputs) -> Tensor:
-        """The score by whichever outputs it needs."""
+        """Scores from the outputs that the detector needs."""
         if self.needs == "logits":
             return self.predict_logits(outputs.logits)
         if self.needs == "layers":
@@ -126,7 +122,7 @@ class Detector(LearnedBuffers):
         return self.predict_features(self._features(outputs))
 
     def notes(self) -> list[str]:
-        """What a user should know before trusting it."""
+        """Caveats that a user should know."""
         return []
 
     def _features(self, outputs: Outputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""The seam for models: what predicts, and the one way in which inputs are judged."""
+"""The interface of models, which predict for new data, and their predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,48 +18,48 @@ RunKind = Literal["clean", "train"]
 
 
 class Judged(NamedTuple):
-    """What is said of some inputs."""
+    """Predictions for a batch as tensors."""
 
     probabilities: Tensor
-    """Of every class, by column, as if there were no OOD."""
+    """P(class) for each class, by column, disregarding OOD."""
     ood_score: Tensor
     """Larger is more OOD."""
     rejected: Tensor
-    """The score is above the threshold."""
+    """Whether the score exceeds the threshold."""
 
 
 class Judge(nn.Module):
-    """From raw inputs to what is said of them: what ONNX traces, and all that prediction runs."""
+    """A model as one module on raw inputs: what ONNX traces and all predictions use."""
 
     threshold: float
 
     def forward(self, inputs: Tensor) -> Judged:
-        """Judge a batch."""
+        """Predict for a batch."""
         raise NotImplementedError
 
     def steady(self, inputs: Tensor) -> Tensor:
-        """Which inputs rounding can't change much."""
+        """A mask of inputs whose predictions rounding can't change much."""
         return torch.ones(len(inputs), dtype=torch.bool)
 
     def examples(self, count: int) -> Tensor:
-        """Inputs to trace and to check by; the same ones each time."""
+        """Deterministic inputs for tracing and for checking the trace."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Class, its probability and OOD score, for each of some inputs."""
+    """Class, probability and OOD score of each input."""
 
     classes: npt.NDArray[np.int64]
     probability: npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float64]
-    """Of every class, by column."""
+    """P(class) for each class, by column."""
     ood_score: npt.NDArray[np.float64]
     rejected: npt.NDArray[np.bool_]
 
     @classmethod
     def gather(cls, parts: Sequence[Judged]) -> Self:
-        """All batches in one."""
+        """Concatenate batches."""
         probabilities, score, rejected = (
             torch.cat([part[i].detach().cpu() for part in parts]) for i in range(3)
         )
@@ -69,18 +69,18 @@ class Predictions:
 
 
 class Model(Protocol):
-    """What a run leaves to judge new data with."""
+    """A trained model that predicts for new data."""
 
     @property
     def kind(self) -> RunKind:
-        """The command whose run it is of."""
+        """The command that produced the model."""
 
     @property
     def classes(self) -> list[int] | list[str]: ...
 
     @property
     def found(self) -> Threshold:
-        """The threshold, and what it does to the training set."""
+        """The threshold, and its effect on the training set."""
 
     @property
     def threshold(self) -> float:
@@ -88,20 +88,20 @@ class Model(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of it."""
+        """Caveats that a user should know."""
 
     @property
     def obstacle(self) -> str | None:
-        """Why it can't be exported; None where it can."""
+        """Why it can't be exported; None if it can."""
 
     def describe_score(self) -> str:
-        """What the OOD score is, in words."""
+        """A description of the score."""
 
     def module(self) -> Judge:
-        """All of it as one graph."""
+        """The whole model as one module."""
 
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
-        """Judge inputs as they were before training: raw features, or uint8 images."""
+        """Predict for inputs as given before training: raw features, or uint8 images."""
 
     def save(self, folder: Path) -> None:
         """Write the model files of a run folder."""
@@ -110,9 +110,9 @@ class Model(Protocol):
 def predict_table(
     model: Model, inputs: npt.NDArray[Any], ids: list[str] | None = None, progress: Progress | None = None
 ) -> pd.DataFrame:
-    """A row an input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood).
+    """A row per input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood).
 
-    `predicted_label` is always the best known class.
+    `predicted_label` is always the most probable known class.
     """
     found = model.score(inputs, progress)
     return pd.DataFrame(
@@ -127,7 +127,7 @@ def predict_table(
 
 
 def class_names(classes: list[int] | list[str], codes: npt.NDArray[np.int64]) -> pd.Series:
-    """Class names (or whole numbers, where those were given) for `codes`; missing below 0."""
+    """Class names (or whole numbers, if given as such) of `codes`; missing below 0."""
     kind = "Int64" if classes and isinstance(classes[0], int) else "object"
     lookup = pd.Series([*classes, None], dtype=kind)
     return lookup.iloc[codes].reset_index(drop=True)

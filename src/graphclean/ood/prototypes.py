@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 SHARPNESS = 10.0
-"""Scale of cosines as logits: among 2, 5, 10 and 20, the most likely by the truth of held-out CIFAR-10
+"""Scale of cosines as logits: the maximum-likelihood choice among 2, 5, 10 and 20 on held-out CIFAR-10
 images.
 """
 

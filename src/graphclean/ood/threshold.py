@@ -64,10 +64,10 @@ def find_threshold(
 
     Given scores of `good` inputs that were not trained on, or are judged as if they were not, it is
     conformal: the ⌈(n + 1)(1 − r)⌉th smallest of n scores, so that a fraction r = `ood.reject` of new inputs
-    is rejected. Without them there is no guarantee, because a network pulls its training samples inwards. The
-    threshold then lies half-way between the mean scores of OOD and of known samples: the point where one kind
-    becomes more frequent is too high for new data. Without OOD it lies above all but the farthest 1 %. If
-    `conformal` is asked for, it is the same order statistic of the scores of `selected` training samples.
+    is rejected. Without them there is no guarantee, because training lowers the scores of a network's own
+    samples. The threshold is then halfway between the mean scores of OOD and known samples: the point at
+    which one kind becomes more frequent is too high for new data. Without OOD only the farthest 1 % exceed
+    it. With `conformal` it is the same order statistic of the scores of `selected` training samples.
     """
     s, p = np.asarray(score, dtype=np.float64), np.asarray(ood, dtype=np.float64)
     p = np.where(np.isfinite(p), p, 0.0)
@@ -98,6 +98,6 @@ def find_threshold(
 
 
 def _conformal(good: Floats, reject: float) -> tuple[float, bool]:
-    """The threshold, and whether there are enough scores for it to keep to what is to be rejected."""
+    """The threshold, and whether there are enough scores to guarantee the rejection rate."""
     rank = math.ceil((len(good) + 1) * (1 - reject))
     return float(np.sort(good)[min(rank, len(good)) - 1]), rank <= len(good)

@@ -1,4 +1,4 @@
-"""Flips, shifts and rotations of square images, which networks learn to tell apart."""
+"""Flips, shifts and rotations of square images, which networks learn to distinguish."""
 
 import torch
 from torch import Tensor
@@ -6,30 +6,30 @@ from torch import Tensor
 from ..errors import InputError
 
 ROTATIONS = 4
-"""By quarter turns."""
+"""Multiples of 90°."""
 TRANSFORMATIONS = 2 * 3 * 3 * ROTATIONS
-"""A flip or none, a shift or none along each axis and to either side, and a rotation."""
+"""A flip or none, a shift in either direction or none along each axis, and a rotation."""
 SHIFT = 4
-"""The shift is a side over this: 8 of 32 pixels."""
+"""The shift is the side divided by this: 8 of 32 pixels."""
 
 
 def check_square(images: Tensor) -> None:
-    """Refuse what a quarter turn changes the shape of."""
+    """Refuse images whose shape a rotation by 90° changes."""
     if images.shape[2] != images.shape[3]:
         size = "×".join(map(str, images.shape[2:]))
         raise InputError(f"rotations by 90° need square images, not {size} pixels; resize or pad them")
 
 
 def rotate_all(images: Tensor) -> Tensor:
-    """All images (B, C, H, H) as they are, then all turned by 90°, by 180°, and by 270°."""
+    """All images (B, C, H, H) unrotated, then all rotated by 90°, by 180°, and by 270°."""
     check_square(images)
     return torch.cat([images.rot90(turns, (2, 3)) for turns in range(ROTATIONS)])
 
 
 def transform(images: Tensor, which: Tensor) -> Tensor:
-    """Each image (B, C, H, H) by the transformation of its number: mirrored, then shifted, then turned.
+    """Transform each image (B, C, H, H) by its number in `which`: flip, then shift, then rotate.
 
-    A shift brings in the image's own reflection. Number 0 leaves it as it is.
+    Shifts fill up with the image's own reflection. Number 0 is the identity.
     """
     check_square(images)
     side = images.shape[2]
@@ -42,7 +42,7 @@ def transform(images: Tensor, which: Tensor) -> Tensor:
     )
     rows, columns = place.view(1, -1, 1), place.view(1, 1, -1)
     back_rows, back_columns = side - 1 - rows, side - 1 - columns
-    # Where each pixel of the result lay before the rotation, before the shift and before the flip.
+    # Position of each pixel of the result before the rotation, then before the shift and the flip.
     y, x = rows, columns
     for turn, before in enumerate(((columns, back_rows), (back_rows, back_columns), (back_columns, rows)), 1):
         y, x = (torch.where(turns == turn, then, now) for then, now in zip(before, (y, x), strict=True))
@@ -53,11 +53,11 @@ def transform(images: Tensor, which: Tensor) -> Tensor:
 
 
 def _signed(by: Tensor) -> Tensor:
-    """0, 1 and −1 of 0, 1 and 2."""
+    """Map 0, 1 and 2 to 0, 1 and −1."""
     return torch.where(by == 2, -1, by)
 
 
 def _reflect(at: Tensor, side: int) -> Tensor:
-    """Places outside the image as those inside that mirror them."""
+    """Reflect positions outside the image to its inside."""
     at = at.abs()
     return torch.where(at >= side, 2 * (side - 1) - at, at)

@@ -1,4 +1,4 @@
-"""Detectors by name, each loaded when it is asked for: ours, and those that other packages register."""
+"""Detectors by name, loaded on demand: our own, and those registered by other packages."""
 
 from typing import get_args
 
@@ -32,31 +32,31 @@ OWN_DETECTORS = {
 }
 DETECTORS = Plugins("graphclean.detectors", OWN_DETECTORS, "ood.detector={name}: no such detector")
 ANYWHERE = "energy"
-"""A detector that every network will do for."""
+"""A detector that works with every network."""
 
 
 def detector_names() -> list[str]:
-    """All that there are: ours, then those of other packages."""
+    """All names: our own, then those of other packages."""
     return DETECTORS.names()
 
 
 def load_detector(name: str) -> type[Detector]:
-    """The class of a detector; it is made with the number of classes and the width of z or features."""
+    """The class of a detector; its arguments are the number of classes and the width of z or features."""
     loaded: type[Detector] = DETECTORS.load(name, Detector)
     return check_needs(loaded)
 
 
 def check_needs(made: type[Detector], method: str | None = None) -> type[Detector]:
-    """Refuse a detector that needs what no model has, or only one that another method trains."""
+    """Refuse a detector that needs what no model has, or what only other methods train."""
     if made.needs not in get_args(Needs):
-        raise unusable(made, f"it needs {made.needs}, and a model has {', '.join(get_args(Needs))} alone")
+        raise unusable(made, f"it needs {made.needs}, but models have only {', '.join(get_args(Needs))}")
     if made.methods and method is not None and method not in made.methods:
         raise unusable(made, f"it needs a network trained by {' or '.join(made.methods)}, not by {method}")
     return made
 
 
 def list_needs(made: type[Detector]) -> list[str]:
-    """What a detector reads, and what else there must be, in words."""
+    """What a detector reads and its other requirements, for display."""
     return [
         made.needs,
         *(["the classifier's weights"] if made.needs_head else []),
@@ -66,5 +66,5 @@ def list_needs(made: type[Detector]) -> list[str]:
 
 
 def unusable(made: type[Detector], why: str) -> InputError:
-    """A detector can't be used here; one that can is named."""
-    return InputError(f"ood.detector={made.name}: {why}; take another, such as {ANYWHERE}")
+    """An error for a detector that can't be used here, with the name of one that can."""
+    return InputError(f"ood.detector={made.name}: {why}; use another one, such as {ANYWHERE}")

@@ -1,4 +1,4 @@
-"""Detectors that read the trunk's features alone: distances from class means, and from training samples."""
+"""Detectors that read only the trunk's features: distances to class means and to training samples."""
 
 from typing import Self
 
@@ -11,19 +11,19 @@ from ..detector import Detector, LearnedBuffers
 from .prototypes import NO_DETECTOR
 
 SMALLEST_VARIANCE = 1e-9
-"""Of the largest variance along any direction: what is smaller, float32 can't tell from rounding."""
+"""Relative to the largest variance along any direction; smaller ones are rounding errors in float32."""
 BANK = 20_000
-"""Training samples that are kept: of more the score hardly changes, and the model grows."""
+"""Maximum number of stored training samples: more would hardly change the score, but enlarge the model."""
 
 FEATURES_AT_ONCE = 16_384
-"""Features at a time in double precision."""
+"""Features processed at once in double precision."""
 
 
 class Gaussian(LearnedBuffers):
-    """Class means of features, and squared Mahalanobis distances from them by one covariance for all.
+    """Class means of features, and squared Mahalanobis distances to them with one shared covariance.
 
-    The covariance is inverted along the directions in which the samples vary, as by a pseudo-inverse. Where
-    they vary in none, as with one sample a class, the distance is Euclidean.
+    The covariance is inverted along the directions in which the samples vary, as in a pseudo-inverse. If they
+    vary in none, as with one sample per class, the distance is Euclidean.
     """
 
     center: Tensor
@@ -38,7 +38,7 @@ class Gaussian(LearnedBuffers):
             self.register_buffer(name, torch.zeros(shape))
 
     def fit(self, features: Tensor, labels: Tensor, n_classes: int) -> Self:
-        """On the samples with labels of at least 0."""
+        """Fit to the samples with labels of at least 0."""
         known, width = labels >= 0, features.shape[1]
         x, y = features[known], labels[known]
         count = torch.bincount(y, minlength=n_classes)
@@ -55,29 +55,29 @@ class Gaussian(LearnedBuffers):
         return self
 
     def forward(self, features: Tensor) -> Tensor:
-        """The squared distance from the nearest mean; 0 where there is none."""
+        """The squared distance to the nearest mean; 0 if there is none."""
         if not len(self.means):
             return features.new_zeros(len(features))
         white = (features - self.center) @ self.root
         nearest = (2 * white @ self.means.T - (self.means**2).sum(1)).argmax(1)
-        # Not from the squares above, which may be large next to their difference.
+        # Not from the expanded squares above, which cancel if they are large.
         return ((white - self.means[nearest]) ** 2).sum(1)
 
     @property
     def singular(self) -> bool:
-        """Some directions don't count."""
+        """Whether some directions are ignored."""
         return len(self.means) > 0 and self.root.shape[1] < self.root.shape[0]
 
 
 class Mahalanobis(Detector):
-    """The squared Mahalanobis distance from the nearest class mean, by the covariance within classes."""
+    """The squared Mahalanobis distance to the nearest class mean, with the covariance within classes."""
 
     name = "mahalanobis"
     needs = "features"
-    title = "squared Mahalanobis distance from the nearest class mean"
+    title = "squared Mahalanobis distance to the nearest class mean"
     paper = "Lee et al., A Simple Unified Framework for Detecting OOD Samples, NeurIPS 2018"
     cost = "d²"
-    choices = "none; one layer, no noise on the input"
+    choices = "none; one layer, no input noise"
     cross_fit = True
 
     def __init__(self, n_classes: int, width: int) -> None:
@@ -85,7 +85,7 @@ class Mahalanobis(Detector):
         self.n_classes, self.within = n_classes, Gaussian()
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """Class means and their covariance."""
+        """Class means and their shared covariance."""
         self.within.fit(features, labels, self.n_classes)
         return self
 
@@ -95,15 +95,15 @@ class Mahalanobis(Detector):
         return distance
 
     def notes(self) -> list[str]:
-        """Where the covariance has no inverse, some features are not looked at."""
+        """A note if a covariance is singular: some directions are ignored."""
         return describe_gaussians([self.within])
 
 
 class RelativeMahalanobis(Mahalanobis):
-    """The same less the distance from the mean of all, by the covariance of all."""
+    """The same minus the distance to the mean of all samples, with the covariance of all."""
 
     name = "rmd"
-    title = "Mahalanobis distance from the nearest class mean, less that from the mean of all"
+    title = "Mahalanobis distance to the nearest class mean minus that to the overall mean"
     paper = "Ren et al., A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection, 2021"
     cost = "2 d²"
     choices = "none"
@@ -113,7 +113,7 @@ class RelativeMahalanobis(Mahalanobis):
         self.overall = Gaussian()
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """Class means, the mean of all, and the covariance around either."""
+        """Class means, the overall mean, and the covariance around each."""
         self.overall.fit(features, labels.clamp(max=0), 1)
         return super().fit_features(features, labels)
 
@@ -124,14 +124,14 @@ class RelativeMahalanobis(Mahalanobis):
 
 
 class NearestNeighbors(Detector):
-    """The distance to the k-th nearest training sample, of features of length 1."""
+    """The distance to the k-th nearest training sample, for features normalized to unit length."""
 
     name = "knn"
     needs = "features"
     title = "distance of normalized features to the k-th nearest training sample"
     paper = "Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022"
     cost = "N d"
-    choices = f"k 50, at most half an average class; of N > {BANK:,} samples so many, evenly spaced"
+    choices = f"k = 50, at most half the mean class size; at most {BANK:,} samples, evenly spaced"
     cross_fit = True
     k = 50
     bank: Tensor
@@ -142,7 +142,7 @@ class NearestNeighbors(Detector):
         self.register_buffer("bank", torch.zeros(0, width))
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """The samples with labels of at least 0, evenly thinned out."""
+        """The samples with labels of at least 0, evenly subsampled."""
         self.bank = normalize(spread(features[labels >= 0]), dim=1)
         return self
 
@@ -156,7 +156,7 @@ class NearestNeighbors(Detector):
         return distance
 
     def notes(self) -> list[str]:
-        """Without any sample nothing can be rejected."""
+        """Without samples nothing can be rejected."""
         return [] if len(self.bank) else [NO_DETECTOR]
 
 
@@ -168,7 +168,7 @@ def spread(rows: Tensor) -> Tensor:
 
 
 def scatter(x: Tensor, centers: Tensor, place: Tensor) -> Tensor:
-    """Σ (x − c)(x − c)ᵀ in double precision, with each row's center c at its place."""
+    """Σ (x − c)(x − c)ᵀ in double precision, where `place` is the index of each row's center c."""
     total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.double, device=x.device)
     for rows, own in zip(torch.split(x, FEATURES_AT_ONCE), torch.split(place, FEATURES_AT_ONCE), strict=True):
         away = rows.double() - centers[own]
@@ -177,12 +177,12 @@ def scatter(x: Tensor, centers: Tensor, place: Tensor) -> Tensor:
 
 
 def describe_gaussians(parts: list[Gaussian]) -> list[str]:
-    """What a user should know of distances by these."""
+    """Caveats of distances computed by these."""
     if not len(parts[0].means):
         return [NO_DETECTOR]
     if not any(part.singular for part in parts):
         return []
     return [
         "the features of the selected samples don't vary in all directions, as with fewer samples than "
-        "features: the detector does not look at the others"
+        "features: the detector ignores the other directions"
     ]

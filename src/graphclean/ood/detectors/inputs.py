@@ -1,4 +1,4 @@
-"""Detectors that are given the inputs and the network itself."""
+"""Detectors that get the inputs and the network itself."""
 
 from typing import Self
 
@@ -8,27 +8,27 @@ from torch import Tensor, nn
 from ..detector import Detector, ReadInputs
 
 ODIN_SAMPLES = 1000
-"""Selected samples on which the size of a step is chosen."""
+"""Selected samples used to choose the step size."""
 
 
 class ODIN(Detector):
-    """− the largest softmax probability at a high temperature, after a small step towards it.
+    """− the largest softmax probability at a high temperature, after a small step that increases it.
 
-    In double precision: at temperature 1000 all probabilities are nearly 1/K.
+    Computed in double precision: at temperature 1000 all probabilities are close to 1/K.
     """
 
     name = "odin"
     needs = "inputs"
-    title = "− largest softmax probability at temperature 1000, after a step of the input towards it"
+    title = "− largest softmax probability at temperature 1000, after a step of the input that increases it"
     paper = "Liang et al., Enhancing The Reliability of Out-of-distribution Image Detection, ICLR 2018"
     cost = "2 passes"
     choices = (
-        "temperature 1000; of steps of 0, 0.0014 and 0.0028 of the range of pixels that which makes selected "
-        "samples most probable, as in Generalized ODIN"
+        "temperature 1000; a step of 0, 0.0014 or 0.0028 of the pixel range, whichever maximizes the "
+        "probability of selected samples, as in Generalized ODIN"
     )
     temperature = 1000.0
     steps = (0.0, 0.0056, 0.0112)
-    """In what the network takes, pixels from −2 to 2."""
+    """In units of the network's inputs, where pixels range from −2 to 2."""
     step: Tensor
 
     def __init__(self, n_classes: int, width: int) -> None:
@@ -36,7 +36,7 @@ class ODIN(Detector):
         self.register_buffer("step", torch.zeros(()))
 
     def fit_inputs(self, network: nn.Module, read: ReadInputs, labels: Tensor) -> Self:
-        """Choose the step on evenly spaced selected samples."""
+        """Choose the step size on evenly spaced selected samples."""
         rows = (labels >= 0).nonzero()[:, 0]
         some = rows[:: -(-len(rows) // ODIN_SAMPLES)] if len(rows) else rows
         total = torch.zeros(len(self.steps), dtype=torch.double)

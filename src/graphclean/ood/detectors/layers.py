@@ -10,10 +10,10 @@ from .features import Gaussian, describe_gaussians
 
 
 class MahalanobisLayers(Detector):
-    """Mahalanobis distances of several layers, each standardized over the training samples, and added.
+    """The sum of the Mahalanobis distances of several layers, each standardized over the training samples.
 
-    The paper weighs layers by a regression on OOD samples, and adds noise to the input; here all weigh alike,
-    and there is none, since both would have to be chosen on OOD data.
+    The paper weights the layers by a regression on OOD samples and adds noise to the input. Here the weights
+    are equal and there is no noise, since both would have to be chosen on OOD data.
     """
 
     name = "mahalanobis-layers"
@@ -21,7 +21,7 @@ class MahalanobisLayers(Detector):
     title = "sum of standardized Mahalanobis distances of several layers"
     paper = "Lee et al., A Simple Unified Framework for Detecting OOD Samples, NeurIPS 2018"
     cost = "Σ d²"
-    choices = "all layers weigh alike, once each has mean 0 and deviation 1 over the selected samples"
+    choices = "equal weights for all layers, each standardized over the selected samples"
     cross_fit = True
     middle: Tensor
     spread: Tensor
@@ -33,7 +33,7 @@ class MahalanobisLayers(Detector):
             self.register_buffer(name, torch.zeros(0))
 
     def fit_layers(self, layers: tuple[Tensor, ...], labels: Tensor) -> Self:
-        """Class means and their covariance in each layer, and what the distances are."""
+        """Class means and their covariance in each layer, and the mean and deviation of the distances."""
         fitted = [Gaussian().to(layer.device).fit(layer, labels, self.n_classes) for layer in layers]
         self.parts = nn.ModuleList(fitted)
         known = labels >= 0
@@ -42,7 +42,7 @@ class MahalanobisLayers(Detector):
         else:
             distances = layers[0].new_zeros(len(layers), 1)
         self.middle, spread = distances.mean(1), distances.std(1, correction=0)
-        # Of a layer whose distances don't vary, as with one sample a class, the scale is their own.
+        # If a layer's distances don't vary, as with one sample per class, they are scaled by themselves.
         self.spread = torch.where(spread > 0, spread, self.middle.clamp(min=1))
         return self
 
@@ -52,7 +52,7 @@ class MahalanobisLayers(Detector):
         return ((distances - self.middle) / self.spread).sum(1)
 
     def notes(self) -> list[str]:
-        """Where a covariance has no inverse, some features are not looked at."""
+        """A note if a covariance is singular: some directions are ignored."""
         return describe_gaussians([part for part in self.parts if isinstance(part, Gaussian)])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -12,7 +12,7 @@ NO_DETECTOR = "not one sample was selected as clean: there is no detector, and n
 
 
 class Prototypes(Detector):
-    """1 − s(x): how far z lies from the nearest class prototype (Eq. 8-9)."""
+    """1 − s(x): the cosine distance of z to the nearest class prototype (Eq. 8-9)."""
 
     name = "prototypes"
     needs = "z"
@@ -26,7 +26,7 @@ class Prototypes(Detector):
         self.register_buffer("prototypes", torch.zeros(n_classes, width))
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """One prototype a class, of zeros for a class without a sample."""
+        """One prototype per class; zeros for a class without samples."""
         self.prototypes = class_prototypes(features, labels, labels >= 0, len(self.prototypes))
         return self
 
@@ -35,5 +35,5 @@ class Prototypes(Detector):
         return 1 - prototype_similarity(features, self.prototypes).amax(1)
 
     def notes(self) -> list[str]:
-        """Without any prototype nothing can be rejected."""
+        """Without prototypes nothing can be rejected."""
         return [] if bool(self.prototypes.any()) else [NO_DETECTOR]

@@ -1,4 +1,4 @@
-"""The distance of SSD, by which all training samples are one cluster."""
+"""The distance of SSD, which treats all training samples as one cluster."""
 
 from typing import Self
 
@@ -10,14 +10,14 @@ from .features import Gaussian, describe_gaussians
 
 
 class ClusterDistance(Detector):
-    """The squared Mahalanobis distance of features of unit length from the mean of all samples.
+    """The squared Mahalanobis distance of features of unit length to the mean of all samples.
 
-    SSD standardizes them first, which the covariance takes back.
+    SSD standardizes the features first, which has no effect on this distance.
     """
 
     name = "ssd"
     needs = "features"
-    title = "squared Mahalanobis distance of normalized features from the mean of all samples"
+    title = "squared Mahalanobis distance of normalized features to the mean of all samples"
     paper = "Sehwag et al., SSD: A Unified Framework for Self-Supervised Outlier Detection, ICLR 2021"
     cost = "d²"
     choices = "none; one cluster"
@@ -28,7 +28,7 @@ class ClusterDistance(Detector):
         self.overall = Gaussian()
 
     def fit_features(self, features: Tensor, labels: Tensor) -> Self:
-        """Mean and covariance; which class a sample is of does not matter."""
+        """Mean and covariance, regardless of class."""
         self.overall.fit(normalize(features, dim=1), labels.clamp(max=0), 1)
         return self
 
@@ -38,5 +38,5 @@ class ClusterDistance(Detector):
         return distance
 
     def notes(self) -> list[str]:
-        """Where the covariance has no inverse, some features are not looked at."""
+        """A note if a covariance is singular: some directions are ignored."""
         return describe_gaussians([self.overall])

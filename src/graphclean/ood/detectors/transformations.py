@@ -1,4 +1,4 @@
-"""How badly a network tells how an input was transformed, by a head that its method trained for that."""
+"""How poorly a network recognizes an input's transformation, with a head trained by its method."""
 
 import math
 from typing import Self
@@ -12,15 +12,15 @@ from ..transformations import ROTATIONS, TRANSFORMATIONS, rotate_all, transform
 from .prototypes import NO_DETECTOR
 
 DIRICHLET_STEPS = 1000
-"""Steps of the fixed point by which the Dirichlet distributions are found, at most."""
+"""Maximum number of fixed-point steps to fit the Dirichlet distributions."""
 DIRICHLET_CHANGE = 1e-9
-"""Change of a parameter, relative to it, under which it is found."""
+"""Relative change of a parameter below which the fit has converged."""
 LEAST_TOLD = 1e-12
-"""Least probability whose logarithm counts, so that no one transformation decides on an input."""
+"""Lower bound on probabilities, so that no single transformation decides about an input."""
 
 
 class _Transformed(Detector):
-    """The head is in its buffers."""
+    """Stores the head in its buffers."""
 
     needs = "inputs"
     outputs = ROTATIONS
@@ -33,19 +33,19 @@ class _Transformed(Detector):
         self.register_buffer("bias", torch.zeros(self.outputs))
 
     def take_transformations(self, weight: Tensor, bias: Tensor) -> None:
-        """Keep the head that tells transformations by features."""
+        """Store the head that predicts transformations from features."""
         self.weight, self.bias = weight, bias
 
     def tell(self, features: Tensor) -> Tensor:
-        """Log probabilities of the transformations, in float64: many of them are summed."""
+        """Log probabilities of the transformations, in float64 because many are summed."""
         return linear(features.double(), self.weight.double(), self.bias.double()).log_softmax(1)
 
 
 class RotationScore(_Transformed):
-    """−KL(uniform ‖ p) of the classes, and the mean loss of telling four rotations, in bits."""
+    """−KL(uniform ‖ p) of the classes plus the mean loss of predicting four rotations, in bits."""
 
     name = "rot-plus"
-    title = "−KL(uniform ‖ class probabilities) + loss of telling four rotations"
+    title = "−KL(uniform ‖ class probabilities) + loss of predicting four rotations"
     paper = "Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and Uncertainty, "
     paper += "NeurIPS 2019"
     cost = f"{ROTATIONS} passes"
@@ -53,7 +53,7 @@ class RotationScore(_Transformed):
     methods = ("rot-plus",)
 
     def predict_inputs(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        """The score."""
+        """The score of each input."""
         out = network(rotate_all(inputs))
         log_p = out.logits[: len(inputs)].double().log_softmax(1)
         from_uniform = -math.log(log_p.shape[1]) - log_p.mean(1)
@@ -64,13 +64,13 @@ class RotationScore(_Transformed):
 
 
 class TransformationScore(_Transformed):
-    """How improbable the probabilities of 72 transformations are, by a Dirichlet distribution for each."""
+    """How improbable the predictions for 72 transformations are under a Dirichlet distribution for each."""
 
     name = "rot"
     title = "negative Dirichlet log-likelihood of the predictions for 72 flips, shifts and rotations"
     paper = "Golan and El-Yaniv, Deep Anomaly Detection Using Geometric Transformations, NeurIPS 2018"
     cost = f"{TRANSFORMATIONS} passes"
-    choices = "a Dirichlet distribution for each transformation, of the selected samples"
+    choices = "a Dirichlet distribution per transformation, fitted to the selected samples"
     methods = ("rot",)
     outputs = TRANSFORMATIONS
     concentration: Tensor
@@ -80,7 +80,7 @@ class TransformationScore(_Transformed):
         self.register_buffer("concentration", torch.ones(TRANSFORMATIONS, TRANSFORMATIONS))
 
     def fit_inputs(self, network: nn.Module, read: ReadInputs, labels: Tensor) -> Self:
-        """A Dirichlet distribution of what is told of each transformation of the selected samples."""
+        """Fit a Dirichlet distribution to the predictions for each transformation of the selected samples."""
         rows = (labels >= 0).nonzero().squeeze(1)
         total = torch.zeros(TRANSFORMATIONS, TRANSFORMATIONS, dtype=torch.float64, device=labels.device)
         first = torch.zeros_like(total)
@@ -101,7 +101,7 @@ class TransformationScore(_Transformed):
         return (score / TRANSFORMATIONS).float()
 
     def notes(self) -> list[str]:
-        """Without samples nothing is known of what is told of them."""
+        """Without samples nothing can be rejected."""
         return [] if bool((self.concentration != 1).any()) else [NO_DETECTOR]
 
     def _told(self, network: nn.Module, inputs: Tensor, number: int) -> Tensor:
@@ -110,10 +110,10 @@ class TransformationScore(_Transformed):
 
 
 def fit_dirichlet(mean_log: Tensor, mean: Tensor) -> Tensor:
-    """Maximum-likelihood parameters of Dirichlet distributions, a row each (Minka, 2000).
+    """Maximum-likelihood parameters of Dirichlet distributions, one per row (Minka, 2000).
 
-    Of the mean log probabilities (T, K), which are all that the likelihood needs, and the mean probabilities,
-    from which the fixed point ψ(α) = ψ(Σ α) + mean log p is begun.
+    The likelihood depends only on the mean log probabilities (T, K). The mean probabilities are the start of
+    the fixed-point iteration ψ(α) = ψ(Σ α) + mean log p.
     """
     alpha = mean.clamp(min=LEAST_TOLD)
     for _ in range(DIRICHLET_STEPS):
@@ -126,7 +126,7 @@ def fit_dirichlet(mean_log: Tensor, mean: Tensor) -> Tensor:
 
 
 def inverse_digamma(y: Tensor) -> Tensor:
-    """x with ψ(x) = y, by Newton's method from Minka's start."""
+    """x with ψ(x) = y, by Newton's method from Minka's initial value."""
     x = torch.where(y >= -2.22, y.exp() + 0.5, -1 / (y - torch.digamma(torch.ones_like(y))))
     for _ in range(5):
         x = x - (torch.digamma(x) - y) / torch.polygamma(1, x)
