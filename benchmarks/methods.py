@@ -143,7 +143,9 @@ def main() -> None:
             print("the time is over; the same command continues")
             break
         runs.append(run(name, noise, seed))
-        print({key: runs[-1][key] for key in ("method", "noise", "seed", "accuracy", "cpu_seconds")}, flush=True)
+        print(
+            {key: runs[-1][key] for key in ("method", "noise", "seed", "accuracy", "cpu_seconds")}, flush=True
+        )
         save(asked.out, {"runs": runs, "not_run": not_run})
 
 
