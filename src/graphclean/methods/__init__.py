@@ -1,4 +1,4 @@
-"""Methods by name, each in a module of its own that is loaded when asked for."""
+"""Methods by name; each module is loaded on demand."""
 
 from dataclasses import asdict, replace
 
@@ -44,7 +44,7 @@ METHODS = Plugins("graphclean.methods", OWN_METHODS, "method.name={name}: no suc
 
 
 def method_names() -> list[str]:
-    """All that there are: ours, then those of other packages."""
+    """The names of all methods: built-in ones, then those of other packages."""
     return METHODS.names()
 
 
@@ -55,12 +55,12 @@ def load_method(name: str) -> type[Method]:
 
 
 def build_method(config: Config) -> Method:
-    """The method that the settings name, with its own settings checked."""
+    """The method that the configuration names, with its settings checked."""
     made = load_method(config.method.name)
     return made(read_settings(made.Settings, config.method.settings, "method"), config.graph)
 
 
 def complete_settings(config: Config) -> Config:
-    """The same with every setting of its method, checked; one of another method is refused."""
+    """The configuration with every setting of its method, checked; settings of another method are refused."""
     made = build_method(config)
     return replace(config, method=MethodChoice(config.method.name, asdict(made.settings)))

@@ -1,4 +1,4 @@
-"""C2D: DivideMix from self-supervised weights."""
+"""C2D: DivideMix with self-supervised pre-training."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from .dividemix import DIVIDEMIX_FOLLOWS, DivideMix, DivideMixSettings
 
 @dataclass(frozen=True)
 class C2DSettings(DivideMixSettings):
-    """As DivideMix's, and the start."""
+    """DivideMix's settings, and the length of pre-training."""
 
     start_fraction: float = 0.33
-    """Fraction of the epochs that are self-supervised; 0 where training.self_supervised_epochs is set."""
+    """Fraction of the epochs for pre-training; ignored if training.self_supervised_epochs is set."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -23,7 +23,7 @@ class C2DSettings(DivideMixSettings):
 
 
 class C2D(DivideMix):
-    """Both networks first contrast two views of every sample; half the warm-up then suffices."""
+    """Pre-train both networks by contrasting two views of every sample; half the warm-up then suffices."""
 
     info = MethodInfo(
         name="c2d",
@@ -44,7 +44,7 @@ class C2D(DivideMix):
     start_epochs = 0
 
     def setup(self, run: TrainerContext) -> None:
-        """As DivideMix, and the start."""
+        """Set up DivideMix and the pre-training."""
         super().setup(run)
         self.weights = {**self.weights, "inst": 1.0}
         self.start = SelfSupervisedStart(self.members)
@@ -52,19 +52,19 @@ class C2D(DivideMix):
             self.start_epochs = round(self.settings.start_fraction * run.settings.epochs)
 
     def phases(self, epochs: int) -> tuple[int, ...]:
-        """The start, and what follows."""
+        """Pre-training, then DivideMix."""
         return (0, self.start_epochs) if 0 < self.start_epochs < epochs else (0,)
 
     def parts(self, epoch: int) -> int:
-        """In the start, both networks learn from the same batches."""
+        """In pre-training, both networks are trained on the same batches."""
         return 1 if epoch < self.start_epochs else super().parts(epoch)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """All samples in the start; then as DivideMix."""
+        """All samples in pre-training; then DivideMix's batches."""
         return self.start.begin_epoch(run) if run.epoch < self.start_epochs else super().begin_epoch(run)
 
     def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
-        """The contrast in the start; then as DivideMix."""
+        """The contrastive loss in pre-training; then DivideMix's losses."""
         if run.epoch < self.start_epochs:
             return self.start.losses(run, *batches)
         return super().losses(run, *batches)

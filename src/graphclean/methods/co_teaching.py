@@ -1,4 +1,4 @@
-"""Co-teaching: each network is trained on the samples of a batch that the other one finds easiest."""
+"""Co-teaching: each network is trained on a batch's samples with the smallest losses for the other one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +21,15 @@ FOLLOWS_CO_TEACHING = (
 
 @dataclass(frozen=True)
 class CoTeachingSettings:
-    """The defaults are the release's, at any number of epochs."""
+    """The defaults are the release's, as fractions of the epochs."""
 
     noise_rate: float | Auto = "auto"
-    """Fraction of wrong labels, which is dropped in the end; `auto`: estimated in the first half.
+    """Fraction of wrong labels, which is dropped at the end of the ramp; `auto`: estimated in the first half.
 
-    Resampled from all K classes, a fraction (K − 1) / K of the changed labels is wrong.
+    Of labels resampled from all K classes, a fraction (K − 1) / K is wrong.
     """
     ramp: float = 0.05
-    """Fraction of the epochs in which the dropped part grows to that: 10 of the paper's 200, 3 of 60."""
+    """Fraction of the epochs over which the drop rate grows to that: 10 of the paper's 200, 3 of 60."""
 
     def __post_init__(self) -> None:
         check_noise_rate(self.noise_rate)
@@ -39,10 +39,11 @@ class CoTeachingSettings:
 
 @dataclass(frozen=True)
 class CoTeachingPlusSettings(CoTeachingSettings):
-    """The same, with the epochs of co-teaching alone."""
+    """Co-teaching's settings, and the epochs before disagreement is used."""
 
     disagreement_from: float = 0.1
-    """Fraction of the epochs after which disagreement counts: 20 of 200; 0.025 for CIFAR-100."""
+    """Fraction of the epochs after which only disagreements are trained on: 20 of 200; 0.025 for CIFAR-100.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +52,7 @@ class CoTeachingPlusSettings(CoTeachingSettings):
 
 
 class CoTeaching(Method):
-    """Two networks; each drops the largest losses of a batch, and learns from what the other one kept."""
+    """Two networks; each drops the largest losses of a batch, and is trained on what the other one keeps."""
 
     info = MethodInfo(
         name="co-teaching",
@@ -72,7 +73,7 @@ class CoTeaching(Method):
     disagreed: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """Two networks, the noise rate, and what each sample last was."""
+        """Create two networks, the noise rate, and the last selection and disagreement of each sample."""
         self.networks, self.weights = new_pair(run), WEIGHTS
         self.noise = NoiseRate(self.settings.noise_rate, run.n_classes, run.device)
         self.register_buffer("drop", torch.zeros((), device=run.device))
@@ -80,13 +81,13 @@ class CoTeaching(Method):
         self.register_buffer("disagreed", torch.zeros(len(run.given), dtype=torch.bool, device=run.device))
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Settle how much is dropped."""
+        """Set the drop rate."""
         ramp = self.settings.ramp * run.settings.epochs
         self.drop = self.noise.begin_epoch(run) * (min(run.epoch / ramp, 1.0) if ramp else 1.0)
         return super().begin_epoch(run)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of each network on what the other one keeps."""
+        """Cross-entropy of each network on the samples that the other one keeps."""
         pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
         small = keep_small(pair, labeled, remaining(labeled, self.drop))
         self.kept[batch.index] = small[0] & small[1]
@@ -94,15 +95,15 @@ class CoTeaching(Method):
         return teach(pair, self.kept_to_teach(run, pair, labeled, small))
 
     def kept_to_teach(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:  # noqa: ARG002
-        """What each network has the other one learn, given its small losses."""
+        """The samples that each network passes to the other one, given its small losses."""
         return small
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels; selected is what last had a small loss by both networks."""
+        """The given labels; a sample is selected if both networks last found its loss small."""
         return Selected(run.given.clamp(min=0), self.kept)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
-        """What was dropped, and on how much the networks disagreed."""
+        """The noise rate, the drop rate, and the fraction of samples on which the networks disagree."""
         return {
             **self.noise.metrics(),
             "drop_rate": float(self.drop),
@@ -110,12 +111,12 @@ class CoTeaching(Method):
         }
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Where the noise rate is from."""
+        """Report the source of the noise rate."""
         return self.noise.notes(run)
 
 
 class CoTeachingPlus(CoTeaching):
-    """Co-teaching that after some epochs learns from the samples alone on which the networks disagree."""
+    """Co-teaching that, after some epochs, uses only samples on which the networks disagree."""
 
     info = MethodInfo(
         name="co-teaching-plus",
@@ -131,7 +132,7 @@ class CoTeachingPlus(CoTeaching):
     settings: CoTeachingPlusSettings
 
     def kept_to_teach(self, run: TrainerContext, pair: Pair, labeled: Tensor, small: Masks) -> Masks:
-        """The small losses among those that the networks disagree on; all samples where there are none."""
+        """The small losses among the samples that the networks disagree on; all samples if there are none."""
         if run.epoch < self.settings.disagreement_from * run.settings.epochs:
             return small
         differ = labeled & pair.disagree

@@ -1,4 +1,4 @@
-"""Cross-entropy on the labels as given: what every method is compared with."""
+"""Cross-entropy on the given labels: the baseline for all methods."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from .blocks.classification import MixupClassification
 
 @dataclass(frozen=True)
 class CrossEntropySettings:
-    """Plain by default."""
+    """Plain cross-entropy by default."""
 
     mixup_alpha: float = 0.0
-    """λ ~ Beta(alpha, alpha), one a batch; 0 turns mixup off."""
+    """λ ~ Beta(alpha, alpha) per batch; 0 turns mixup off."""
 
     def __post_init__(self) -> None:
         if not self.mixup_alpha >= 0:
@@ -35,12 +35,12 @@ class CrossEntropy(Method):
     settings: CrossEntropySettings
 
     def setup(self, run: TrainerContext) -> None:
-        """One network."""
+        """Create the network."""
         super().setup(run)
         self.mixup = MixupClassification(self.settings.mixup_alpha)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """A random order of everything, with labeled samples spread evenly."""
+        """All samples in random order, with labeled ones spread evenly."""
         labeled = run.given >= 0
         batches = run.shuffle(labeled)
         self.mixup.begin_epoch(run, labeled[batches])
@@ -55,11 +55,11 @@ class CrossEntropy(Method):
         return {"ce": mix.loss(out.logits)}
 
     def save_state(self) -> dict[str, Tensor]:
-        """The network, and the shapes of this epoch."""
+        """The network, and the batch shapes of this epoch."""
         return super().save_state() | join_state({"mixup": self.mixup.save_state()})
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the saved state."""
         parts = split_state(state)
         self.mixup.load_state(parts.pop("mixup"))
         super().load_state(join_state(parts))

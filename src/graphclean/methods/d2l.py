@@ -1,4 +1,4 @@
-"""D2L: where the dimensionality of features begins to grow, labels give way to predictions as it grows."""
+"""D2L: once the dimensionality of features grows, predictions gradually replace the given labels."""
 
 import copy
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from .blocks.dimensionality import local_dimensionality
 from .blocks.supervised import given_losses, labeled_mean
 
 LID_NEIGHBORS, LID_BATCH, LID_BATCHES = 20, 128, 10
-"""Neighbors, samples among which they are found, and sets of so many samples, of the paper."""
+"""The paper's number of neighbors, size of the sets in which they are found, and number of these sets."""
 TURNING_DEVIATIONS = 2
-"""Standard deviations over the mean of the last epochs that are a turning point."""
+"""Standard deviations above the mean of the last epochs that define a turning point."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class D2LSettings:
     """The defaults are the paper's for CIFAR-10."""
 
     warmup_fraction: float = 0.33
-    """Fraction of the epochs in which no turning point is looked for: 40 of 120."""
+    """Fraction of the epochs without a search for the turning point: 40 of 120."""
     window: int = 5
-    """Epochs before one that it is compared with, after that fraction."""
+    """Number of previous epochs that an epoch is compared with, after that fraction."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup_fraction <= 1:
@@ -34,7 +34,7 @@ class D2LSettings:
 
 
 class D2L(Method):
-    """Cross-entropy; from the turning point on, targets between the given label and the predicted class."""
+    """Cross-entropy; after the turning point, targets lie between the given label and the predicted class."""
 
     info = MethodInfo(
         name="d2l",
@@ -55,7 +55,7 @@ class D2L(Method):
     alpha: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network and its copy of an epoch ago; the dimensionality before every epoch."""
+        """Create the network, its copy from the previous epoch, and the dimensionality before every epoch."""
         super().setup(run)
         self.before = copy.deepcopy(self.networks["main"]).requires_grad_(False)
         self.register_buffer("lids", torch.zeros(run.settings.epochs))
@@ -63,7 +63,7 @@ class D2L(Method):
         self.register_buffer("alpha", torch.ones((), device=run.device))
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Measure, go back where it turns, and weigh the given labels by how much it grew since."""
+        """Measure; at the turning point go back an epoch; then weight given labels by the growth since."""
         self.lids[run.epoch] = self._measure(run)
         network, now = self.networks["main"], self.lids[: run.epoch + 1]
         if int(self.turned) < 0 and self._turns(run, now):
@@ -76,9 +76,9 @@ class D2L(Method):
         return super().begin_epoch(run)
 
     def _measure(self, run: TrainerContext) -> float:
-        """Mean dimensionality of random samples' features; that of the epoch before where there is none.
+        """Mean dimensionality of random samples' features; that of the previous epoch if it is undefined.
 
-        They depend on the seed and the epoch alone.
+        The samples depend only on the seed and the epoch.
         """
         n, count = len(run.given), min(LID_BATCH, len(run.given))
         generator = torch.Generator().manual_seed(1_000_003 * run.settings.seed + run.epoch)
@@ -93,7 +93,7 @@ class D2L(Method):
         return found if 0 < found < torch.inf else last
 
     def _turns(self, run: TrainerContext, lids: Tensor) -> bool:
-        """Whether the last is far above those of the window before it."""
+        """Whether the last value is far above those of the window before it."""
         s = self.settings
         if run.epoch < max(round(s.warmup_fraction * run.settings.epochs), 1) + s.window:
             return False
@@ -101,7 +101,7 @@ class D2L(Method):
         return bool(lids[-1] - window.mean() > TURNING_DEVIATIONS * window.std(correction=0))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy with `alpha` of the given label and the rest of the predicted class."""
+        """Cross-entropy with weight `alpha` on the given label and the rest on the predicted class."""
         (out,) = run.forward(run.weak_view(batch.inputs))
         given = given_losses(out.logits, batch.given)
         predicted = given_losses(out.logits, out.logits.argmax(1))
@@ -109,11 +109,11 @@ class D2L(Method):
         return {"ce": labeled_mean(each, batch.given >= 0)}
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:
-        """The dimensionality before the epoch, and the weight of given labels in it."""
+        """The dimensionality before the epoch, and the weight of the given labels in it."""
         return {"lid": float(self.lids[run.epoch]), "alpha": float(self.alpha)}
 
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
-        """Where it was cross-entropy to the end."""
+        """Report if no turning point was found."""
         if int(self.turned) >= 0:
             return []
         return [
@@ -122,6 +122,6 @@ class D2L(Method):
 
 
 def given_weight(lids: Tensor, progress: float) -> float:
-    """exp(−progress · last / least of those before it), with the dimensionality after each epoch."""
+    """exp(−progress · last / minimum of the values before it), given the dimensionality at each epoch."""
     least = lids[:-1].min() if len(lids) > 1 else lids[-1]
     return float((-progress * lids[-1] / least.clamp(min=1e-6)).exp())

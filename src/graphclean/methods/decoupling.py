@@ -1,4 +1,4 @@
-"""Decoupling: when to update is decided by disagreement of two networks, how to by the labels."""
+"""Decoupling: the disagreement of two networks decides when to update, the labels decide how."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from ..training.method import Batch, Method, MethodInfo, TrainerContext
 from .blocks.pair import WEIGHTS, new_pair, see
 
 LEAST_DIVISOR = 0.1
-"""Part of a batch by which losses are divided at least, so that few samples don't weigh like many."""
+"""Minimum fraction of a batch that losses are divided by, so that few samples don't weigh as much as many."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class DecouplingSettings:
     """The default is ours; the paper has none for images of many classes."""
 
     warmup_epochs: int = 1
-    """Epochs of training on all samples: networks that know nothing yet disagree on everything."""
+    """Epochs of training on all samples: untrained networks disagree on everything."""
 
     def __post_init__(self) -> None:
         if self.warmup_epochs < 0:
@@ -26,7 +26,7 @@ class DecouplingSettings:
 
 
 class Decoupling(Method):
-    """Two networks that learn from the samples alone on which their predictions differ."""
+    """Two networks that are trained only on samples on which their predictions differ."""
 
     info = MethodInfo(
         name="decoupling",
@@ -44,12 +44,12 @@ class Decoupling(Method):
     disagreed: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """Two networks, and whether they last disagreed on each sample."""
+        """Create two networks, and whether they last disagreed on each sample."""
         self.networks, self.weights = new_pair(run), WEIGHTS
         self.register_buffer("disagreed", torch.zeros(len(run.given), dtype=torch.bool, device=run.device))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of both networks, on samples that they disagree on."""
+        """Cross-entropy of both networks on the samples that they disagree on."""
         pair, labeled = see(run, batch.inputs, batch.given), batch.given >= 0
         self.disagreed[batch.index] = pair.disagree
         learned = labeled if run.epoch < self.settings.warmup_epochs else labeled & pair.disagree
@@ -58,5 +58,5 @@ class Decoupling(Method):
         return {"ce": first, "ce_second": second}
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
-        """On how much the networks disagreed."""
+        """The fraction of samples on which the networks disagreed."""
         return {"disagreement": float(self.disagreed.float().mean())}

@@ -1,4 +1,4 @@
-"""DivideMix: samples with large losses count as unlabeled, and are learned from by MixMatch."""
+"""DivideMix: treat samples with large losses as unlabeled, and train on all samples with MixMatch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,12 +19,12 @@ DIVIDEMIX_FOLLOWS = (
 
 @dataclass(frozen=True)
 class DivideMix1Settings(SemiSupervisedSettings):
-    """As there, and how the losses are split."""
+    """The shared settings, and those of the split by losses."""
 
     threshold: float = 0.5
-    """Probability of a correct label above which a sample counts as labeled; 0.6 at 90 % wrong labels."""
+    """Probability of a correct label above which a sample counts as labeled; 0.6 at 90 % noise."""
     loss_history: int = 1
-    """Epochs over which a sample's losses are averaged before the split; 5 at 90 % wrong labels."""
+    """Epochs over which a sample's losses are averaged before the split; 5 at 90 % noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,14 +36,14 @@ class DivideMix1Settings(SemiSupervisedSettings):
 
 @dataclass(frozen=True)
 class DivideMixSettings(DivideMix1Settings):
-    """The same, and which networks predict."""
+    """The same settings, and which networks predict."""
 
     ensemble: bool = True
-    """Predict by the mean of both networks' logits; off: by the first network alone."""
+    """Predict with the mean of both networks' logits; if false, with the first network alone."""
 
 
 class DivideMix1(SemiSupervised):
-    """One network splits the samples by its own losses, and guesses by its own predictions."""
+    """One network splits the samples by its own losses, and guesses labels by its own predictions."""
 
     info = MethodInfo(
         name="dividemix-1",
@@ -61,16 +61,16 @@ class DivideMix1(SemiSupervised):
     judged: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """The networks, and every sample's last losses by each of them."""
+        """Create the networks, and the history of each network's losses for every sample."""
         super().setup(run)
         shape = len(self.members), self.settings.loss_history, len(run.given)
         self.register_buffer("history", torch.zeros(shape, device=run.device))
         self.register_buffer("judged", torch.zeros((), dtype=torch.long, device=run.device))
 
     def judge(self, run: TrainerContext, logits: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The posterior of small losses by each network, averaged over the last epochs.
+        """Each network's posterior of a small loss, with losses averaged over the last epochs.
 
-        Without a given label it is 0; what people decided on is certain.
+        It is 0 without a given label, and 1 for labels reviewed by people.
         """
         labeled = run.given >= 0
         clean = torch.zeros_like(self.clean)
@@ -88,19 +88,19 @@ class DivideMix1(SemiSupervised):
         return clean, clean.mean(0) > self.settings.threshold
 
     def split(self, run: TrainerContext) -> Tensor:
-        """By the losses of the other network, where there are two."""
+        """Split by the losses of the other network, if there are two."""
         clean = self.clean[self.peer(run)]
         return (run.given >= 0) & ((clean > self.settings.threshold) | (clean >= clean.amax()))
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Also where the last split left no label."""
+        """Also report if the last split accepted no label."""
         if int(self.judged) and not bool((self.clean > self.settings.threshold).any(1).all()):
             return [f"in the end no label was right with probability {self.settings.threshold:g}"]
         return super().notes(run)
 
 
 class DivideMix(DivideMix1):
-    """Two networks, each of which splits the samples for the other; both guess labels, and predict."""
+    """Two networks, each of which splits the samples for the other; both guess labels and predict."""
 
     info = MethodInfo(
         name="dividemix",
@@ -116,5 +116,5 @@ class DivideMix(DivideMix1):
     settings: DivideMixSettings
 
     def predictor(self) -> nn.Module:
-        """Both networks, or the first."""
+        """An ensemble of both networks, or the first one."""
         return super().predictor() if self.settings.ensemble else self.networks["main"]

@@ -1,4 +1,4 @@
-"""Early-Learning Regularization: predictions must stay close to what they were before memorization."""
+"""Early-Learning Regularization: keep predictions close to what they were before memorization."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class ElrSettings:
     """The defaults are the release's for CIFAR-10 with symmetric noise."""
 
     beta: float = 0.7
-    """Weight of the past in the moving average of predictions; 0.9 for asymmetric noise and CIFAR-100."""
+    """Decay of the moving average of predictions; 0.9 for asymmetric noise and CIFAR-100."""
     lambda_elr: float = 3.0
     """Weight of the regularization; 1 for asymmetric noise, 7 for CIFAR-100."""
 
@@ -42,13 +42,13 @@ class ELR(Method):
     targets: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and an average prediction for every sample."""
+        """Create the network, and an average prediction for every sample."""
         super().setup(run)
         self.weights = {"ce": 1.0, "elr": self.settings.lambda_elr}
         self.register_buffer("targets", torch.zeros(len(run.given), run.n_classes, device=run.device))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the labeled samples, and the regularization of all."""
+        """Cross-entropy of the labeled samples, and the regularization of all samples."""
         (out,) = run.forward(run.weak_view(batch.inputs))
         p = clipped_softmax(out.logits)
         t = update_rows(self.targets, batch.index, p, self.settings.beta)
@@ -56,6 +56,6 @@ class ELR(Method):
         return {"ce": ce, "elr": early_learning(t, p)}
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The class that predictions agreed on; selected where it is the given one."""
+        """The class with the highest average prediction; selected if it is the given one."""
         labels = self.targets.argmax(1)
         return Selected(labels, labels == run.given)

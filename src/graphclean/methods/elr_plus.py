@@ -1,4 +1,4 @@
-"""ELR+: Early-Learning Regularization with mixup, two networks, and the teacher of each for the other."""
+"""ELR+: Early-Learning Regularization with mixup and two networks, each with a teacher for the other."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ from .blocks.teacher import copy_as_teacher, ramp_up, update_teacher
 STUDENTS = "main", "second"
 TEACHERS = "main-teacher", "second-teacher"
 RELEASE_STEPS = 390
-"""Steps of the release's epochs, which its decay is for."""
+"""Steps per epoch in the release, which its decay refers to."""
 TEACHER_RAMP = 0.5
-"""Fraction of the run over which the teachers' decay grows: 40,000 of 78,000 steps."""
+"""Fraction of the run over which the teachers' decay ramps up: 40,000 of 78,000 steps."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,18 @@ class ElrPlusSettings:
     """The defaults are the release's for CIFAR-10 with symmetric noise."""
 
     beta: float = 0.7
-    """Weight of the past in the moving average of predictions; 0.9 for asymmetric noise and CIFAR-100."""
+    """Decay of the moving average of predictions; 0.9 for asymmetric noise and CIFAR-100."""
     lambda_elr: float = 3.0
     """Weight of the regularization; 1 for asymmetric noise, 7 for CIFAR-100."""
     lambda_ramp: float = 0.0
-    """Fraction of the run over which that weight grows from nearly 0; 0.4 for CIFAR-100."""
+    """Fraction of the run over which that weight ramps up from nearly 0; 0.4 for CIFAR-100."""
     mixup_alpha: float = 1.0
-    """λ ~ Beta(alpha, alpha), one a batch, and the larger of λ and 1 − λ is taken; 0 turns mixup off."""
+    """λ ~ Beta(alpha, alpha) per batch, replaced by 1 − λ if that is larger; 0 turns mixup off."""
     teacher_decay: float = 0.997
-    """Decay of the teachers' weights in an epoch of 390 steps, as in the release.
+    """Decay of the teachers' weights per step, for epochs of 390 steps as in the release.
 
-    In one of s steps it is its (390 / s)-th power, so that a teacher averages over as much of an epoch.
+    For epochs of s steps it is raised to the power 390 / s, so that a teacher averages over as much of an
+    epoch.
     """
 
     def __post_init__(self) -> None:
@@ -50,7 +51,7 @@ class ElrPlusSettings:
 
 
 class ELRPlus(Method):
-    """Mixup with ELR, in which each sample's average prediction is that of the other network's teacher."""
+    """ELR with mixup, in which each sample's average prediction is that of the other network's teacher."""
 
     info = MethodInfo(
         name="elr-plus",
@@ -69,7 +70,7 @@ class ELRPlus(Method):
     targets: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """Two networks with a teacher each, and two average predictions for every sample."""
+        """Create two networks with a teacher each, and two average predictions for every sample."""
         students = {name: run.new_network() for name in STUDENTS}
         teachers = {
             name: copy_as_teacher(student) for name, student in zip(TEACHERS, students.values(), strict=True)
@@ -79,11 +80,11 @@ class ELRPlus(Method):
         self.register_buffer("targets", torch.zeros(2, len(run.given), run.n_classes, device=run.device))
 
     def parts(self, epoch: int) -> int:  # noqa: ARG002
-        """The networks are trained one after the other, each on everything."""
+        """The networks are trained one after the other, each on all samples."""
         return 2
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the mixed labeled samples, and the regularization of all."""
+        """Cross-entropy of the mixed labeled samples, and the regularization of all samples."""
         s, labeled, view = self.settings, batch.given >= 0, run.weak_view(batch.inputs)
         with torch.no_grad():
             (taught,) = run.forward(view, network=TEACHERS[1 - run.part])
@@ -102,26 +103,26 @@ class ELRPlus(Method):
         }
 
     def after_step(self, run: TrainerContext, *batches: Batch) -> None:  # noqa: ARG002
-        """The teacher follows the network that was trained."""
+        """Update the teacher of the network that was trained."""
         teacher, student = self.networks[TEACHERS[run.part]], self.networks[STUDENTS[run.part]]
         update_teacher(teacher, student, self.decay(run))
 
     def decay(self, run: TrainerContext) -> float:
-        """Of the teachers' weights, which grows as they become better than a single step's."""
+        """Decay of the teachers' weights, which grows as they become better than those of a single step."""
         full: float = self.settings.teacher_decay ** (RELEASE_STEPS / _steps(run))
         return full * ramp_up(self._progress(run) / TEACHER_RAMP)
 
     def _progress(self, run: TrainerContext) -> float:
-        """The fraction of the run that is done."""
+        """The completed fraction of the run."""
         return (run.epoch + run.step / _steps(run)) / run.settings.epochs
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The class that the teachers' predictions agreed on; selected where it is the given one."""
+        """The class with the highest average prediction of the teachers; selected if it is the given one."""
         labels = self.targets.mean(0).argmax(1)
         return Selected(labels, labels == run.given)
 
     def predictor(self) -> nn.Module:
-        """Both students."""
+        """An ensemble of both students."""
         return Ensemble(self.networks[name] for name in STUDENTS)
 
 

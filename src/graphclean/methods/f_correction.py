@@ -1,4 +1,4 @@
-"""Forward correction: predictions go through the noise before they are compared with the noisy labels."""
+"""Forward correction: predictions pass through the noise before they are compared with the noisy labels."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,20 @@ from .blocks.supervised import given_losses, labeled_mean
 from .blocks.transition import estimate_transition, forward_losses
 
 HELD_OUT = 0.1
-"""Share of the labeled samples that tell when the first stage knew most."""
+"""Fraction of the labeled samples that is held out to find the best epoch of the first stage."""
 
 
 @dataclass(frozen=True)
 class FCorrectionSettings:
-    """The defaults are the release's for CIFAR-10; how the epochs are divided is ours."""
+    """The defaults are the release's for CIFAR-10; the division of the epochs is ours."""
 
     estimation_fraction: float = 0.33
-    """Part of the epochs that the first stage takes, which estimates the transition matrix."""
+    """Fraction of the epochs for the first stage, which estimates the transition matrix."""
     percentile: float = 0.97
-    """Where a class's anchor lies in its own probability: the surest may be outliers; 1 for CIFAR-100."""
+    """Percentile of a class's probability that its anchor has, as the surest may be outliers; 1: CIFAR-100.
+    """
     identity: float = 0.0
-    """Share of the identity that is mixed into the matrix, against collapse where most labels are wrong."""
+    """Weight of the identity that is mixed into the matrix, against collapse if most labels are wrong."""
 
     def __post_init__(self) -> None:
         if not 0 < self.estimation_fraction < 1:
@@ -34,7 +35,7 @@ class FCorrectionSettings:
 
 
 class FCorrection(Method):
-    """Cross-entropy to estimate the transition matrix T; then training from first weights on −log (Tᵀp)_y."""
+    """Cross-entropy to estimate the transition matrix T; then training from scratch on −log (Tᵀp)_y."""
 
     info = MethodInfo(
         name="f-correction",
@@ -53,7 +54,7 @@ class FCorrection(Method):
     best: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, the matrix, and the samples that the first stage holds out."""
+        """Create the network and the matrix, and choose the samples that the first stage holds out."""
         super().setup(run)
         drawn = torch.rand(len(run.given), generator=run.generator, device=run.device) < HELD_OUT
         self.register_buffer("held_out", drawn & (run.given >= 0))
@@ -61,11 +62,11 @@ class FCorrection(Method):
         self.register_buffer("best", torch.tensor(torch.inf, device=run.device))
 
     def phases(self, epochs: int) -> tuple[int, ...]:
-        """The stages; a run of one epoch has the first alone."""
+        """The two stages; a run of one epoch has only the first."""
         return 0, max(round(self.settings.estimation_fraction * epochs), 1)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Estimate after each epoch of the first stage; begin the second with first weights."""
+        """Estimate after each epoch of the first stage; start the second with new initial weights."""
         start = self.phases(run.settings.epochs)[1]
         if 0 < run.epoch <= start:
             self._estimate(run)
@@ -74,7 +75,7 @@ class FCorrection(Method):
         return super().begin_epoch(run)
 
     def _estimate(self, run: TrainerContext) -> None:
-        """Keep the matrix of the epoch with the lowest loss on what is held out."""
+        """Keep the matrix of the epoch with the lowest held-out loss."""
         logits = run.embed().logits
         loss = labeled_mean(given_losses(logits, run.given), self.held_out)
         if loss <= self.best:
@@ -83,7 +84,7 @@ class FCorrection(Method):
             self.best, self.transition = loss, found.lerp(eye, self.settings.identity)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy, of what is not held out; then the corrected one, of all labeled samples."""
+        """Cross-entropy of samples that are not held out; then the corrected loss of all labeled samples."""
         (out,) = run.forward(run.weak_view(batch.inputs))
         labeled = batch.given >= 0
         if run.epoch < self.phases(run.settings.epochs)[1]:
@@ -95,7 +96,7 @@ class FCorrection(Method):
         return {"ce": labeled_mean(forward_losses(out.logits, batch.given, self.transition), labeled)}
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Where there is no matrix, or one that can't tell all classes."""
+        """Report if there is no matrix, or if it confuses classes."""
         if run.settings.epochs <= self.phases(run.settings.epochs)[1]:
             return ["the only epoch estimated the transition matrix: nothing was corrected by it"]
         lost = int((self.transition.argmax(1) != torch.arange(run.n_classes, device=run.device)).sum())

@@ -1,4 +1,4 @@
-"""ILON: outliers of their class in feature space count less, and the others are drawn away from them."""
+"""ILON: samples that are outliers of their class in feature space are down-weighted and pushed away."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from .blocks.local_outliers import class_outlier_factors, outlier_probabilities
 from .blocks.supervised import given_losses
 
 OUTLIER = 0.5
-"""Probability of being an outlier over which a sample counts as noisy."""
+"""Outlier probability above which a sample counts as noisy."""
 
 
 @dataclass(frozen=True)
 class IlonSettings:
-    """The values are ours, as there is no release; epochs are fractions of the run's."""
+    """The values are ours, as there is no release; durations are fractions of the run's epochs."""
 
     k: int = 20
-    """Neighbors of the same given label by which a sample is an outlier or not."""
+    """Number of neighbors with the same given label for outlier detection."""
     warmup_fraction: float = 0.05
-    """Part of the epochs, at least one of them, before the first round: features must separate classes."""
+    """Fraction of the epochs, at least one epoch, before the first round: features must separate classes."""
     round_fraction: float = 0.02
-    """Part of the epochs, at least one of them, from one round of outlier detection to the next."""
+    """Fraction of the epochs, at least one epoch, between two rounds of outlier detection."""
     margin: float = 1.0
-    """Distance, of features of unit length, to which those of different kind are driven apart."""
+    """Distance between features of unit length up to which dissimilar pairs are pushed apart."""
     lambda_contrast: float = 0.5
     """Weight of the contrastive loss."""
 
@@ -43,7 +43,7 @@ class IlonSettings:
 
 
 class ILON(Method):
-    """Cross-entropy weighted by a cumulative local outlier factor, and a contrast of clean and noisy."""
+    """Cross-entropy weighted by cumulative local outlier factors, and contrast of clean and noisy samples."""
 
     info = MethodInfo(
         name="ilon",
@@ -63,7 +63,7 @@ class ILON(Method):
     outlier: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network; for every sample the sum of its factors and its probability of being an outlier."""
+        """Create the network, and each sample's sum of outlier factors and outlier probability."""
         super().setup(run)
         self.weights = {"ce": 1.0, "contrast": self.settings.lambda_contrast}
         self.register_buffer("factors", torch.zeros(len(run.given), device=run.device))
@@ -71,11 +71,11 @@ class ILON(Method):
         self.register_buffer("outlier", torch.zeros(len(run.given), device=run.device))
 
     def first_round(self, epochs: int) -> int:
-        """The epoch that begins with the first round."""
+        """The epoch that starts with the first round."""
         return max(1, round(self.settings.warmup_fraction * epochs))
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Every few epochs find outliers among the features; then everything in a random order."""
+        """Detect outliers among the features every few epochs; then all samples in random order."""
         epochs = run.settings.epochs
         since = run.epoch - self.first_round(epochs)
         if since >= 0 and since % max(1, round(self.settings.round_fraction * epochs)) == 0:
@@ -83,7 +83,7 @@ class ILON(Method):
         return super().begin_epoch(run)
 
     def find_outliers(self, run: TrainerContext) -> None:
-        """A round: outliers by the mean of their factors so far, but for what people decided on."""
+        """One round: find outliers by their mean factor so far; samples that people reviewed are none."""
         features = run.embed(features=True).features
         assert features is not None
         unit = normalize(features, dim=1)
@@ -94,7 +94,7 @@ class ILON(Method):
             self.outlier = self.outlier.where(run.decided < 0, torch.zeros_like(self.outlier))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy in which noisy samples weigh less; from the first round on, the contrast too."""
+        """Cross-entropy with noisy samples down-weighted; from the first round, also the contrastive loss."""
         (out,) = run.forward(run.weak_view(batch.inputs))
         labeled, outlier = batch.given >= 0, self.outlier[batch.index]
         noisy = outlier > OUTLIER
@@ -107,15 +107,15 @@ class ILON(Method):
         return {"ce": ce, "contrast": pair_contrast(unit, batch.given, noisy, self.settings.margin)}
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels, of what is no outlier."""
+        """The given labels; outliers are not selected."""
         return Selected(run.given.clamp(min=0), (run.given >= 0) & (self.outlier <= OUTLIER))
 
 
 def pair_contrast(features: Tensor, given: Tensor, noisy: Tensor, margin: float) -> Tensor:
-    """The mean over pairs of d² for clean samples of one class, and of max(0, margin − d)² for others.
+    """Mean over pairs of d² for clean samples of one class, and of max(0, margin − d)² for unlike pairs.
 
-    Others are clean samples of two classes, or a clean and a noisy one; two noisy samples are no pair, nor
-    is a sample without a label part of one.
+    Dissimilar pairs are clean samples of two classes, or a clean and a noisy one; two noisy samples form no
+    pair, nor do unlabeled samples.
     """
     labeled, other = given >= 0, ~torch.eye(len(given), dtype=torch.bool, device=given.device)
     pair = labeled.unsqueeze(1) & labeled & other & ~(noisy.unsqueeze(1) & noisy)

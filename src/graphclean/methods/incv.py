@@ -1,4 +1,4 @@
-"""INCV: labels that networks trained on other samples predict are chosen; then co-teaching on them."""
+"""INCV: select labels that networks trained on other samples predict; then run co-teaching on them."""
 
 import copy
 from dataclasses import dataclass
@@ -18,25 +18,26 @@ from .blocks.supervised import given_losses, labeled_mean
 
 NoisePattern = Literal["symmetric", "asymmetric"]
 MUCH, SOME = 0.6, 0.3
-"""Noise rates over which the last epoch of later iterations judges: wrong labels would find the best one."""
+"""Noise rates above which later iterations use their last epoch: wrong labels would bias the best one."""
 
 
 @dataclass(frozen=True)
 class IncvSettings:
-    """The defaults are the paper's; the epochs are divided by about what its phases cost."""
+    """The defaults are the paper's; the epochs are divided roughly by the cost of its phases."""
 
     noise_rate: float | Auto = "auto"
-    """Fraction of wrong labels; `auto`: by how many labels the networks of the first iteration predict."""
+    """Fraction of wrong labels; `auto`: from how many labels networks predict in the first iteration."""
     noise: NoisePattern = "symmetric"
-    """`asymmetric` where classes are mistaken for certain others: then large losses are not removed."""
+    """`asymmetric` if classes are mistaken for specific others: then large losses are not removed."""
     iterations: int = 4
-    """Times that what is left is halved; each takes an epoch at least."""
+    """Number of times the remaining samples are split in half; each iteration takes at least one epoch."""
     selection_fraction: float = 0.33
-    """Part of the epochs that the iterations take together, each with the whole course of the rate."""
+    """Fraction of the epochs for all iterations together, each with a full learning rate schedule."""
     chosen_alone: float = 0.2
-    """Part of the other epochs before what is left is learned, too; doubled where noise is much."""
+    """Fraction of the other epochs before the remaining samples are used too; doubled for high noise."""
     ramp: float = 0.05
-    """Part of the other epochs in which as much is dropped in the end as is wrong among the chosen."""
+    """Fraction of the other epochs over which the drop rate grows to the noise rate among the chosen samples.
+    """
 
     def __post_init__(self) -> None:
         check_noise_rate(self.noise_rate)
@@ -51,10 +52,10 @@ class IncvSettings:
 
 
 class INCV(Method):
-    """In each iteration two networks learn from a half of the samples each, and judge the other half.
+    """In each iteration, each of two networks trains on one half of the samples and judges the other half.
 
-    What is predicted as labeled is chosen, and then part of both halves. Co-teaching begins, as every
-    iteration does, with first weights.
+    Samples predicted as labeled are chosen, and then belong to both halves. Every iteration, and finally
+    co-teaching, starts from the initial weights.
     """
 
     info = MethodInfo(
@@ -77,7 +78,7 @@ class INCV(Method):
     kept: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """Two networks and their first weights; what is chosen, and what co-teaching last kept."""
+        """Create two networks, a copy of their initial weights, and masks of chosen and kept samples."""
         self.networks, self.weights = new_pair(run), WEIGHTS
         self.initial = copy.deepcopy(self.networks).requires_grad_(requires_grad=False)
         rate = self.settings.noise_rate
@@ -86,13 +87,13 @@ class INCV(Method):
         self.register_buffer("kept", run.given >= 0)
 
     def phases(self, epochs: int) -> tuple[int, ...]:
-        """The iterations, then co-teaching; a run of one epoch has one iteration alone."""
+        """The iterations, then co-teaching; a run of one epoch has only one iteration."""
         total = max(1, min(round(self.settings.selection_fraction * epochs), epochs - 1))
         iterations = min(self.settings.iterations, total)
         return *(total * i // iterations for i in range(iterations)), total
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Judge by the networks of an iteration; where a phase begins, choose, and start over."""
+        """Judge with an iteration's networks; at the start of a phase, choose samples and reset them."""
         phases, validation = self.phases(run.settings.epochs), self.validation
         training = phases[-1]
         if run.epoch == 0:
@@ -113,13 +114,13 @@ class INCV(Method):
         return tuple(draw_batches(each, steps, size, run.generator) for each in validation.members())
 
     def takes_last(self, iteration: int) -> bool:
-        """Whether the last epoch of an iteration, counted from 0, judges in place of the best one."""
+        """Whether the last epoch of an iteration, counted from 0, is used instead of the best one."""
         rate = float(self.validation.rate)
         much = self.settings.noise == "asymmetric" or rate > MUCH
         return (iteration > 0 and much) or (iteration > 1 and rate > SOME)
 
     def _co_teaching_batches(self, run: TrainerContext, epoch: int, epochs: int) -> tuple[Tensor, ...]:
-        """What is chosen; after some epochs also what is left, in proportion, up to half as much."""
+        """The chosen samples; after some epochs, also remaining ones, in proportion, up to half a batch."""
         s, found, rate = self.settings, self.validation, float(self.validation.rate)
         chosen = found.chosen if bool(found.chosen.any()) else run.given >= 0
         left = found.left & ~chosen
@@ -136,7 +137,7 @@ class INCV(Method):
         return batches, draw_batches(left, steps, more, run.generator)
 
     def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
-        """Of each network on its own part; later on what the other one keeps, as much as of the chosen."""
+        """Each network's loss on its own samples; in co-teaching, on as many as remain of the chosen ones."""
         if run.epoch < self.phases(run.settings.epochs)[-1]:
             learned = {}
             for name, loss, batch, part in zip(
@@ -155,11 +156,11 @@ class INCV(Method):
         return teach(pair, small)
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels; selected is what was chosen, then what both networks last kept."""
+        """The given labels; selected are the chosen samples, later those that both networks last kept."""
         return Selected(run.given.clamp(min=0), self.kept)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:  # noqa: ARG002
-        """How far the selection is, and what is dropped."""
+        """The progress of the selection, the noise rate and the drop rate."""
         found = self.validation
         return {
             "chosen": int(found.chosen.sum()),
@@ -169,7 +170,7 @@ class INCV(Method):
         }
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """What was chosen, and where the noise rate is from."""
+        """Report what was chosen, and the source of the noise rate."""
         found = self.validation
         if run.settings.epochs <= self.phases(run.settings.epochs)[-1]:
             return ["the only epoch was an iteration of the selection: nothing was chosen by it"]

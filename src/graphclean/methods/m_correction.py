@@ -1,4 +1,4 @@
-"""M-correction: mixup, with labels that give way to predictions as far as their losses say they are wrong."""
+"""M-correction: mixup, with labels shifted toward predictions as far as losses suggest they are wrong."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,11 +17,11 @@ from .blocks.supervised import classify_weak, given_losses, labeled_mean, labele
 Correction = Literal["m-dyr-h", "m-dyr-s", "md-dyr-sh"]
 
 LEAST_NOISY = 1e-4
-"""Probability that a label is wrong, and that it is right, at least."""
+"""Minimum probability that a label is wrong, and that it is right."""
 UNCORRECTED = 5 / 300
-"""Fraction of the epochs in which `md-dyr-sh` mixes by noise, and does not correct labels yet."""
+"""Fraction of the epochs in which `md-dyr-sh` mixes by noise but does not correct labels yet."""
 COOLING = 89 / 300
-"""Fraction of the epochs over which its predictions then harden."""
+"""Fraction of the epochs over which its predictions are then sharpened."""
 COLDEST = 0.001
 
 
@@ -30,16 +30,17 @@ class MCorrectionSettings:
     """The defaults are the paper's for CIFAR-10, as fractions of its 300 epochs."""
 
     variant: Correction = "m-dyr-h"
-    """`m-dyr-h` corrects by the predicted class, `m-dyr-s` by predicted probabilities. `md-dyr-sh` mixes more
-    of the sample that is less probably wrong, and its predictions harden: better on CIFAR-100 and at 90 %
-    noise.
+    """`m-dyr-h` corrects with the predicted class, `m-dyr-s` with predicted probabilities. `md-dyr-sh` gives
+    more weight to the sample whose label is more probably right, and sharpens its predictions: better on
+    CIFAR-100 and at 90 % noise.
     """
     mixup_alpha: float = 32.0
-    """λ ~ Beta(alpha, alpha), one a batch: close to half, which is what keeps labels from being memorized."""
+    """λ ~ Beta(alpha, alpha) per batch: close to 1/2, which prevents labels from being memorized."""
     correct_from: float = 0.35
     """Fraction of the epochs after which labels are corrected: 105 of 300."""
     lambda_prior: float = 1.0
-    """Weight of keeping all classes equally frequent in predictions, without which they may become one."""
+    """Weight of the prior of equally frequent classes, without which predictions may collapse to one class.
+    """
 
     def __post_init__(self) -> None:
         check_choice("variant", self.variant, Correction)
@@ -73,7 +74,7 @@ class MCorrection(Method):
     labels: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, the mixture, and labels as they are corrected."""
+        """Create the network, the mixture, and the corrected labels."""
         super().setup(run)
         self.weights = {"ce": 1.0, "prior": self.settings.lambda_prior}
         for name, value in no_loss_model(run.device)._asdict().items():
@@ -81,7 +82,7 @@ class MCorrection(Method):
         self.register_buffer("labels", run.given.clamp(min=0))
 
     def _start(self, run: TrainerContext, after: float = 0.0) -> int:
-        """The first epoch that corrects labels, or does something that comes later."""
+        """The first epoch that corrects labels, delayed by a fraction `after` of the epochs."""
         return round((self.settings.correct_from + after) * run.settings.epochs)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
@@ -99,12 +100,12 @@ class MCorrection(Method):
         return model.noisy(given_losses(logits, given)).clamp(LEAST_NOISY, 1 - LEAST_NOISY)
 
     def _correct(self, run: TrainerContext, logits: Tensor) -> Tensor:
-        """The given label, or the predicted one where the given one is more probably wrong than not."""
+        """The given label, or the predicted one if it is missing or more probably wrong than right."""
         noisy = self._noisy(logits, run.given) > 0.5
         return torch.where(noisy | (run.given < 0), logits.argmax(1), run.given)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Mixup; then with both labels of each sample, the given one and the prediction."""
+        """Mixup; then mixup with two labels for each sample, the given one and the prediction."""
         if run.epoch < self._start(run):
             return {"ce": classify_weak(run, batch, self.settings.mixup_alpha)}
         labeled, views = batch.given >= 0, run.weak_view(batch.inputs)
@@ -129,7 +130,7 @@ class MCorrection(Method):
 
     @torch.no_grad()
     def _judge(self, run: TrainerContext, views: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a batch, how probably labels are wrong, and what is predicted: in training mode, as released."""
+        """The probability that each label is wrong, and predictions in training mode, as in the release."""
         (out,) = run.forward(views)
         guess = self._guess(run, out.logits.float())
         network = self.networks["main"]
@@ -139,7 +140,7 @@ class MCorrection(Method):
         return self._noisy(out.logits, given), guess
 
     def _guess(self, run: TrainerContext, logits: Tensor) -> Tensor:
-        """Predicted probabilities, or all of it for the predicted class."""
+        """Predicted probabilities, the predicted class as one-hot, or sharpened probabilities, by variant."""
         if self.settings.variant == "m-dyr-h":
             return one_hot(logits.argmax(1), run.n_classes).to(logits.dtype)
         if self.settings.variant == "m-dyr-s":
@@ -149,19 +150,19 @@ class MCorrection(Method):
         return (logits / (1 + (COLDEST - 1) * past)).softmax(1)
 
     def selection(self, run: TrainerContext) -> Selection:
-        """Every labeled sample, under its corrected label."""
+        """Every labeled sample, with its corrected label."""
         return Selected(self.labels, run.given >= 0)
 
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
-        """The same by the last predictions."""
+        """The same with the final predictions."""
         return Selected(self._correct(run, logits), run.given >= 0)
 
 
 def mixing_weight(noisy: Tensor, partner: Tensor) -> Tensor:
-    """The weight of each sample in the mixture with its partner: more for the label less probably wrong."""
+    """Each sample's weight in the mixture with its partner: larger if its label is more probably right."""
     return (1 - noisy) / (2 - noisy - partner)
 
 
 def bootstrap(logits: Tensor, given: Tensor, guess: Tensor, noisy: Tensor) -> Tensor:
-    """Cross-entropy with (1 − noisy) of the given label and `noisy` of the prediction."""
+    """Cross-entropy with weight 1 − `noisy` on the given label, and `noisy` on the prediction."""
     return (1 - noisy) * given_losses(logits, given) - noisy * (guess * logits.log_softmax(1)).sum(1)

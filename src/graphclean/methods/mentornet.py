@@ -1,4 +1,4 @@
-"""MentorNet: a mentor gives every sample a weight by its loss; here by a predefined curriculum."""
+"""MentorNet: a mentor weights every sample by its loss; here with a predefined curriculum."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from .blocks.small_loss import remaining, smallest_losses
 from .blocks.supervised import given_losses, labeled_mean
 
 SELECTED = 0.5
-"""Weight over which a sample counts as selected."""
+"""Weight above which a sample counts as selected."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,16 @@ class MentorNetSettings:
     """The defaults are the release's for CIFAR-10."""
 
     loss_percentile: float = 0.75
-    """Quantile of a batch's losses that the running one follows; 0.5 where four of five labels are wrong."""
+    """Quantile of a batch's losses that the running percentile follows; 0.5 if 80 % of the labels are wrong.
+    """
     percentile_decay: float = 0.5
-    """Weight of the past in the running percentile."""
+    """Decay of the running percentile."""
     burn_in: float = 0.18
-    """Fraction of the epochs, rounded up, in which all samples weigh alike."""
+    """Fraction of the epochs, rounded up, in which all samples have the same weight."""
     burn_in_dropout: float = 0.5
-    """Fraction of each batch that is left out at random in these epochs."""
+    """Fraction of each batch that is dropped at random during burn-in."""
     dropout: float = 0.05
-    """The same in all later ones."""
+    """Fraction of each batch that is dropped at random after burn-in."""
 
     def __post_init__(self) -> None:
         for name in ("loss_percentile", "burn_in"):
@@ -40,12 +41,13 @@ class MentorNetSettings:
 
 @dataclass(frozen=True)
 class MentorNetPDSettings(MentorNetSettings):
-    """With those of the curriculum."""
+    """MentorNet's settings, and those of the predefined curriculum."""
 
     soften_from: float = 0.9
-    """Fraction of the epochs after which weights fall linearly with the loss, from 1 at the percentile."""
+    """Fraction of the epochs after which weights decrease linearly with the loss, from 1 at the percentile.
+    """
     gamma: float = 1.0
-    """Loss over the percentile at which they have fallen to 0."""
+    """Loss above the percentile at which the weight reaches 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,24 +58,24 @@ class MentorNetPDSettings(MentorNetSettings):
 
 
 class MentorNet(Method):
-    """A student that learns from each sample as much as a mentor says, who sees losses and the epoch."""
+    """A student whose samples are weighted by a mentor that sees losses and the epoch."""
 
     settings: MentorNetSettings
     level: Tensor
     weight_of: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, the running percentile, and the weight that each sample last had."""
+        """Create the network, the running percentile, and the last weight of each sample."""
         super().setup(run)
         self.register_buffer("level", torch.zeros((), device=run.device))
         self.register_buffer("weight_of", (run.given >= 0).float())
 
     def burning_in(self, run: TrainerContext) -> bool:
-        """Whether all samples still weigh alike."""
+        """Whether all samples still have the same weight."""
         return run.epoch < self.settings.burn_in * run.settings.epochs
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy weighted by the mentor, as a mean over all labeled samples."""
+        """Cross-entropy weighted by the mentor, averaged over all labeled samples."""
         labeled = batch.given >= 0
         (out,) = run.forward(run.weak_view(batch.inputs))
         losses = given_losses(out.logits, batch.given)
@@ -90,11 +92,11 @@ class MentorNet(Method):
         return {"ce": labeled_mean(weights * losses, labeled)}
 
     def dropout(self, run: TrainerContext) -> float:
-        """Fraction of each batch that is left out."""
+        """Fraction of each batch that is dropped."""
         return self.settings.burn_in_dropout if self.burning_in(run) else self.settings.dropout
 
     def _follow(self, losses: Tensor, labeled: Tensor) -> Tensor:
-        """The running percentile after a batch; it stays where none is labeled."""
+        """The running percentile after a batch; unchanged if no sample is labeled."""
         ranked = losses.masked_fill(~labeled, torch.inf).sort().values
         count = labeled.sum()
         place = (self.settings.loss_percentile * (count - 1)).round().clamp(min=0).long()
@@ -102,11 +104,11 @@ class MentorNet(Method):
         return torch.where(count > 0, torch.lerp(now, self.level, self.settings.percentile_decay), self.level)
 
     def mentor(self, run: TrainerContext, over: Tensor) -> Tensor:
-        """Weights from 0 to 1 by how far losses are over the running percentile."""
+        """Weights from 0 to 1, by how far losses are above the running percentile."""
         raise NotImplementedError
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels; selected is what the mentor last gave weight."""
+        """The given labels; samples that last had a large weight are selected."""
         return Selected(run.given.clamp(min=0), self.weight_of > SELECTED)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class MentorNet(Method):
 
 
 class MentorNetPD(MentorNet):
-    """All samples at first, then those with small losses, at the end those a little over them too."""
+    """All samples at first, then those with small losses, and finally also those slightly above them."""
 
     info = MethodInfo(
         name="mentornet-pd",
@@ -134,7 +136,7 @@ class MentorNetPD(MentorNet):
     settings: MentorNetPDSettings
 
     def mentor(self, run: TrainerContext, over: Tensor) -> Tensor:
-        """Whether the loss is at most the percentile; in the last epochs a slope in place of the step."""
+        """Whether the loss is at most the percentile; in the last epochs, a slope instead of the step."""
         if run.epoch < self.settings.soften_from * run.settings.epochs:
             return (over <= 0).to(over.dtype)
         return (1 - over / self.settings.gamma).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""MentorNet with a curriculum learned from data: trusted samples show which losses wrong labels have."""
+"""MentorNet with a data-driven curriculum: trusted samples show the losses of wrong labels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +14,17 @@ from .blocks.noise_rate import NoiseRate, check_noise_rate
 from .mentornet import MentorNet, MentorNetPD, MentorNetSettings
 
 LAST_EPOCHS = 0.95
-"""Fraction of the epochs after which most samples are left out."""
+"""Fraction of the epochs after which most samples are dropped."""
 
 
 @dataclass(frozen=True)
 class MentorNetDDSettings(MentorNetSettings):
-    """The same, with what the mentor needs to know."""
+    """MentorNet's settings, and those of the mentor."""
 
     final_dropout: float = 0.9
-    """Fraction of each batch that is left out at random in the last twentieth of the epochs."""
+    """Fraction of each batch that is dropped at random in the last twentieth of the epochs."""
     noise_rate: float | Auto = "auto"
-    """Fraction of wrong labels, of all classes alike; `auto`: estimated, class by class."""
+    """Fraction of wrong labels, equal for all classes; `auto`: estimated for each class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,10 +34,10 @@ class MentorNetDDSettings(MentorNetSettings):
 
 
 class MentorNetDD(MentorNet):
-    """Before every epoch a logistic regression learns how probably a label is right, by its loss.
+    """Before every epoch, a logistic regression learns the probability that a label is right, given its loss.
 
-    Its examples are the trusted samples under every label: one is right, and each of the others is as
-    frequent as noise makes it.
+    Its examples are the trusted samples under every label, of which one is right; each is weighted by its
+    frequency under the noise.
     """
 
     info = MethodInfo(
@@ -59,14 +59,14 @@ class MentorNetDD(MentorNet):
     slope: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """As MentorNet, with the mentor, which at first gives all samples the weight 1/2."""
+        """Set up MentorNet and the mentor, which initially gives all samples the weight 1/2."""
         super().setup(run)
         self.noise = NoiseRate(self.settings.noise_rate, run.n_classes, run.device)
         self.register_buffer("intercept", torch.zeros((), device=run.device))
         self.register_buffer("slope", torch.zeros((), device=run.device))
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Estimate the noise, and fit the mentor to the network as it is."""
+        """Estimate the noise, and fit the mentor to the current network."""
         self.noise.begin_epoch(run)
         if not self.burning_in(run):
             self._fit(run)
@@ -83,17 +83,19 @@ class MentorNetDD(MentorNet):
         return torch.sigmoid(self.intercept + self.slope * over)
 
     def dropout(self, run: TrainerContext) -> float:
-        """As MentorNet, and most of each batch at the end."""
+        """MentorNet's dropout, and most of each batch at the end."""
         last = run.epoch >= LAST_EPOCHS * run.settings.epochs
         return self.settings.final_dropout if last else super().dropout(run)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:
-        """And the loss over the percentile at which a label is as probably right as wrong."""
+        """MentorNet's metrics, and the loss above the percentile at which a label is right with probability
+        1/2.
+        """
         at = float(-self.intercept / self.slope) if self.slope < 0 else None
         return {**super().metrics(run), **self.noise.metrics(), "even_loss": at}
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """What the mentor was made of."""
+        """Report what the mentor was fitted to."""
         assert run.trusted is not None
         seen = len(run.trusted.labels)
         return [
@@ -104,9 +106,9 @@ class MentorNetDD(MentorNet):
 
 @torch.no_grad()
 def fit_mentor(logits: Tensor, labels: Tensor, transition: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Intercept and slope of the log odds that a label is right, by how far its loss is over `level`.
+    """Intercept and slope of the log odds that a label is right, by how far its loss is above `level`.
 
-    `labels` are right; each other label occurs as often as `transition` (K, K) has it for the class.
+    `labels` are right; every label of a sample is weighted by its probability in `transition` (K, K).
     """
     over = -logits.float().log_softmax(1) - level
     right, often = one_hot(labels, logits.shape[1]), transition[labels]

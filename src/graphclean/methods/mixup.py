@@ -1,4 +1,4 @@
-"""mixup: cross-entropy of images and labels that are mixed in pairs, which are harder to memorize."""
+"""mixup: cross-entropy of images and labels mixed in pairs, which are harder to memorize."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ class MixupSettings:
     """The default is the release's."""
 
     mixup_alpha: float = 1.0
-    """λ ~ Beta(alpha, alpha), one a batch; more mixes harder, and 0 is plain cross-entropy of one view.
+    """λ ~ Beta(alpha, alpha) per batch; larger values mix more, and 0 is plain cross-entropy of one view.
 
-    Others found 32 best under label noise (Arazo et al., ICML 2019).
+    Arazo et al. (ICML 2019) found 32 best under label noise.
     """
 
     def __post_init__(self) -> None:
@@ -24,7 +24,7 @@ class MixupSettings:
 
 
 class Mixup(Method):
-    """Classify one weak view of every labeled sample, mixed with that of another one."""
+    """Classify one weak view of every labeled sample, mixed with that of another."""
 
     info = MethodInfo(
         name="mixup",

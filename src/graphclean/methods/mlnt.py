@@ -1,4 +1,4 @@
-"""MLNT: a step on labels that are made wrong must leave predictions where a teacher has them."""
+"""MLNT: after a step on synthetic wrong labels, predictions must still agree with a teacher's."""
 
 from dataclasses import dataclass
 
@@ -11,31 +11,31 @@ from .blocks.supervised import given_losses, labeled_mean
 from .blocks.teacher import copy_as_teacher, ramp_up, update_teacher
 
 EARLY_DECAY, LATE_DECAY = 0.99, 0.999
-"""Of the teacher, while the weight of what it says grows, and after that."""
+"""Decay of the teacher, while the weight of the meta loss ramps up, and after that."""
 PAPER_STEPS = 390
-"""Steps of an epoch for which they hold: with fewer, it forgets as much in an epoch."""
+"""Steps per epoch which the decays refer to: with fewer, the teacher forgets as much in an epoch."""
 RAMP = 20 / 120
-"""Fraction of the epochs of meta-learning over which that weight grows."""
+"""Fraction of the meta-learning epochs over which the weight of the meta loss ramps up."""
 
 
 @dataclass(frozen=True)
 class MlntSettings:
-    """The defaults are the paper's for CIFAR-10, but for the start."""
+    """The defaults are the paper's for CIFAR-10, except for `meta_from`."""
 
     meta_from: float = 0.83
-    """Fraction of the epochs that are cross-entropy alone, after which the learning rate starts over: a step
-    of meta-learning costs as much as nearly 30 others. The paper has none.
+    """Fraction of the epochs with cross-entropy alone, after which the learning rate schedule restarts: a
+    step of meta-learning costs as much as nearly 30 others. The paper has no such epochs.
     """
     trials: int = 10
-    """Sets of wrong labels that each step tries."""
+    """Number of sets of synthetic wrong labels per step."""
     perturbed: float = 0.5
-    """Fraction of a batch that gets the label of a neighbor in it."""
+    """Fraction of a batch that gets a neighbor's label."""
     k: int = 10
-    """Neighbors from which that one is taken, by the features at the end of cross-entropy."""
+    """Number of nearest neighbors to take that label from, by features after the cross-entropy epochs."""
     meta_lr: float = 0.2
-    """Learning rate of the step that is tried."""
+    """Learning rate of the trial step."""
     alpha: float = 1.0
-    """Weight of the divergence from the teacher after such a step."""
+    """Weight of the divergence from the teacher after a trial step."""
 
     def __post_init__(self) -> None:
         for name in ("meta_from", "perturbed"):
@@ -50,7 +50,7 @@ class MlntSettings:
 
 
 class MLNT(Method):
-    """Cross-entropy, and the divergence from a teacher of what a step on wrong labels would make of it."""
+    """Cross-entropy, and the divergence from a teacher after a trial step on wrong labels."""
 
     info = MethodInfo(
         name="mlnt",
@@ -69,7 +69,7 @@ class MLNT(Method):
     started: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """The student, its teacher, and its copy from the end of cross-entropy."""
+        """Create the student, its teacher, and its copy from the end of cross-entropy."""
         self.weights = {"ce": 1.0, "meta": self.settings.alpha}
         student = run.new_network()
         copies = {name: copy_as_teacher(student) for name in ("teacher", "start")}
@@ -81,11 +81,11 @@ class MLNT(Method):
         return self.networks["main"]
 
     def phases(self, epochs: int) -> tuple[int, ...]:
-        """Cross-entropy and meta-learning; with one epoch the latter alone."""
+        """Cross-entropy, then meta-learning; a single phase if there is no cross-entropy."""
         return tuple(sorted({0, min(round(self.settings.meta_from * epochs), epochs)}))
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Where meta-learning starts, copy the student."""
+        """Copy the student when meta-learning starts."""
         if run.epoch == self.phases(run.settings.epochs)[-1]:
             self.started.fill_(True)
             for name in ("teacher", "start"):
@@ -93,7 +93,7 @@ class MLNT(Method):
         return super().begin_epoch(run)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy; the gradient of the rest is added here, a trial at a time, since each needs room."""
+        """Cross-entropy and the meta loss, whose gradient is added here, trial by trial to save memory."""
         labeled, views = batch.given >= 0, run.weak_view(batch.inputs)
         (out,) = run.forward(views)
         ce = labeled_mean(given_losses(out.logits, batch.given), labeled)
@@ -104,7 +104,7 @@ class MLNT(Method):
         return {"ce": ce, "meta": ramp * self._meta(run, views, batch.given, ramp)}
 
     def _meta(self, run: TrainerContext, views: Tensor, given: Tensor, ramp: float) -> Tensor:
-        """Mean divergence over the trials; its weighted gradient is added to the student's weights."""
+        """The mean divergence over the trials; its weighted gradient is added to those of the student."""
         s = self.settings
         with torch.no_grad():
             (told,) = run.forward(views, network="teacher")
@@ -123,7 +123,7 @@ class MLNT(Method):
         return total
 
     def after_step(self, run: TrainerContext, *batches: Batch) -> None:  # noqa: ARG002
-        """Move the teacher."""
+        """Update the teacher."""
         start, epochs = self.phases(run.settings.epochs)[-1], run.settings.epochs
         if run.epoch < start:
             return
@@ -132,18 +132,18 @@ class MLNT(Method):
         update_teacher(self.networks["teacher"], self._student, decay ** (PAPER_STEPS / steps))
 
     def predictor(self) -> nn.Module:
-        """The teacher, once there is one."""
+        """The teacher once meta-learning has started, otherwise the student."""
         return self.networks["teacher" if bool(self.started) else "main"]
 
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
-        """Where all epochs were cross-entropy."""
+        """Report if all epochs were cross-entropy."""
         return (
             [] if bool(self.started) else ["no epoch was left for meta-learning: it was cross-entropy alone"]
         )
 
 
 class Trial:
-    """What a step on some labels would make of a network's predictions; the network stays as it is."""
+    """A network's predictions after a step on some labels; the network itself is unchanged."""
 
     def __init__(self, network: nn.Module, views: Tensor, target: Tensor, lr: float) -> None:
         self.network, self.views, self.target, self.lr = network, views, target, lr
@@ -158,13 +158,13 @@ class Trial:
         self.weights = list(self._learned.values())
 
     def _predict(self, weights: dict[str, Tensor]) -> Tensor:
-        """Logits with other weights; batch statistics are not remembered."""
+        """Logits with other weights; batch statistics are discarded."""
         buffers = {name: value.clone() for name, value in self.network.named_buffers()}
         logits: Tensor = functional_call(self.network, buffers | weights, (self.views,)).logits.float()
         return logits
 
     def divergence(self, labels: Tensor) -> Tensor:
-        """KL divergence of the predictions after the step from the target."""
+        """KL divergence of the predictions after a step on `labels` from the target."""
         loss = labeled_mean(given_losses(self.logits, labels), labels >= 0)
         slopes = torch.autograd.grad(loss, self.weights, create_graph=True)
         stepped = {
@@ -177,7 +177,7 @@ class Trial:
 
 @torch.no_grad()
 def nearest_labeled(features: Tensor, labeled: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Places (n, k) of the nearest labeled others of a batch, and how many of them there are (n,)."""
+    """Indices (n, k) of the nearest other labeled samples of a batch, and how many of them are valid (n,)."""
     own = torch.eye(len(features), dtype=torch.bool, device=features.device)
     distances = torch.cdist(features.float(), features.float())
     near = distances.masked_fill(own | ~labeled, torch.inf).topk(min(k, len(features)), largest=False).indices
@@ -185,7 +185,7 @@ def nearest_labeled(features: Tensor, labeled: Tensor, k: int) -> tuple[Tensor, 
 
 
 def perturb(given: Tensor, near: Tensor, count: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Labels of which a share is that of a random one of the nearest; where there is none it stays."""
+    """Replace a fraction `share` of labels with that of a random one of the nearest, if there is any."""
     n = len(given)
     keys, place = torch.rand(2, n, generator=generator, device=given.device)
     column = (place * count).long().clamp(max=near.shape[1] - 1)

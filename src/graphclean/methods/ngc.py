@@ -1,4 +1,4 @@
-"""Noisy Graph Cleaning: every epoch the graph decides what is trained on, and under which labels."""
+"""Noisy Graph Cleaning: in every epoch, the graph decides which samples and labels to train on."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -19,41 +19,42 @@ from .blocks.classification import Mix, MixupClassification
 from .blocks.consistency import Consistency
 
 LONGEST_WARMUP = 0.1
-"""Of all epochs, where the warm-up is `auto`."""
+"""Maximum warm-up as a fraction of all epochs, if it is `auto`."""
 DECISION = ("selected", "labels", "soft_labels", "confident", "degrees")
-"""What a checkpoint keeps of an epoch's cleaning."""
+"""Fields of an epoch's cleaning that a checkpoint saves."""
 
 
 @dataclass(frozen=True)
 class NgcSettings:
-    """Eq. 5-7 of the paper, and when the graph begins to decide. The defaults are CIFAR-10's."""
+    """Eq. 5-7 of the paper, and when the graph begins to decide. The defaults are those for CIFAR-10."""
 
     warmup_epochs: int | Auto = 5
     """Epochs of mixup cross-entropy on the given labels before the graph decides what is trained on.
 
-    `auto`, with graph.k=auto: until as many neighbors as k may be suffice to tell the classes; at least one,
-    and at most a tenth of all epochs, as the paper has for CIFAR-100.
+    `auto`, with graph.k=auto: until the largest allowed k suffices to tell the classes apart; at least one
+    epoch, and at most a tenth of all, as in the paper for CIFAR-100.
     """
     mixup_alpha: float = 8.0
-    """λ ~ Beta(alpha, alpha), one a batch; 0 turns mixup off."""
+    """λ ~ Beta(alpha, alpha) per batch; 0 turns mixup off."""
     lambda_inst: float = 1.0
-    """λ1 of Eq. 7."""
+    """Weight of the instance contrastive loss, λ1 of Eq. 7."""
     lambda_subgraph: float = 1.0
-    """λ2 of Eq. 7."""
+    """Weight of the subgraph contrastive loss, λ2 of Eq. 7."""
     lambda_consistency: float = 0.0
-    """Weight of a consistency of the two views that pushes nothing apart (SimSiam), as L_inst does."""
+    """Weight of a consistency loss of the two views (SimSiam), which, unlike L_inst, has no negatives."""
     tau_inst: float = 0.3
-    """τ1 of Eq. 5."""
+    """Temperature of the instance contrastive loss, τ1 of Eq. 5."""
     tau_subgraph: float = 1.0
-    """τ2 of Eq. 6."""
+    """Temperature of the subgraph contrastive loss, τ2 of Eq. 6."""
     subgraph_positives: Positives = "release"
-    """`release`: the own strong view is always a positive; `paper`: Eq. 6 as written."""
+    """`release`: a sample's own strong view is always a positive; `paper`: Eq. 6 as written."""
     joint_batch_norm: bool = True
-    """Batch norm sees weak and strong views together, or each by itself, in warm-up too (release)."""
+    """Batch norm over weak and strong views together, or over each separately, in warm-up too (release)."""
     balance_cap: float = 0.0
-    """Classify all classes equally often, but no sample over so many times as often as the average one.
+    """Classify classes equally often, but no sample over this many times as often as the average one.
 
-    0: every selected sample once (paper). With most labels wrong, a class that falls behind is lost else.
+    0: every selected sample once (paper). If most labels are wrong, a class that falls behind is otherwise
+    lost.
     """
     ood_gate_start: float = 1.0
     """Fraction of the epochs after which the lower mode of a bimodal s(x) is excluded; 1: never (paper)."""
@@ -73,7 +74,7 @@ class NgcSettings:
 
 
 class NGC(Method):
-    """Clean by the k-NN graph of z at every epoch; classify and contrast what it selects."""
+    """Clean with the k-NN graph of z at every epoch; classify and contrast the samples that it selects."""
 
     info = MethodInfo(
         name="ngc",
@@ -88,7 +89,7 @@ class NGC(Method):
     cleaned: Cleaned
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, the graph's memory, and the OOD gate, open."""
+        """Create the network, the graph's state, and the OOD gate, open."""
         super().setup(run)
         s = self.settings
         self.weights = {"ce": 1.0, "inst": s.lambda_inst, "subgraph": s.lambda_subgraph}
@@ -102,17 +103,17 @@ class NGC(Method):
         self.mixup = MixupClassification(s.mixup_alpha)
         self.excluded: Tensor | None = None
         self.warmup_end = s.warmup_epochs if s.warmup_epochs != "auto" else run.settings.epochs
-        """The first epoch, from 0, that is not warm-up; with `auto` all are until the graph suffices."""
+        """The first epoch after warm-up, counted from 0; with `auto`, none until the graph suffices."""
         self._given = run.given.clamp(min=0), run.given >= 0
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """That of the predictor, where there is one."""
+        """The optimizer of the predictor for consistency, if there is one."""
         return {"consistency": self.consistency.optimizer()} if self.consistency is not None else {}
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Clean; then a random order of everything, with what is classified spread evenly.
+        """Clean; then all samples in random order, with the classified ones spread evenly.
 
-        With `balance_cap` what is classified after warm-up is a stream of its own.
+        With `balance_cap`, the samples classified after warm-up are a separate stream.
         """
         self.cleaned = self.decide(run)
         if self.settings.warmup_epochs == "auto" and self._warming_up(run) and self._suffices(run):
@@ -134,7 +135,7 @@ class NGC(Method):
         return self._clean(run, out.z, out.logits)
 
     def _clean(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Cleaned:
-        """A step of the cleaner, without what the gate excludes."""
+        """One step of the cleaner, without the samples that the gate excludes."""
         if not self._warming_up(run) and self._gate_is_closed(run):
             if self.excluded is None:
                 self.excluded = self._find_far(z, run.n_classes)
@@ -142,9 +143,9 @@ class NGC(Method):
         return self.cleaner.step(z, logits)
 
     def _find_far(self, z: Tensor, n_classes: int) -> Tensor | None:
-        """The lower mode of s(x), once and for all.
+        """The lower mode of s(x), found only once.
 
-        Found again at every epoch it would leak: prototypes follow what the network memorizes.
+        Found again at every epoch, it would leak: prototypes follow what the network memorizes.
         """
         prototypes = class_prototypes(z, self.cleaner.labels, self.cleaner.selected, n_classes)
         far = bimodal_ood_probability(
@@ -160,20 +161,20 @@ class NGC(Method):
         return run.epoch < self.warmup_end
 
     def _suffices(self, run: TrainerContext) -> bool:
-        """Whether the graph can decide, or must, as the warm-up is at its longest."""
+        """Whether the graph can decide, or must because the warm-up has its maximum length."""
         longest = max(math.ceil(LONGEST_WARMUP * run.settings.epochs), 1)
         return run.epoch >= longest or (run.epoch > 0 and self.cleaner.suffices)
 
     def _takes_strong(self, run: TrainerContext) -> bool:
-        """AutoAugment not while wrong labels are trained on: with it they are learned before the classes."""
+        """No AutoAugment while wrong labels are trained on: with it they are learned before the classes."""
         return not self._warming_up(run) or run.settings.strong_augmentation != "autoaugment"
 
     def _targets(self, run: TrainerContext) -> tuple[Tensor, Tensor]:
-        """Every sample's label, and whether it is classified: as given, and after warm-up by the graph."""
+        """Every sample's label, and whether it is classified: as given in warm-up, then by the graph."""
         return self._given if self._warming_up(run) else (self.cleaned.labels, self.cleaned.selected)
 
     def losses(self, run: TrainerContext, batch: Batch, balanced: Batch | None = None) -> dict[str, Tensor]:
-        """Eq. 7; in warm-up the cross-entropy alone. `balanced` is what is classified in place of `batch`."""
+        """Eq. 7; in warm-up, only cross-entropy. `balanced`, if given, is classified instead of `batch`."""
         s = self.settings
         labels, chosen = self._targets(run)
         targets, selected = labels[batch.index], chosen[batch.index]
@@ -206,7 +207,7 @@ class NGC(Method):
         return found
 
     def _passes(self, views: Tensor, mix: Mix | None, *, contrast: bool) -> dict[str, Tensor]:
-        """What goes through the network, in order: batch norm learns from each by itself.
+        """The inputs of the network's passes, in order; batch norm treats each separately.
 
         The release has weak, mixed and strong views, and passes weak ones in warm-up too, without a loss.
         """
@@ -221,11 +222,11 @@ class NGC(Method):
         return self.cleaned
 
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:
-        """One more step of the graph, on the final network."""
+        """One more step of the graph, with the final network."""
         return self._clean(run, z, logits)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:
-        """Where warm-up ended, and how much the graph was sure of."""
+        """Whether this is warm-up, the number of confident samples and of steps without a selected one."""
         return {
             "warmup": self._warming_up(run),
             "confident": int(self.cleaned.confident.sum()),
@@ -234,7 +235,7 @@ class NGC(Method):
         }
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Where the graph never decided, or selected too little."""
+        """Report if the graph never decided or selected too little."""
         found, epochs = [], run.settings.epochs
         if self.warmup_end >= epochs:
             found.append(
@@ -249,7 +250,7 @@ class NGC(Method):
         return found
 
     def save_state(self) -> dict[str, Tensor]:
-        """Networks, the graph's memory and last decision, the gate, and the shapes of this epoch."""
+        """Networks, the graph's state and last decision, the gate, and the batch shapes of this epoch."""
         memory = {
             name: value for name, value in self.cleaner.state_dict().items() if isinstance(value, Tensor)
         }
@@ -262,7 +263,7 @@ class NGC(Method):
         return super().save_state() | join_state(parts)
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the saved state."""
         parts = split_state(state)
         self.networks.load_state_dict(parts["networks"])
         if self.consistency is not None:
@@ -278,5 +279,5 @@ class NGC(Method):
 
 
 def first_epoch(fraction: float, epochs: int) -> int:
-    """The first epoch, counted from 0, that lies after a fraction of them."""
+    """The first epoch, counted from 0, after a fraction of them."""
     return math.ceil(round(fraction * epochs, 6))  # 0.55 * 100 is a little over 55

@@ -1,4 +1,4 @@
-"""PENCIL: every sample's label is a distribution that is learned with the network, by the same gradients."""
+"""PENCIL: every sample's label is a distribution, learned jointly with the network by the same gradients."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from ..training.method import Batch, Method, MethodInfo, Selected, Selection, Tr
 from .blocks.supervised import given_losses, labeled_mean
 
 GIVEN_LOGIT = 10.0
-"""Label logit of the given class before labels are learned, where all others have 0: probability 0.9996."""
+"""Initial label logit of the given class, with 0 for all others: probability 0.9996."""
 
 
 @dataclass(frozen=True)
@@ -18,23 +18,20 @@ class PencilSettings:
     """The defaults are the paper's for CIFAR-10, as fractions of its 320 epochs and per class."""
 
     classify_until: float = 0.22
-    """Fraction of the epochs that classify by the given labels, which the network must not memorize yet: 70
-    of 320.
-    """
+    """Fraction of the epochs that train on the given labels, before they are memorized: 70 of 320."""
     correct_until: float = 0.63
-    """Fraction of the epochs after which labels are final; from there the learning rate starts over: 200 of
-    320.
-    """
+    """Fraction of the epochs after which labels are final and the learning rate restarts: 200 of 320."""
     label_lr: float = 60.0
-    """How far label logits move in all epochs that learn them, per unit of gradient of a sample's own loss:
-    130 epochs at 600/(128 · 10) in the release. A shorter run moves them further in each epoch.
+    """Learning rate of the label logits, summed over all epochs that learn them, per unit of gradient of a
+    sample's own loss: 130 epochs at 600/(128 · 10) in the release. A shorter run takes larger steps in each
+    epoch.
     """
     alpha: float = 1.0
-    """Weight of staying with the given label, in units of 1/K as the other losses: 0.1 at ten classes in the
-    paper. Much above 1 no label changes, as with the release's default, 4.
+    """Weight of the compatibility loss with the given label, in units of 1/K like the other losses: 0.1 at
+    ten classes in the paper. Much above 1 no label changes, as with the release's default, 4.
     """
     beta: float = 0.4
-    """Weight of the predictions' entropy, so that labels and predictions don't settle in between."""
+    """Weight of the entropy of predictions, which keeps labels and predictions from settling in between."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.classify_until <= self.correct_until <= 1:
@@ -45,7 +42,7 @@ class PencilSettings:
 
 
 class Pencil(Method):
-    """Classify by the given labels; then learn labels and network together; then classify by those labels."""
+    """Train on the given labels; then learn labels and network jointly; then train on the learned labels."""
 
     info = MethodInfo(
         name="pencil",
@@ -64,7 +61,7 @@ class Pencil(Method):
     label_logits: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and label logits of every sample."""
+        """Create the network, and label logits for every sample."""
         super().setup(run)
         s, k = self.settings, run.n_classes
         self.weights = {"ce": 1.0, "kl": 1 / k, "compatibility": s.alpha / k, "entropy": s.beta / k}
@@ -73,17 +70,21 @@ class Pencil(Method):
         self._rows: Tensor | None = None
 
     def _stages(self, epochs: int) -> tuple[int, int]:
-        """The first epoch that learns labels, and the first after it; any classification is one at least."""
+        """The first epoch that learns labels, and the first after it; training before takes one at least, if
+        any.
+        """
         s = self.settings
         first = max(round(s.classify_until * epochs), int(s.classify_until > 0))
         return first, max(round(s.correct_until * epochs), first)
 
     def phases(self, epochs: int) -> tuple[int, ...]:
-        """Two: until labels are final, and from there on."""
+        """Two phases: until labels are final, and after that."""
         return tuple(sorted({0, self._stages(epochs)[1]}))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy; then KL divergence of predictions from labels, with two terms while these learn."""
+        """Cross-entropy; then KL divergence of predictions from labels, with two terms more for learning
+        labels.
+        """
         (out,) = run.forward(run.weak_view(batch.inputs))
         labeled = batch.given >= 0
         first, final = self._stages(run.settings.epochs)
@@ -102,7 +103,7 @@ class Pencil(Method):
 
     @torch.no_grad()
     def after_step(self, run: TrainerContext, batch: Batch) -> None:
-        """Move the batch's label logits down the same gradient, as far whatever its size and K."""
+        """Update the batch's label logits by the same gradient, independently of batch size and K."""
         rows, self._rows = self._rows, None
         if rows is None:
             return
@@ -113,11 +114,11 @@ class Pencil(Method):
         self.label_logits[batch.index] = rows - rate * own
 
     def selection(self, run: TrainerContext) -> Selection:
-        """Every labeled sample, under its most probable label."""
+        """Every labeled sample, with its most probable label."""
         return Selected(self.label_logits.argmax(1), run.given >= 0)
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Where the run was too short."""
+        """Report if no epoch learned labels."""
         first, final = self._stages(run.settings.epochs)
         if first < min(final, run.settings.epochs):
             return []

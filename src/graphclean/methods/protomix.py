@@ -1,4 +1,4 @@
-"""ProtoMix, or RRL: z is drawn to class prototypes, mixed as images are, and cleans the labels."""
+"""ProtoMix, or RRL: prototypical contrastive learning with mixup, and label cleaning by neighbors in z."""
 
 from dataclasses import dataclass
 
@@ -30,27 +30,28 @@ class ProtoMixSettings:
     """The defaults are the release's for CIFAR-10 with symmetric noise."""
 
     warmup_steps: int = 100
-    """Steps of cross-entropy and reconstruction before there are prototypes; at most an epoch of them."""
+    """Steps of cross-entropy and reconstruction before the first prototypes; at most one epoch."""
     neighbors_from: float = 0.025
-    """Fraction of the epochs after which labels are cleaned, at least one; 0.075 for CIFAR-100."""
+    """Fraction of the epochs after which labels are cleaned, at least one epoch; 0.075 for CIFAR-100."""
     k: int = 200
     """Neighbors whose soft labels are averaged."""
     low: float = 0.1
-    """Probability over which a given label stands; 0.4 for asymmetric noise, 0.02 for CIFAR-100."""
+    """Probability above which a given label is kept; 0.4 for asymmetric noise, 0.02 for CIFAR-100."""
     high: float = 0.9
-    """Probability over which a sample counts as clean, under whatever label."""
+    """Probability above which a sample counts as clean, whatever its label."""
     tau: float = 0.3
-    """Temperature of both contrastive losses, and of the neighbors' weights."""
+    """Temperature of both contrastive losses and of the neighbors' weights."""
     mixup_alpha: float = 8.0
-    """λ ~ Beta(alpha, alpha), one a batch, of the mixed images that are drawn to prototypes."""
+    """λ ~ Beta(alpha, alpha) per batch, for the mixed images of the prototypical contrastive loss."""
     lambda_inst: float = 1.0
-    """Weight of the instance contrast."""
+    """Weight of the instance contrastive loss."""
     lambda_proto: float = 5.0
-    """Weight of the prototype contrast."""
+    """Weight of the prototypical contrastive loss."""
     proto_ramp: float = 0.0
-    """Fraction of the epochs over which that weight grows from 1; 0.2 for CIFAR-100 and asymmetric noise."""
+    """Fraction of the epochs over which that weight ramps up from 1; 0.2 for CIFAR-100 and asymmetric noise.
+    """
     lambda_recon: float = 1.0
-    """Weight of the reconstruction of the trunk's features from z."""
+    """Weight of the reconstruction loss of the trunk's features from z."""
 
     def __post_init__(self) -> None:
         for name in ("neighbors_from", "low", "high", "proto_ramp"):
@@ -66,7 +67,7 @@ class ProtoMixSettings:
 
 
 class ProtoMix(Method):
-    """Soft labels from the network and from neighbors in z; classify and draw to prototypes what is clean."""
+    """Soft labels from network and neighbors in z; clean samples are classified and drawn to prototypes."""
 
     info = MethodInfo(
         name="protomix",
@@ -87,7 +88,7 @@ class ProtoMix(Method):
     prototypes: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network with a decoder; for every sample its soft label, hard label and whether it is clean."""
+        """Create the network, a decoder, and each sample's soft label, hard label and whether it is clean."""
         super().setup(run)
         s, main = self.settings, self.networks["main"]
         self.weights = {
@@ -107,14 +108,14 @@ class ProtoMix(Method):
         self.register_buffer("prototypes", torch.zeros(run.n_classes, width, device=run.device))
 
     def parts(self, epoch: int) -> int:
-        """The warm-up is a part of the first epoch."""
+        """The warm-up is a separate part of the first epoch."""
         return 2 if epoch == 0 and self.settings.warmup_steps else 1
 
     def _warming_up(self, run: TrainerContext) -> bool:
         return run.part + 1 < self.parts(run.epoch)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Clean the labels, make prototypes of what is clean, and shuffle."""
+        """Clean the labels, compute prototypes of the clean samples, and shuffle."""
         if self._warming_up(run):
             return (run.shuffle()[: self.settings.warmup_steps],)
         out = run.embed()
@@ -128,7 +129,7 @@ class ProtoMix(Method):
         return (batches,)
 
     def clean(self, run: TrainerContext, out: Output, *, first: bool) -> Selection:
-        """Average what the network says with the neighbors' soft labels of before, and take what is sure."""
+        """Average the predictions and the neighbors' previous soft labels, and select confident samples."""
         s, p = self.settings, out.logits.softmax(1)
         before = self.trust_given(p, run.given) if first else self.soft
         near = average_neighbors(out.z, before, fitting_k(s.k, len(p), run.n_classes), s.tau)
@@ -137,13 +138,13 @@ class ProtoMix(Method):
         return hold_decided(Selected(labels, probability > s.high), run.decided, run.n_classes)
 
     def trust_given(self, soft: Tensor, given: Tensor) -> Tensor:
-        """Soft labels in which a given label that is over `low` is certain."""
+        """Soft labels in which a given label with a probability above `low` is certain."""
         known = given.clamp(min=0)
         stands = (given >= 0) & (soft.gather(1, known.unsqueeze(1)).squeeze(1) > self.settings.low)
         return torch.where(stands.unsqueeze(1), one_hot(known, soft.shape[1]).to(soft.dtype), soft)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Classify weak views, tell all samples apart, draw mixed views to prototypes; reconstruct."""
+        """Classify weak views, contrast instances, contrast mixed views with prototypes, and reconstruct."""
         labels, selected = self.labels[batch.index], self.selected[batch.index]
         if self._warming_up(run):
             (weak,) = run.forward(run.weak_view(batch.inputs))
@@ -165,7 +166,7 @@ class ProtoMix(Method):
         return losses
 
     def reconstruction(self, out: Output) -> Tensor:
-        """The mean squared error of the features that the decoder makes of z, before it is normalized."""
+        """The mean squared error of the features decoded from z before it is normalized."""
         assert out.features is not None
         features = out.features.float()
         projector = self.networks["main"].projector
@@ -173,7 +174,7 @@ class ProtoMix(Method):
         return mse_loss(self.heads["decoder"](projector(features)), features)
 
     def _ramp(self, run: TrainerContext) -> float:
-        """Part of the weight of the prototype contrast that is reached."""
+        """The fraction of the prototypical loss's weight that is reached."""
         full, epochs = self.settings.lambda_proto, self.settings.proto_ramp * run.settings.epochs
         if not epochs or full <= 1:
             return 1.0
@@ -184,11 +185,11 @@ class ProtoMix(Method):
         return Selected(self.labels, self.selected)
 
     def save_state(self) -> dict[str, Tensor]:
-        """Networks and stores, and the shapes of this epoch."""
+        """Networks, stores, and the batch shapes of this epoch."""
         return super().save_state() | join_state({"mixup": self.mixup.save_state()})
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the saved state."""
         parts = split_state(state)
         self.mixup.load_state(parts.pop("mixup"))
         super().load_state({name: value for name, value in state.items() if not name.startswith("mixup.")})

@@ -1,4 +1,4 @@
-"""RoG: after cross-entropy, robust Gaussian classes on the features of several layers replace the head."""
+"""RoG: after cross-entropy, robust Gaussian classifiers on several layers' features replace the head."""
 
 from dataclasses import dataclass, replace
 
@@ -13,24 +13,25 @@ from .blocks.robust_covariance import robust_gaussians, smallest_of_each
 from .blocks.supervised import classify_weak
 
 NEAREST_HALF = 0.5
-"""Part of the held-out samples that weigh the layers: those nearest to the mean of their given label."""
+"""Fraction of the held-out samples used to weight the layers: those nearest to the mean of their given label.
+"""
 WEIGHING_EPOCHS, WEIGHING_BATCH, WEIGHING_LR = 20, 50, 0.02
-"""Of Adam on the weights of the layers."""
+"""Epochs, batch size and learning rate of Adam for the weights of the layers."""
 LEAST_MIXED = 1e-10
-"""Added to probabilities, so that a class without samples has a logarithm."""
+"""Added to probabilities, so that those of a class without samples have a logarithm."""
 
 
 @dataclass(frozen=True)
 class RogSettings:
-    """The defaults are the release's, but for what is held out."""
+    """The defaults are the release's, except for the held-out samples."""
 
     keep: float = 0.7
-    """Part of each class that its Gaussian is fitted to: the samples nearest to the mean; 1 keeps all."""
+    """Fraction of each class that its Gaussian is fitted to: the samples nearest to the mean; 1 keeps all."""
     layers: int = 3
-    """Layers with a classifier each, the last ones of the network; networks may have fewer."""
+    """Number of layers with a classifier each, the last ones of the network; networks may have fewer."""
     held_out: float = 0.05
-    """Part of the labeled samples that is not trained on and weighs the layers, as memorized samples would
-    favor the last; the release takes test samples. 0: all layers weigh the same.
+    """Fraction of the labeled samples that is held out to weight the layers, as memorized samples would favor
+    the last one; the release takes test samples. 0: all layers have the same weight.
     """
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class RoG(FittedHeads):
     kept: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and the samples that are held out."""
+        """Create the network, and choose the held-out samples."""
         super().setup(run)
         held_out = torch.zeros_like(run.given, dtype=torch.bool)
         if self.settings.held_out:
@@ -73,16 +74,16 @@ class RoG(FittedHeads):
         self.register_buffer("kept", run.given >= 0)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """A random order, with the samples that are learned from spread evenly."""
+        """All samples in random order, with those trained on spread evenly."""
         return (run.shuffle((run.given >= 0) & ~self.held_out),)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of a weak view of what is not held out."""
+        """Cross-entropy of a weak view of the samples that are not held out."""
         given = batch.given.where(~self.held_out[batch.index], torch.full_like(batch.given, -1))
         return {"ce": classify_weak(run, replace(batch, given=given))}
 
     def fit_predictor(self, run: TrainerContext) -> None:
-        """Fit Gaussians to the features of each layer, and weigh the layers by what is held out."""
+        """Fit Gaussians to the features of each layer, and weight the layers by the held-out samples."""
         s, network = self.settings, self.networks["main"]
         assert isinstance(network, Network)
         layers = embed_layers(run, network, s.layers)
@@ -102,14 +103,14 @@ class RoG(FittedHeads):
         self.fitted = [heads]
 
     def selection(self, run: TrainerContext) -> Selection:
-        """The given labels; in the end those that the last layer's Gaussians are fitted to are selected."""
+        """The given labels; at the end, selected are those that the last layer's Gaussians are fitted to."""
         return Selected(run.given.clamp(min=0), self.kept)
 
 
 def weigh_layers(said: Tensor, labels: Tensor, generator: Generator) -> Tensor:
-    """Shares of the layers (L,) by which the mean of their probabilities (L, n, K) fits the labels best.
+    """Weights of the layers (L,) with which the mean of their probabilities (L, n, K) best fits the labels.
 
-    Equal shares to begin with, and a few steps from there.
+    A few optimization steps from equal weights.
     """
     free = torch.ones(len(said), dtype=said.dtype, device=said.device, requires_grad=True)
     optimizer = torch.optim.Adam([free], lr=WEIGHING_LR)

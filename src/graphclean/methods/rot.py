@@ -1,4 +1,4 @@
-"""Rot and Rot+: networks that learn to tell how an image was transformed, alone or next to its class."""
+"""Rot and Rot+: networks that predict how an image was transformed, alone or along with its class."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ TOLD = "transformations"
 
 @dataclass(frozen=True)
 class RotSettings:
-    """There is nothing to set."""
+    """Rot has no settings."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RotPlusSettings:
     """The default is the release's."""
 
     lambda_rotation: float = 1.0
-    """Weight of telling the rotations, next to that of the classes."""
+    """Weight of predicting the rotations, relative to the classes."""
 
     def __post_init__(self) -> None:
         if not self.lambda_rotation >= 0:
@@ -36,7 +36,7 @@ class RotPlusSettings:
 
 
 def add_head(method: Method, run: TrainerContext, outputs: int) -> None:
-    """A head on the features that tells transformations; refused where prediction would mirror the images."""
+    """Add a head on the features that predicts transformations; refuse to if prediction uses flip TTA."""
     if run.settings.flip_tta:
         raise InputError(
             f"training.flip_tta=true: {method.info.name} tells turned images from mirrored ones; leave it out"
@@ -47,14 +47,14 @@ def add_head(method: Method, run: TrainerContext, outputs: int) -> None:
 
 
 def give_head(method: Method, detector: Detector) -> None:
-    """The head to the method's own detector."""
+    """Pass the head to the method's own detector."""
     if isinstance(detector, RotationScore | TransformationScore):
         weight, bias = (part.detach().clone() for part in method.heads[TOLD].parameters())
         detector.take_transformations(weight, bias)
 
 
 class Rot(WithoutClassifier):
-    """Tell 72 flips, shifts and rotations of each image apart; where that fails, it is OOD."""
+    """Predict which of 72 flips, shifts and rotations was applied to an image; if that fails, it is OOD."""
 
     info = MethodInfo(
         name="rot",
@@ -71,13 +71,13 @@ class Rot(WithoutClassifier):
     detector = "rot"
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and a head on its features."""
+        """Create the network, and a head on its features."""
         super().setup(run)
         self.weights = {TOLD: 1.0}
         add_head(self, run, TRANSFORMATIONS)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of a random transformation of each image; labels have no part in it."""
+        """Cross-entropy of a random transformation of each image; labels are not used."""
         shape = (len(batch.inputs),)
         which = torch.randint(TRANSFORMATIONS, shape, generator=run.generator, device=run.device)
         (out,) = run.forward(transform(scale(batch.inputs), which))
@@ -85,12 +85,12 @@ class Rot(WithoutClassifier):
         return {TOLD: cross_entropy(self.heads[TOLD](out.features.float()), which)}
 
     def equip(self, detector: Detector) -> None:
-        """The head to its own detector."""
+        """Pass the head to the detector."""
         give_head(self, detector)
 
 
 class RotPlus(Method):
-    """Cross-entropy on the given labels, and telling four rotations of each image apart."""
+    """Cross-entropy on the given labels, and prediction of four rotations of each image."""
 
     info = MethodInfo(
         name="rot-plus",
@@ -108,13 +108,13 @@ class RotPlus(Method):
     settings: RotPlusSettings
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and a head on its features."""
+        """Create the network, and a head on its features."""
         super().setup(run)
         self.weights = {"ce": 1.0, TOLD: self.settings.lambda_rotation}
         add_head(self, run, ROTATIONS)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Classes of the labeled images as they are, and the rotations of all."""
+        """Classification of the upright labeled images, and rotation prediction on all images."""
         (out,) = run.forward(rotate_all(run.weak_view(batch.inputs)))
         assert out.features is not None
         upright = out.logits[: len(batch.given)]
@@ -125,5 +125,5 @@ class RotPlus(Method):
         }
 
     def equip(self, detector: Detector) -> None:
-        """The head to its own detector."""
+        """Pass the head to the detector."""
         give_head(self, detector)

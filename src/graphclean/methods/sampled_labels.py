@@ -1,4 +1,4 @@
-"""Labels sampled from the verdicts on good features, in place of cleaning the network's own graph."""
+"""Labels sampled from the verdicts on good features, instead of cleaning with the network's own graph."""
 
 import torch
 from torch import Tensor
@@ -9,15 +9,15 @@ from ..training.method import MethodInfo, Prior, Selected, Selection, TrainerCon
 from .ngc import NGC
 
 POSTERIOR_TOLERANCE = 1e-3
-"""Posteriors of the same data may differ by so much when they are found again, by the order of sums."""
+"""Tolerance for posteriors recomputed from the same data, due to the order of sums."""
 
 
 class SampledLabels(NGC):
-    """At every epoch each sample is given a class, or none, with the probability that the verdicts give it.
+    """In every epoch, sample each sample's class, or OOD, from the posterior of the verdicts.
 
-    Over the epochs the losses see each sample as what it may be, as often as it is probable. A head that
-    cleaned by its own z would instead grow around the labels it was first given. Features without a class
-    signal have no verdicts, and the graph of z decides as in NGC.
+    Over the epochs, the losses see each sample under every possible label, as often as it is probable. A head
+    cleaned by its own z would instead adapt to the labels that it was first given. Features without a class
+    signal have no verdicts; then the graph of z decides as in NGC.
     """
 
     info = MethodInfo(
@@ -30,12 +30,12 @@ class SampledLabels(NGC):
     )
 
     def setup(self, run: TrainerContext) -> None:
-        """As NGC, with the posterior of the verdicts."""
+        """Set up NGC, with the posterior of the verdicts."""
         super().setup(run)
         self.prior = run.prior
 
     def decide(self, run: TrainerContext) -> Cleaned:
-        """This epoch's sample; it depends on the seed and the epoch alone."""
+        """The labels sampled for this epoch; they depend only on the seed and the epoch."""
         if self.prior is None:
             return super().decide(run)
         posterior = self.prior.posterior
@@ -46,18 +46,18 @@ class SampledLabels(NGC):
         return Cleaned(selected, labels, posterior[:, :-1], selected, torch.zeros_like(labels))
 
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:
-        """The verdicts' own selection in place of the last sample."""
+        """The verdicts' own selection instead of the last sampled labels."""
         if self.prior is None:
             return super().conclude(run, z, logits)
         return Selected(self.prior.posterior[:, :-1].argmax(1), self.prior.selected)
 
     def save_state(self) -> dict[str, Tensor]:
-        """As NGC, with the posterior."""
+        """NGC's state, with the posterior."""
         prior = {"posterior": self.prior.posterior} if self.prior is not None else {}
         return super().save_state() | join_state({"prior": prior})
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there; refuses the state of other verdicts."""
+        """Restore the saved state; refuse that of other verdicts."""
         super().load_state(state)
         saved, now = split_state(state).get("prior", {}).get("posterior"), self.prior
         if saved is None or now is None:

@@ -1,4 +1,4 @@
-"""SOP+: what is wrong with each label is learned as a sparse term of its own, next to the network."""
+"""SOP+: label noise is modeled by a sparse term per sample that is learned jointly with the network."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,12 @@ from .blocks.mixmatch import divergence_from_uniform
 from .blocks.supervised import given_losses, labeled_mean
 
 FIRST_TERMS = 1e-8
-"""Standard deviation of the first u and v: so small, they grow only where the loss keeps asking for it."""
+"""Initial standard deviation of u and v: so small that they grow only if the loss consistently requires it.
+"""
 LEAST_PROBABILITY = 1e-4
-"""Least probability of a class, whatever is subtracted."""
+"""Minimum probability of a class after the subtraction."""
 RELEASE_BATCH, RELEASE_EPOCHS = 128, 300
-"""What the release's learning rates of u and v are for."""
+"""Batch size and epochs that the release's learning rates of u and v refer to."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,18 @@ class SopPlusSettings:
     """The defaults are the release's for CIFAR-10 with symmetric noise."""
 
     lr_u: float = 10.0
-    """Learning rate of u, which explains given labels away; 1 for CIFAR-100, 0.1 there if asymmetric.
+    """Learning rate of u, which explains given labels away; 1 for CIFAR-100, 0.1 there for asymmetric noise.
 
-    u and v are updated once an epoch for each sample, by a mean over the batch: the rates are for 300 epochs
-    in batches of 128, and are scaled to those of the run.
+    Each sample's u and v are updated once per epoch, by a mean over the batch: the rates are for 300 epochs
+    with batches of 128, and are scaled to those of the run.
     """
     lr_v: float = 10.0
     """Learning rate of v, which explains predictions of other classes; 100 for asymmetric noise."""
     lambda_consistency: float = 0.9
-    """Weight of KL(weak ‖ strong) between predictions of two views; SOP has none."""
+    """Weight of KL(weak ‖ strong) between the predictions of two views; not part of SOP."""
     lambda_balance: float = 0.1
-    """Weight of the divergence of a batch's mean prediction from equal classes; SOP has none."""
+    """Weight of the divergence of a batch's mean prediction from the uniform distribution; not part of SOP.
+    """
 
     def __post_init__(self) -> None:
         for name in ("lr_u", "lr_v", "lambda_consistency", "lambda_balance"):
@@ -59,7 +61,7 @@ class SOPPlus(Method):
     detector = "msp"
 
     def setup(self, run: TrainerContext) -> None:
-        """One network; u and v of every sample."""
+        """Create the network, and u and v for every sample."""
         super().setup(run)
         s, n = self.settings, len(run.given)
         self.weights = {
@@ -76,11 +78,11 @@ class SOPPlus(Method):
         )
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """Plain gradient descent on u and v, at constant rates."""
+        """Plain gradient descent on u and v, with constant learning rates."""
         return {"u": SGD([self.u], self.rates[0]), "v": SGD([self.v], self.rates[1])}
 
     def terms(self, index: Tensor, given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One-hot labels (0 where there is none), and U and V of some samples, each (B, K)."""
+        """One-hot labels (0 if unlabeled), and U and V of some samples, each (B, K)."""
         labeled = (given >= 0).unsqueeze(1)
         y = one_hot(given.clamp(min=0), self.v.shape[1]).to(self.v.dtype) * labeled
         u = (self.u[index].square() * y).clamp(max=1)
@@ -88,7 +90,7 @@ class SOPPlus(Method):
         return y, u, v
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Of labeled samples the two that learn u and v; of all the consistency and the balance."""
+        """Two losses of labeled samples, which learn u and v, and consistency and balance of all samples."""
         s = self.settings
         plus = s.lambda_consistency > 0 or s.lambda_balance > 0
         views = run.views(batch.inputs).chunk(2) if plus else [run.weak_view(batch.inputs)]
@@ -108,13 +110,13 @@ class SOPPlus(Method):
         return found
 
     def selection(self, run: TrainerContext) -> Selection:
-        """A given label stands unless u has explained it away; v is largest for what was predicted."""
+        """A given label is kept unless u has explained it away; v is largest for the predicted class."""
         with torch.no_grad():
             _, u, v = self.terms(torch.arange(len(run.given), device=run.device), run.given)
         right = (run.given >= 0) & (u.amax(1) < 0.5)
         return Selected(torch.where(right, run.given.clamp(min=0), v.argmax(1)), right)
 
     def conclude(self, run: TrainerContext, z: Tensor, logits: Tensor) -> Selection:  # noqa: ARG002
-        """The same, and the last predictions for the other samples."""
+        """The same, with the final predictions for the other samples."""
         selected = self.selection(run).selected
         return Selected(torch.where(selected, run.given.clamp(min=0), logits.argmax(1)), selected)

@@ -1,4 +1,4 @@
-"""SSD and SSD+: contrastive features, without labels or with them, for a distance to the training set."""
+"""SSD and SSD+: contrastive features, without or with labels, scored by distance to the training set."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .blocks.layer_heads import WithoutClassifier
 from .blocks.simclr import simclr_views, supervised_contrast
 
 HEAD_WIDTH = 128
-"""Width of the head's output, on which the loss is; scores are on the trunk's features."""
+"""Output width of the head, for the loss only; scores use the trunk's features."""
 SSD_PAPER = "Sehwag et al., SSD: A Unified Framework for Self-Supervised Outlier Detection, ICLR 2021"
 DEVIATIONS = (
     "the paper, with network, epochs, optimizer and schedule of the training settings in place of ResNet-50 "
@@ -25,9 +25,9 @@ class SsdSettings:
     """The defaults are the release's."""
 
     temperature: float = 0.5
-    """Of the contrastive loss."""
+    """Temperature of the contrastive loss."""
     smallest_crop: float = 0.2
-    """Smallest area, as a fraction of the image, of a view."""
+    """Minimum area of a view, as a fraction of the image."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
@@ -37,7 +37,7 @@ class SsdSettings:
 
 
 class SSD(WithoutClassifier):
-    """Tell samples apart by two views of each, with no label; what lies far from all of them is OOD."""
+    """Contrast samples by two views of each, without labels; samples far from the training set are OOD."""
 
     info = MethodInfo(
         name="ssd",
@@ -52,7 +52,7 @@ class SSD(WithoutClassifier):
     settings: SsdSettings
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and a head on its features."""
+        """Create the network, and a head on its features."""
         super().setup(run)
         self.weights = {"contrast": 1.0}
         width = self.networks["main"].feature_dim
@@ -61,7 +61,7 @@ class SSD(WithoutClassifier):
         self.heads["projector"] = nn.Sequential(*layers).to(run.device)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """A random order of everything, in which labeled and unlabeled samples are alike."""
+        """All samples in random order, without distinguishing labeled and unlabeled ones."""
         return (run.shuffle(torch.ones_like(run.given, dtype=torch.bool)),)
 
     def labels(self, batch: Batch) -> Tensor:
@@ -69,7 +69,7 @@ class SSD(WithoutClassifier):
         return torch.full_like(batch.given, -1)
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """The contrast of two views of each sample."""
+        """The contrastive loss of two views of each sample."""
         (out,) = run.forward(simclr_views(run, batch.inputs, self.settings.smallest_crop))
         assert out.features is not None
         first, second = normalize(self.heads["projector"](out.features.float()), dim=1).chunk(2)
@@ -77,7 +77,7 @@ class SSD(WithoutClassifier):
 
 
 class SSDPlus(SSD):
-    """The same by supervised contrast, in which views of one given class are alike."""
+    """SSD with a supervised contrastive loss, in which views with the same given label are positives."""
 
     info = MethodInfo(
         name="ssd-plus",
@@ -89,5 +89,5 @@ class SSDPlus(SSD):
     )
 
     def labels(self, batch: Batch) -> Tensor:
-        """The given ones."""
+        """The given labels."""
         return batch.given

@@ -1,4 +1,4 @@
-"""SSR: labels stand where the nearest neighbors agree, and give way where the network is sure."""
+"""SSR: keep labels on which the nearest neighbors agree, and relabel where the network is confident."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from .blocks.balanced import balanced_batches
 from .blocks.neighbors import balanced_votes, fitting_k
 
 HIDDEN, PROJECTED = 256, 128
-"""Widths of the two heads of SSR+."""
+"""Hidden and output width of the two heads of SSR+."""
 FOLLOWS = (
     "the paper and its release, but for: a sample has no vote on itself, k is at most half of an average "
     "class, and network, optimizer and schedule are those of the training settings; the paper's strong views "
@@ -26,13 +26,13 @@ class SsrSettings:
     """The defaults are the paper's for CIFAR-10."""
 
     theta_r: float = 0.9
-    """Probability that another label than the given one must pass; 0.8 for CIFAR-100 from half wrong on."""
+    """Probability above which the predicted class is the label; 0.8 for CIFAR-100 from 50 % noise on."""
     theta_s: float = 1.0
-    """Fraction of the leading class's votes that a label must have; 1: it must lead itself."""
+    """Fraction of the leading class's votes that a label needs to be selected; 1: it must lead itself."""
     k: int = 200
-    """Neighbors that vote."""
+    """Number of neighbors that vote."""
     mixup_alpha: float = 4.0
-    """λ ~ Beta(alpha, alpha), one a batch, and the larger of λ and 1 − λ is taken."""
+    """λ ~ Beta(alpha, alpha) per batch, replaced by 1 − λ if that is larger."""
 
     def __post_init__(self) -> None:
         if not self.theta_r >= 0:
@@ -47,10 +47,10 @@ class SsrSettings:
 
 @dataclass(frozen=True)
 class SsrPlusSettings(SsrSettings):
-    """With a consistency of two views besides."""
+    """SSR's settings, and the weight of the consistency of two views."""
 
     lambda_consistency: float = 1.0
-    """Weight of the consistency."""
+    """Weight of the consistency loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,9 +59,9 @@ class SsrPlusSettings(SsrSettings):
 
 
 class SSR(Method):
-    """Relabel what the network is sure of, select by the neighbors' votes, and train on all classes evenly.
+    """Relabel confident predictions, select by the neighbors' votes, and train with balanced classes.
 
-    Labels and selection are made at every epoch from the given labels, so that no mistake is kept.
+    Labels and selection are derived from the given labels in every epoch, so that no mistake persists.
     """
 
     info = MethodInfo(
@@ -80,13 +80,13 @@ class SSR(Method):
     selected: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """One network, and every sample's label and whether it is selected."""
+        """Create the network, and every sample's label and whether it is selected."""
         super().setup(run)
         self.register_buffer("labels", run.given.clamp(min=0))
         self.register_buffer("selected", run.given >= 0)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Decide on labels and selection; then batches in which the classes come equally often."""
+        """Decide on labels and selection; then class-balanced batches."""
         self.labels, self.selected = self.decide(run)
         everything = run.shuffle()
         if not bool(self.selected.any()):
@@ -99,7 +99,7 @@ class SSR(Method):
         )
 
     def decide(self, run: TrainerContext) -> tuple[Tensor, Tensor]:
-        """Labels and selection by the network as it is, on weak views."""
+        """Labels and selection from the current network, on weak views."""
         s = self.settings
         out = run.embed(weak=True, features=True)
         assert out.features is not None
@@ -130,7 +130,7 @@ class SSR(Method):
 
 
 class SSRPlus(SSR):
-    """SSR, and a strong view of every sample, selected or not, must foretell its weak view."""
+    """SSR, and the strong view of every sample, selected or not, must predict its weak view."""
 
     info = MethodInfo(
         name="ssr-plus",
@@ -144,7 +144,7 @@ class SSRPlus(SSR):
     settings: SsrPlusSettings
 
     def setup(self, run: TrainerContext) -> None:
-        """As SSR, with a projector and a predictor on the trunk's features."""
+        """Set up SSR, with a projector and a predictor on the trunk's features."""
         super().setup(run)
         self.weights = {"ce": 1.0, "consistency": self.settings.lambda_consistency}
         width = self.networks["main"].feature_dim
@@ -153,11 +153,11 @@ class SSRPlus(SSR):
         self.heads["predictor"] = _head(PROJECTED).to(run.device)
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """As SSR, and all samples beside them."""
+        """SSR's batches, and batches of all samples."""
         return (*super().begin_epoch(run), run.shuffle())
 
     def losses(self, run: TrainerContext, batch: Batch, *more: Batch) -> dict[str, Tensor]:
-        """As SSR, and the consistency of the second batch, in one direction: the weak view is a target."""
+        """SSR's loss, and the consistency of the second batch, with the weak view as the target."""
         found = super().losses(run, batch)
         weak, strong = run.views(more[0].inputs).chunk(2)
         with torch.no_grad():
@@ -166,7 +166,7 @@ class SSRPlus(SSR):
         return found | {"consistency": self.consistency(out.features, target.features)}
 
     def consistency(self, strong: Tensor | None, weak: Tensor | None) -> Tensor:
-        """1 − cosine of what the strong view's features foretell and the weak view's projection."""
+        """1 − cosine of the prediction from the strong view and the projection of the weak view."""
         assert strong is not None
         assert weak is not None
         projector, predictor = self.heads["projector"], self.heads["predictor"]

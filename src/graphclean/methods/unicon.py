@@ -1,4 +1,4 @@
-"""UNICON: equally many labels of every class, those closest to the predictions; and contrastive learning."""
+"""UNICON: equally many labels of every class, those closest to the predictions, and contrastive learning."""
 
 import math
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from .blocks.semi_supervised import SEMI_SUPERVISED_FOLLOWS, SemiSupervised, Sem
 from .blocks.small_loss import smallest_of_class
 
 CERTAIN = 0.5
-"""Divergence under which a label counts as certain."""
+"""Divergence below which a label counts as certain."""
 MOST_UNLABELED, UNLABELED_GRADES = 2.0, 8
-"""Unlabeled samples a step, as a multiple of the labeled ones: the largest, and how finely it is rounded."""
+"""Maximum number of unlabeled samples per step, as a multiple of the labeled ones, and number of size grades.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class UniconSettings(SemiSupervisedSettings):
     """The defaults are the paper's for CIFAR-10."""
 
     lambda_u: float = 30.0
-    """Weight of the unlabeled samples, which grows from 0 over 16 of 300 epochs after the warm-up."""
+    """Weight of the unlabeled loss, which ramps up from 0 over 16/300 of the epochs after the warm-up."""
     lambda_contrast: float = 0.025
-    """Weight of the contrast between the strong views of unlabeled samples."""
+    """Weight of the contrastive loss of the strong views of unlabeled samples."""
     tau: float = 0.05
-    """Temperature of the contrast."""
+    """Temperature of the contrastive loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +38,7 @@ class UniconSettings(SemiSupervisedSettings):
 
 
 class Unicon(SemiSupervised):
-    """Two networks judge together; labels are guessed by weak views, and strong views are trained on."""
+    """Two networks judge jointly; labels are guessed from weak views, and strong views are trained on."""
 
     info = MethodInfo(
         name="unicon",
@@ -56,12 +57,12 @@ class Unicon(SemiSupervised):
     judges_each_part = True
 
     def setup(self, run: TrainerContext) -> None:
-        """The networks and the decision, and the weight of the contrast."""
+        """Create the networks and the decision, and set the weight of the contrastive loss."""
         super().setup(run)
         self.weights = {**self.weights, "contrast": self.settings.lambda_contrast}
 
     def judge(self, run: TrainerContext, logits: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The labels that diverge least from the mean prediction, as many of every class."""
+        """Accept the labels that diverge least from the mean prediction, equally many of every class."""
         labeled = run.given >= 0
         p = torch.stack(logits).softmax(2).mean(0)
         divergence = jensen_shannon(p, run.given)
@@ -76,11 +77,11 @@ class Unicon(SemiSupervised):
         return clean.expand(len(self.members), -1).clone(), taken
 
     def split(self, run: TrainerContext) -> Tensor:
-        """What was taken, by both networks."""
+        """The accepted labels, for both networks."""
         return self.selected & (run.given >= 0)
 
     def unlabeled_size(self, labeled: Tensor, size: int) -> int:
-        """So many that an epoch has half as many as there are samples; rounded, so that sizes are few."""
+        """As many as make half of all samples in an epoch; rounded, so that there are few distinct sizes."""
         share = float(labeled.double().mean().clamp(min=1 / (2 * MOST_UNLABELED)))
         grade = max(1, size // UNLABELED_GRADES)
         return max(1, round(size / (2 * share) / grade)) * grade
@@ -94,7 +95,7 @@ class Unicon(SemiSupervised):
     def mixmatch(
         self, run: TrainerContext, x: Batch, of_x: tuple[Tensor, Tensor], of_u: tuple[Tensor, Tensor]
     ) -> dict[str, Tensor]:
-        """And the contrast of the unlabeled samples, from each of their strong views to the other."""
+        """MixMatch's losses, and the contrastive loss between both strong views of the unlabeled samples."""
         found = super().mixmatch(run, x, of_x, of_u)
         (out,) = run.forward(of_u[1], network=self.members[run.part])
         first, second = out.z.chunk(2)
@@ -107,9 +108,9 @@ class Unicon(SemiSupervised):
 
 
 def jensen_shannon(p: Tensor, given: Tensor) -> Tensor:
-    """The divergence of predictions (N, K) from the given labels: 0 if equal, ln 2 if disjoint.
+    """Jensen-Shannon divergence of predictions (N, K) from the given labels: 0 if equal, ln 2 if disjoint.
 
-    With a one-hot label y it depends on p_y alone. Without a label it is that of class 0.
+    For a one-hot label y it depends on p_y alone. Unlabeled samples count as class 0.
     """
     own = p.gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
     mean = (1 + own) / 2

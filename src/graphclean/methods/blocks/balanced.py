@@ -1,4 +1,4 @@
-"""Batches of the selected samples in which every class comes equally often, as far as it has samples."""
+"""Batches of selected samples in which classes are equally frequent, as far as there are samples."""
 
 import torch
 from torch import Generator, Tensor
@@ -7,12 +7,12 @@ from torch import Generator, Tensor
 def balanced_batches(
     labels: Tensor, selected: Tensor, n_classes: int, shape: tuple[int, int], cap: float, generator: Generator
 ) -> Tensor:
-    """Indices of selected samples in (steps, size), drawn so that the classes of `labels` come equally often.
+    """Indices (steps, size) of selected samples, with the classes of `labels` equally frequent.
 
-    No sample comes over `cap` times as often as the average one, so that a class of which little was selected
-    is not memorized; the other classes take what it leaves. The samples of a class come equally often,
-    give or take one, and are dealt to the steps in turn. A class without selected samples has no part in it.
-    Where nothing is selected all indices are 0.
+    No sample is repeated more than `cap` times as often as the average one, so that a class with few selected
+    samples is not memorized; the other classes take the remaining places. The samples of a class are repeated
+    equally often, up to one, and spread evenly over the steps. Classes without selected samples are left out.
+    If nothing is selected, all indices are 0.
     """
     steps, size = shape
     order = torch.randperm(len(labels), generator=generator, device=labels.device)
@@ -30,7 +30,7 @@ def balanced_batches(
 
 
 def class_quotas(counts: list[int], total: int, cap: float) -> list[int]:
-    """How many of `total` places each class takes: as equal as they can be with `cap`, and `total` in all."""
+    """The number of places of each class: as equal as `cap` permits, and `total` in sum."""
     room = [cap * count * total / sum(counts) for count in counts]
     quotas, left = [0] * len(counts), total
     waiting = sorted((c for c in range(len(counts)) if counts[c]), key=lambda c: (room[c], c))

@@ -1,4 +1,4 @@
-"""How probable it is that a sample's label is wrong, by its loss: a mixture of two beta distributions."""
+"""The probability that a sample's label is wrong given its loss: a mixture of two beta distributions."""
 
 from typing import NamedTuple
 
@@ -6,25 +6,25 @@ import torch
 from torch import Tensor
 
 FIRST_BETAS = ((1.0, 2.0), (2.0, 1.0), (0.5, 0.5))
-"""a, b and the weights of both components before the first iteration: the second has the large values."""
+"""Initial a, b and weights of both components; the second one has the large values."""
 BETA_EDGE = 1e-4
-"""Values are kept this far from 0 and 1, where densities are 0 or infinite."""
+"""Values are clamped this far from 0 and 1, where densities are 0 or infinite."""
 LEAST_DENSITY = 1e-12
-"""Least density, so that a value that neither component explains belongs to both."""
+"""Minimum density, so that a value that neither component explains belongs to both."""
 LEAST_BETA_VARIANCE = 1e-9
-"""Of a component, so that equal values have a density."""
+"""Minimum variance of a component, so that equal values have a density."""
 TRIMMED = 0.05
-"""Share of the losses at either end that no mixture is fitted to: they are outliers."""
+"""Fraction of the losses at either end that is left out of the fit as outliers."""
 FEWEST_LOSSES = 3
-"""Losses that a mixture needs: of two, both are trimmed."""
+"""Minimum number of losses to fit a mixture: of two, both would be trimmed."""
 LOSS_EDGE = 1e-3
-"""Losses enter the mixture this far from 0 and 1."""
+"""Scaled losses are clamped this far from 0 and 1."""
 PLACES = 100
-"""Losses between the two ends that have a probability each."""
+"""Number of losses between the two ends for which the probability is tabulated."""
 
 
 class BetaMixture(NamedTuple):
-    """Both components' a, b and weight, each (2,) and in float64."""
+    """a, b and weight of both components, each (2,) and in float64."""
 
     a: Tensor
     b: Tensor
@@ -39,7 +39,7 @@ class BetaMixture(NamedTuple):
 
 @torch.no_grad()
 def fit_beta_mixture(x: Tensor, iterations: int = 10) -> BetaMixture:
-    """EM for values (n,) from 0 to 1; its second step matches moments, not the maximum likelihood."""
+    """EM on values (n,) from 0 to 1; the M-step matches moments instead of maximizing the likelihood."""
     x = x.double().clamp(BETA_EDGE, 1 - BETA_EDGE)
     mixture = BetaMixture(*(torch.tensor(start, dtype=x.dtype, device=x.device) for start in FIRST_BETAS))
     for _ in range(iterations):
@@ -54,14 +54,14 @@ def fit_beta_mixture(x: Tensor, iterations: int = 10) -> BetaMixture:
 
 
 class LossModel(NamedTuple):
-    """The probability that a label is wrong for each of `PLACES` losses between the two ends."""
+    """The probability that a label is wrong, tabulated for `PLACES` losses between `low` and `high`."""
 
     low: Tensor
     high: Tensor
     table: Tensor
 
     def noisy(self, losses: Tensor) -> Tensor:
-        """That probability for each loss; beyond the ends it is that at them."""
+        """The probability for each loss; beyond the ends, that of the nearest end."""
         place = (self._scaled(losses) * PLACES).long()
         return self.table[place]
 
@@ -71,16 +71,16 @@ class LossModel(NamedTuple):
 
 
 def no_loss_model(device: torch.device) -> LossModel:
-    """By which no label is wrong."""
+    """A model by which no label is wrong."""
     return LossModel(*(torch.zeros(shape, device=device) for shape in ((), (), (PLACES,))))
 
 
 @torch.no_grad()
 def fit_loss_model(losses: Tensor, iterations: int = 10) -> LossModel:
-    """Of the losses (n,) of labeled samples; where there are too few, no label is wrong.
+    """Fit the model to the losses (n,) of labeled samples; if there are too few, no label is wrong.
 
-    From where the second component is most probable on it stays so: the largest losses are of wrong labels
-    too, even where both densities vanish.
+    From its maximum on the probability stays constant: the largest losses also belong to wrong labels, even
+    if both densities vanish there.
     """
     none = no_loss_model(losses.device)
     if len(losses) < FEWEST_LOSSES:

@@ -1,4 +1,4 @@
-"""Mixup cross-entropy on the selected samples of a batch, in few shapes where code is compiled."""
+"""Mixup cross-entropy on the selected samples of a batch, with few distinct shapes for compiled code."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from ...training.losses import mixup_cross_entropy
 from ...training.method import TrainerContext
 
 BUCKETS = 8
-"""Compiled, the selected samples of a step are padded to one of so many fractions of the batch."""
+"""If compiled, the selected samples of a step are padded to a multiple of 1 / `BUCKETS` of the batch."""
 RECOMPILE_THRESHOLD = 2_000_000
-"""Images that another size must save a run to be compiled for: what a GPU does in the 20 s that it takes."""
+"""Number of images that compiling another size must save in a run: a GPU's throughput in its 20 s."""
 
 
 class Mix(NamedTuple):
-    """Mixed images, and what their loss needs."""
+    """Mixed images and what their loss needs."""
 
     images: Tensor
     targets: Tensor
@@ -30,21 +30,21 @@ class Mix(NamedTuple):
 
 
 class MixupClassification:
-    """Mixes both views of each step's selected samples; λ ~ Beta(alpha, alpha), none at alpha 0."""
+    """Mix both views of each step's selected samples; λ ~ Beta(alpha, alpha), no mixing if alpha is 0."""
 
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
         self.sizes: list[int] = []
-        """Samples that each step of the epoch classifies, padding included."""
+        """Number of samples classified in each step of the epoch, including padding."""
         self._compiled: list[int] = []
 
     @property
     def empty_steps(self) -> int:
-        """Steps of the epoch without a selected sample."""
+        """Number of steps of the epoch without a selected sample."""
         return self.sizes.count(0)
 
     def begin_epoch(self, run: TrainerContext, selected: Tensor) -> None:
-        """Choose the sizes of all steps from the selection by batch (steps, size): one look at the device."""
+        """Choose the sizes of all steps from the selection by batch (steps, size), with one device sync."""
         counts = selected.sum(1).tolist()
         self.sizes = self._pad(run, counts) if run.compiled and any(counts) else counts
 
@@ -61,9 +61,9 @@ class MixupClassification:
         return [size if count else 0 for count in counts]
 
     def mix(self, run: TrainerContext, views: Tensor, targets: Tensor, selected: Tensor) -> Mix | None:
-        """Both views of the selected samples, mixed; None for a step that has none.
+        """Mix both views of the selected samples; None for a step without any.
 
-        Padding repeats samples with weight 0, since blank images would spoil the batch statistics.
+        Padding repeats samples with weight 0, since blank images would distort the batch statistics.
         """
         size = self.sizes[run.step]
         if not size:
@@ -84,10 +84,10 @@ class MixupClassification:
         return Mix(mixed.images, mixed.targets, mixed.partner_targets, lam, weight)
 
     def save_state(self) -> dict[str, Tensor]:
-        """The sizes of this epoch, and those that there is compiled code for."""
+        """The sizes of this epoch, and those already compiled."""
         return {"sizes": torch.tensor(self.sizes), "compiled": torch.tensor(self._compiled)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from there."""
+        """Restore the saved state."""
         self.sizes = [int(size) for size in state["sizes"]]
         self._compiled = [int(size) for size in state["compiled"]]

@@ -1,4 +1,4 @@
-"""Consistency of two views by positives alone: nothing is pushed apart, so no class is either."""
+"""Consistency of two views from positive pairs alone: without negatives, no classes are pushed apart."""
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,13 @@ from torch.optim import SGD
 from ...config import TrainingSettings
 
 BOTTLENECK = 4
-"""Times that the predictor's hidden layer is narrower than z, as in SimSiam."""
+"""Factor by which the predictor's hidden layer is narrower than z, as in SimSiam."""
 
 
 class Consistency(nn.Module):
-    """SimSiam's loss (Chen & He, CVPR 2021): a predictor foretells each view's z from the other's.
+    """SimSiam's loss (Chen & He, CVPR 2021): a predictor predicts each view's z from the other's.
 
-    No gradient flows through what is foretold: with one, all z could fall together.
+    No gradient flows through the target; otherwise all z could collapse.
     """
 
     def __init__(self, dim: int, settings: TrainingSettings) -> None:
@@ -26,13 +26,13 @@ class Consistency(nn.Module):
         )
 
     def forward(self, weak: Tensor, strong: Tensor) -> Tensor:
-        """1 − cosine of what is foretold and what is, over both directions and the batch: from 0 to 2."""
+        """1 − cosine of prediction and target, averaged over both directions and the batch: from 0 to 2."""
         with torch.autocast(weak.device.type, enabled=False):
             forth = cosine_similarity(self.predictor(weak), strong.detach())
             back = cosine_similarity(self.predictor(strong), weak.detach())
             return 1 - (forth + back).mean() / 2
 
     def optimizer(self) -> SGD:
-        """At a constant rate, since the predictor is to follow the network to the end, as in SimSiam."""
+        """SGD at a constant learning rate: the predictor must follow the network to the end, as in SimSiam."""
         s = self.settings
         return SGD(self.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)

@@ -1,4 +1,4 @@
-"""Noisy cross-validation: labels that a network predicts without having learned from them are chosen."""
+"""Noisy cross-validation: select labels that a network predicts without having been trained on them."""
 
 import torch
 from torch import Generator, Tensor, nn
@@ -8,13 +8,14 @@ from .small_loss import smallest_losses
 from .supervised import given_losses, labeled_mean
 
 MOST_REMOVED = 2.0
-"""Samples that are removed for each one that is chosen, at most."""
+"""Maximum number of samples removed per selected one."""
 
 
 class CrossValidation(nn.Module):
-    """What is chosen of a set, what is still left, and in which half of it each sample is.
+    """The chosen and the remaining samples, and which half each remaining sample is in.
 
-    Two networks learn from what is chosen and from a half of what is left each, and judge the other half.
+    Each of two networks trains on the chosen samples and one half of the remaining ones, and judges the other
+    half.
     """
 
     chosen: Tensor
@@ -26,7 +27,7 @@ class CrossValidation(nn.Module):
     rate: Tensor
 
     def __init__(self, given: Tensor, n_classes: int, rate: float | None) -> None:
-        """Without a noise `rate` it is estimated when samples are first chosen."""
+        """If `rate`, the noise rate, is None, it is estimated when samples are first chosen."""
         super().__init__()
         self.n_classes, self.estimated = n_classes, rate is None
         labeled, scalar = given >= 0, torch.zeros((), device=given.device)
@@ -39,19 +40,19 @@ class CrossValidation(nn.Module):
         self.register_buffer("rate", scalar + (rate or 0.0))
 
     def halve(self, generator: Generator) -> None:
-        """Divide what is left at random; nothing is known of it yet."""
+        """Split the remaining samples at random, and reset what is known about them."""
         keys = torch.rand(len(self.left), generator=generator, device=self.left.device)
         self.second_half = smallest_losses(keys, self.left, self.left.sum() // 2)
         self.agrees, self.best = torch.zeros_like(self.agrees), torch.full_like(self.best, -1)
 
     def members(self) -> tuple[Tensor, Tensor]:
-        """What each network learns from."""
+        """Masks of the samples that each network trains on."""
         return self.chosen | (self.left & ~self.second_half), self.chosen | (self.left & self.second_half)
 
     def judge(self, logits: tuple[Tensor, Tensor], given: Tensor, *, last: bool) -> None:
-        """Compare predictions (N, K) of both networks with labels of the half that each did not see.
+        """Compare predictions (N, K) of both networks with the labels of the half held out from each.
 
-        Of the epochs since `halve` that counts which predicts most labels, or with `last` the last one.
+        Of the epochs since `halve`, the one that predicts most labels counts, or the last one if `last`.
         """
         for place, half in enumerate((self.second_half, ~self.second_half)):
             held, agrees = self.left & half, logits[place].argmax(1) == given
@@ -62,7 +63,7 @@ class CrossValidation(nn.Module):
             self.best[place] = torch.maximum(agreement, self.best[place])
 
     def choose(self, *, remove: bool) -> None:
-        """Choose what was predicted as labeled; `remove` a part of the rest, by the largest losses."""
+        """Choose samples predicted as labeled; with `remove`, drop some others by the largest losses."""
         agreeing = self.left & self.agrees
         if self.estimated and not bool(self.chosen.any()):
             self.rate = rate_of_agreement(labeled_mean(agreeing.float(), self.left), self.n_classes)
@@ -73,7 +74,7 @@ class CrossValidation(nn.Module):
 
 
 def draw_batches(members: Tensor, steps: int, size: int, generator: Generator) -> Tensor:
-    """Indices of a mask's samples in (steps, size), one random order after another; 0 if there are none."""
+    """Indices (steps, size) of a mask's samples, in one random order after another; 0 if there are none."""
     places = members.nonzero().squeeze(1)
     if not len(places):
         return torch.zeros(steps, size, dtype=torch.long, device=members.device)

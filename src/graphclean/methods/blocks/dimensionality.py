@@ -1,18 +1,18 @@
-"""Local intrinsic dimensionality: in how many directions the neighborhood of a sample grows."""
+"""Local intrinsic dimensionality: the number of directions in which a sample's neighborhood extends."""
 
 import torch
 from torch import Tensor
 
 LEAST_DISTANCE = 1e-12
-"""Copies of a sample count as this far from it."""
+"""Minimum distance, assumed for duplicates of a sample."""
 
 
 @torch.no_grad()
 def local_dimensionality(features: Tensor, k: int) -> Tensor:
-    """LID (..., n) of samples (..., n, d) by the k nearest of the same set, without the sample itself.
+    """LID (..., n) of samples (..., n, d) from their k nearest neighbors in the set, without themselves.
 
-    −k / Σ log(r_i / r_k), the maximum-likelihood estimate (Amsaleg et al., KDD 2015); infinite where all k
-    are equally far.
+    The maximum-likelihood estimate −k / Σ log(r_i / r_k) (Amsaleg et al., KDD 2015); infinite if all k
+    neighbors are equally distant.
     """
     x = features.double()
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")

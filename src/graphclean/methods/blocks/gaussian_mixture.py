@@ -1,4 +1,4 @@
-"""Two Gaussians fitted to the losses of all samples: clean labels form the mode of the small ones."""
+"""Two Gaussians fitted to the losses of all samples; clean labels form the mode of small losses."""
 
 import math
 from typing import NamedTuple
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 EM_TOLERANCE = 1e-2
-"""Gain of the mean log-likelihood under which EM stops."""
+"""EM stops if the mean log-likelihood improves by less than this."""
 LEAST_VARIANCE = 5e-4
-"""Added to every variance, so that no component shrinks to a point."""
+"""Added to every variance, so that no component collapses to a point."""
 EM_ITERATIONS = 10
 
 
@@ -27,7 +27,7 @@ class Mixture(NamedTuple):
 
 
 def small_loss_probability(losses: Tensor, *, max_iterations: int = EM_ITERATIONS) -> Tensor:
-    """Each sample's posterior of the component with the smaller mean, by losses scaled to [0, 1]."""
+    """Each sample's posterior of the component with the smaller mean, from losses scaled to [0, 1]."""
     values = scale_losses(losses.double())
     mixture = fit_mixture(values, start_mixture(values), max_iterations=max_iterations)
     posterior = mixture.log_joint(values).softmax(1)
@@ -35,16 +35,16 @@ def small_loss_probability(losses: Tensor, *, max_iterations: int = EM_ITERATION
 
 
 def scale_losses(losses: Tensor) -> Tensor:
-    """Losses from 0 (the least) to 1 (the most); all 0 where they are equal."""
+    """Losses scaled to [0, 1]; all 0 if they are equal."""
     shifted = losses - losses.amin()
     return shifted / shifted.amax().clamp(min=torch.finfo(losses.dtype).tiny)
 
 
 def start_mixture(values: Tensor) -> Mixture:
-    """That of the best split into two clusters, which in one dimension is found exactly: k-means at its best.
+    """The mixture of the optimal split into two clusters: exact k-means in one dimension.
 
-    In sorted order, the split with the least squares within clusters has the most between them. Equal values
-    are all in the first cluster.
+    In sorted order, the split with the smallest sum of squares within clusters has the largest between them.
+    Equal values are all in the first cluster.
     """
     n = len(values)
     order = values.argsort(stable=True)
@@ -58,7 +58,7 @@ def start_mixture(values: Tensor) -> Mixture:
 
 
 def fit_mixture(values: Tensor, start: Mixture, *, max_iterations: int = EM_ITERATIONS) -> Mixture:
-    """Expectation maximization until the mean log-likelihood gains less than `EM_TOLERANCE`."""
+    """Expectation maximization until the mean log-likelihood improves by less than `EM_TOLERANCE`."""
     mixture, before = start, -math.inf
     for _ in range(max_iterations):
         joint = mixture.log_joint(values)

@@ -1,4 +1,4 @@
-"""Discriminants on the features of a trained network, in place of a classifier or where there is none."""
+"""Discriminants on the features of a trained network, in place of a classifier or for lack of one."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from .robust_covariance import robust_gaussians
 
 
 def embed_layers(run: TrainerContext, network: Network, count: int) -> Sequence[Tensor]:
-    """Features of the last layers for the whole training set, each (N, width)."""
+    """Features of the last `count` layers for the whole training set, each (N, width)."""
     widths: list[int] = []
 
     def forward(x: Tensor) -> Output:
@@ -25,24 +25,24 @@ def embed_layers(run: TrainerContext, network: Network, count: int) -> Sequence[
 
 
 class FittedHeads(Method):
-    """A method that, after the last epoch, fits what predicts to the features of its network."""
+    """A method that fits its predictor to the network's features after the last epoch."""
 
     def setup(self, run: TrainerContext) -> None:
-        """One network."""
+        """Create the network."""
         super().setup(run)
         # Fitted again by a resumed run, and with the network in it: no state to be saved.
         self.fitted: list[LayerHeads] = []
 
     def predictor(self) -> nn.Module:
-        """The network with its discriminants, once there are some."""
+        """The network with its discriminants, once they are fitted."""
         return self.fitted[0] if self.fitted else self.networks["main"]
 
 
 class WithoutClassifier(FittedHeads):
-    """A method that trains a network for OOD detection alone.
+    """A method that trains a network for OOD detection only.
 
-    Its classes are those of a linear discriminant analysis of the features by the given labels, fitted after
-    the last epoch, so that prediction and report have some; no accuracy is claimed for them.
+    Its classifier is a linear discriminant analysis of the features by the given labels, fitted after the
+    last epoch, so that prediction and report have classes; no accuracy is claimed for it.
     """
 
     def fit_predictor(self, run: TrainerContext) -> None:
@@ -57,7 +57,7 @@ class WithoutClassifier(FittedHeads):
         self.fitted = [heads]
 
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
-        """That no classifier was trained."""
+        """Report that no classifier was trained."""
         return [
             f"{self.info.name} trains no classifier: classes are found by a linear discriminant analysis of "
             "the network's features by the given labels, and verdicts are found on these features"

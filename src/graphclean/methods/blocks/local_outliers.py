@@ -1,19 +1,19 @@
-"""The local outlier factor: how much sparser it is around a sample than around its neighbors."""
+"""The local outlier factor: how much sparser a sample's neighborhood is than those of its neighbors."""
 
 import torch
 from torch import Tensor
 
 TILE = 2**24
-"""Numbers that are held at once, of distances or of neighbors' features."""
+"""Maximum number of values held at once, of distances or of neighbors' features."""
 LEAST_REACH = 1e-10
-"""Added to the mean distance to neighbors, so that that of duplicates is not 0."""
+"""Added to the mean distance to neighbors, so that it is not 0 for duplicates."""
 
 
 @torch.no_grad()
 def local_outlier_factors(x: Tensor, k: int) -> Tensor:
-    """LOF of each row by its `k` nearest (Breunig et al., 2000): about 1 inside, larger the farther outside.
+    """LOF of each row from its `k` nearest (Breunig et al., 2000): about 1 for inliers, larger for outliers.
 
-    Without neighbors it is 1.
+    It is 1 without neighbors.
     """
     k = min(k, len(x) - 1)
     if k < 1:
@@ -25,7 +25,7 @@ def local_outlier_factors(x: Tensor, k: int) -> Tensor:
 
 
 def _nearest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Indices (N, k) and Euclidean distances of the nearest others, the nearest first."""
+    """Indices (N, k) and Euclidean distances of the nearest other rows, nearest first."""
     rows = max(1, TILE // max(len(x), k * x.shape[1]))
     indices, distances = [], []
     for start in range(0, len(x), rows):
@@ -43,7 +43,7 @@ def _nearest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def class_outlier_factors(x: Tensor, labels: Tensor, n_classes: int, k: int) -> Tensor:
-    """LOF of each row among those of its label; 1 for a label under 0."""
+    """LOF of each row among those with the same label; 1 for a label below 0."""
     found = torch.ones(len(x), dtype=x.dtype, device=x.device)
     for c in range(n_classes):
         rows = (labels == c).nonzero().squeeze(1)
@@ -53,9 +53,9 @@ def class_outlier_factors(x: Tensor, labels: Tensor, n_classes: int, k: int) -> 
 
 @torch.no_grad()
 def outlier_probabilities(factors: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """How surely each is an outlier of its class, from 0 to 1 (Kriegel et al., LoOP, 2009).
+    """The probability of being an outlier of the class (Kriegel et al., LoOP, 2009).
 
-    max(0, erf((f − 1) / (√2 s))) with s² the class's mean of (f − 1)²; 0 for a label under 0.
+    max(0, erf((f − 1) / (√2 s))), where s² is the class mean of (f − 1)²; 0 for a label below 0.
     """
     of_class = torch.where(labels < 0, n_classes, labels)
     excess = factors - 1

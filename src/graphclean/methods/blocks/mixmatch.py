@@ -1,4 +1,4 @@
-"""MixMatch: labeled and unlabeled samples of a step, mixed in pairs across both, with guessed labels."""
+"""MixMatch: labeled and unlabeled samples of a step with guessed labels, mixed in pairs across both sets."""
 
 import math
 
@@ -10,15 +10,16 @@ from ...training.augment import draw_beta
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:
-    """Probabilities (B, K) to the power of 1 / temperature, as probabilities again."""
+    """Raise probabilities (B, K) to the power 1 / temperature and renormalize."""
     powered = (p / p.amax(1, keepdim=True)) ** (1 / temperature)
     return powered / powered.sum(1, keepdim=True)
 
 
 def mix_pairs(images: Tensor, targets: Tensor, alpha: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Images and soft labels, mixed with a permutation of them; at alpha 0 as they are.
+    """Images and soft labels, mixed with a random permutation of themselves; unchanged if alpha is 0.
 
-    One λ ~ Beta(alpha, alpha) a batch, or 1 − λ if that is larger, so that each image remains the main one.
+    One λ ~ Beta(alpha, alpha) per batch, or 1 − λ if that is larger, so that each image dominates its
+    mixture.
     """
     if alpha <= 0:
         return images, targets
@@ -29,9 +30,9 @@ def mix_pairs(images: Tensor, targets: Tensor, alpha: float, generator: Generato
 
 
 def mixmatch_losses(logits: Tensor, targets: Tensor, labeled: int) -> dict[str, Tensor]:
-    """Cross-entropy of the first `labeled` rows, squared error of the rest; and the prior over all.
+    """Cross-entropy of the first `labeled` rows, squared error of the others, and the prior over all.
 
-    The prior is the divergence of the mean prediction from equal classes, KL(uniform ‖ mean).
+    The prior term is the divergence of the mean prediction from the uniform distribution, KL(uniform ‖ mean).
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_p = logits.log_softmax(1)
@@ -49,7 +50,7 @@ def divergence_from_uniform(log_p: Tensor) -> Tensor:
 
 
 def cycle_rows(rows: Tensor, shape: tuple[int, int], generator: Generator) -> Tensor:
-    """`rows` in random order as batches (steps, size), in another order each time that all have come."""
+    """Batches (steps, size) of `rows` in random order, reshuffled after each pass over them."""
     steps, size = shape
     times = -(-steps * size // len(rows))
     keys = torch.rand(times, len(rows), generator=generator, device=rows.device)

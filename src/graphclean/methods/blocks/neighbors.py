@@ -1,4 +1,4 @@
-"""What a sample's nearest neighbors say its class is, by hard labels or by soft ones."""
+"""Class votes of a sample's nearest neighbors, by hard or soft labels."""
 
 import torch
 from torch import Tensor
@@ -6,20 +6,20 @@ from torch import Tensor
 from ...graph.knn import nearest_neighbors
 
 OF_ONE_CLASS = 0.5
-"""Neighbors are at most so large a part of an average class: of more, too many are of other classes."""
+"""Maximum number of neighbors per average class size: of more, too many are of other classes."""
 
 
 def fitting_k(k: int, n: int, n_classes: int) -> int:
-    """k, or what `OF_ONE_CLASS` leaves of it on a set of `n` samples."""
+    """k, limited by `OF_ONE_CLASS` for a set of `n` samples."""
     return max(1, min(k, int(OF_ONE_CLASS * n / n_classes)))
 
 
 @torch.no_grad()
 def balanced_votes(features: Tensor, labels: Tensor, n_classes: int, k: int) -> Tensor:
-    """The share of each class (N, K) in the votes of the `k` nearest, each class's divided by its size.
+    """Fraction of each class (N, K) in the votes of the `k` nearest, weighted by inverse class size.
 
-    Votes count alike, however near; a sample has none on itself, nor has one with a label under 0. A row is
-    0 where no neighbor has a label.
+    Votes count equally, regardless of distance; a sample does not vote on itself, nor does one with a label
+    below 0. A row is 0 if no neighbor has a label.
     """
     voted = labels[nearest_neighbors(features, k).indices]
     counts = torch.zeros(len(labels), n_classes + 1, device=labels.device)
@@ -33,7 +33,7 @@ def balanced_votes(features: Tensor, labels: Tensor, n_classes: int, k: int) -> 
 
 @torch.no_grad()
 def average_neighbors(z: Tensor, soft: Tensor, k: int, tau: float) -> Tensor:
-    """Each sample's mean of the soft labels (N, K) of its `k` nearest, weighted by exp(cosine / tau)."""
+    """Mean soft label (N, K) of each sample's `k` nearest neighbors, weighted by exp(cosine / tau)."""
     found = nearest_neighbors(z, k)
     weights = (found.similarities / tau).softmax(1).to(soft.dtype)
     mean = torch.zeros_like(soft)

@@ -1,9 +1,9 @@
-"""How many of the given labels are wrong, for methods that need to know: as a user says, or estimated.
+"""The fraction of wrong labels, for methods that need it: given by the user or estimated.
 
-The estimate is that of the one model of how labels came about, fitted to what the nearest neighbors in z were
-given: one less the mean probability of a given label. Where classes are hard to tell apart it is too large,
-the more so early, and where labels are memorized too small. So it is made again before every epoch of the
-first half, in which methods that drop wrong labels hardly memorize any, and the last one counts.
+The estimate comes from the noise model, fitted to the given labels of the nearest neighbors in z: one minus
+the mean probability of a given label. It is too large if classes are hard to tell apart, especially early in
+training, and too small once labels are memorized. Therefore it is repeated before every epoch of the first
+half, in which methods that drop wrong labels hardly memorize any, and the last estimate is kept.
 """
 
 from typing import Any, NamedTuple
@@ -17,28 +17,28 @@ from ...training.method import TrainerContext
 from .neighbors import balanced_votes, fitting_k
 
 NOISE_NEIGHBORS = 50
-"""Of every sample, at most; on digits 200 gave the same within 0.01."""
+"""Maximum number of neighbors of a sample; on digits, 200 gave the same within 0.01."""
 ESTIMATED_UNTIL = 0.5
-"""Fraction of the epochs after which the estimate stays."""
+"""Fraction of the epochs after which the estimate is fixed."""
 
 
 def check_noise_rate(value: float | Auto) -> None:
-    """Refuse what is no rate."""
+    """Refuse invalid noise rates."""
     if value != "auto" and not 0 <= value < 1:
         raise ValueError("noise_rate must be auto, or at least 0 and less than 1")
 
 
 class LabelNoise(NamedTuple):
-    """What is wrong with given labels."""
+    """The noise of the given labels."""
 
     rate: Tensor
-    """Fraction that is wrong."""
+    """Fraction of wrong labels."""
     transition: Tensor
     """(K, K): the probability of each label (column) for the samples of a class (row)."""
 
 
 def uniform_noise(rate: float, n_classes: int, device: torch.device) -> LabelNoise:
-    """Wrong labels of any other class alike."""
+    """Wrong labels distributed uniformly over the other classes."""
     others = rate / max(n_classes - 1, 1)
     right = torch.eye(n_classes, dtype=torch.bool, device=device)
     return LabelNoise(torch.tensor(rate, device=device), torch.where(right, 1 - rate, others))
@@ -46,7 +46,10 @@ def uniform_noise(rate: float, n_classes: int, device: torch.device) -> LabelNoi
 
 @torch.no_grad()
 def estimate_noise(z: Tensor, given: Tensor, n_classes: int) -> LabelNoise:
-    """From neighbors in z: a rate from 0 to that of random labels; 0 without any. Below 0 means unlabeled."""
+    """Estimate the noise from neighbors in z: a rate from 0 to that of random labels; 0 without labels.
+
+    Labels below 0 mean unlabeled.
+    """
     labeled = given >= 0
     if n_classes < 2 or not bool(labeled.any()):
         return uniform_noise(0.0, n_classes, z.device)
@@ -58,9 +61,10 @@ def estimate_noise(z: Tensor, given: Tensor, n_classes: int) -> LabelNoise:
 
 
 def rate_of_agreement(agreement: Tensor, n_classes: int) -> Tensor:
-    """The noise rate e at which labels agree so often with predictions that noise of the same rate taught.
+    """The noise rate e, given how often labels agree with predictions trained on labels of the same noise.
 
-    Both are right, or wrong in the same way: (1 − e)² + e² / (K − 1), from 1 at no noise to 1 / K at random.
+    They agree if both are right, or wrong in the same way: (1 − e)² + e² / (K − 1), from 1 without noise to 1
+    / K for random labels.
     """
     if n_classes < 2:
         return torch.zeros_like(agreement)
@@ -69,7 +73,7 @@ def rate_of_agreement(agreement: Tensor, n_classes: int) -> Tensor:
 
 
 class NoiseRate(nn.Module):
-    """The fraction of labels that count as wrong, and where it is from."""
+    """The assumed fraction of wrong labels, and whether it is estimated."""
 
     value: Tensor
     transition: Tensor
@@ -82,18 +86,18 @@ class NoiseRate(nn.Module):
         self.register_buffer("transition", noise.transition)
 
     def begin_epoch(self, run: TrainerContext) -> Tensor:
-        """What counts in this epoch; an estimate costs a pass. Before the first epoch nothing is known."""
+        """The rate for this epoch; an estimate costs a pass. It is unknown, and 0, before the first epoch."""
         last = max(1, int(ESTIMATED_UNTIL * run.settings.epochs))
         if self.estimated and 0 < run.epoch <= last:
             self.value, self.transition = estimate_noise(run.embed().z, run.given, run.n_classes)
         return self.value
 
     def metrics(self) -> dict[str, Any]:
-        """As a number of the epoch."""
+        """The rate as a metric of the epoch."""
         return {"noise_rate": float(self.value)}
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """That it was estimated, for the user to correct."""
+        """Report that the rate was estimated, so that the user can correct it."""
         if not self.estimated:
             return []
         if run.settings.epochs == 1:

@@ -1,4 +1,4 @@
-"""Two networks of weights of their own that see the same batches, and so err on different samples."""
+"""Two networks with separate weights that see the same batches, and so err on different samples."""
 
 from typing import NamedTuple
 
@@ -11,27 +11,27 @@ from .supervised import given_losses, labeled_mean
 PAIRED = ("main", "second")
 """The first one predicts: papers report each network alone."""
 WEIGHTS = {"ce": 1.0, "ce_second": 1.0}
-"""Of their losses, which share no weights: each network learns as if it were alone."""
+"""Weights of their losses. The networks share no weights, so each learns independently."""
 Masks = tuple[Tensor, Tensor]
-"""Of a batch, by either network."""
+"""A mask of a batch for each network."""
 
 
 class Pair(NamedTuple):
-    """What each network makes of the same samples."""
+    """The outputs of both networks for the same samples."""
 
     losses: tuple[Tensor, Tensor]
-    """−log p of every given label."""
+    """−log p of each given label."""
     disagree: Tensor
-    """Whether they predict different classes."""
+    """Whether the networks predict different classes."""
 
 
 def new_pair(run: TrainerContext) -> nn.ModuleDict:
-    """The two networks."""
+    """Create the two networks."""
     return nn.ModuleDict({name: run.new_network() for name in PAIRED})
 
 
 def see(run: TrainerContext, inputs: Tensor, given: Tensor) -> Pair:
-    """Both networks on one weak view of each input."""
+    """Run both networks on one weak view of each input."""
     view = run.weak_view(inputs)
     first, second = (run.forward(view, network=name)[0].logits for name in PAIRED)
     losses = given_losses(first, given), given_losses(second, given)
@@ -39,11 +39,11 @@ def see(run: TrainerContext, inputs: Tensor, given: Tensor) -> Pair:
 
 
 def keep_small(pair: Pair, candidates: Tensor, count: Tensor) -> Masks:
-    """The `count` candidates that each network fits best."""
+    """The `count` candidates with the smallest losses, for each network."""
     first, second = (smallest_losses(losses, candidates, count) for losses in pair.losses)
     return first, second
 
 
 def teach(pair: Pair, kept: Masks) -> dict[str, Tensor]:
-    """The loss of each network, on what the other one keeps."""
+    """The loss of each network on the samples that the other one keeps."""
     return dict(zip(WEIGHTS, map(labeled_mean, pair.losses, reversed(kept)), strict=True))

@@ -1,4 +1,4 @@
-"""Gaussian classes fitted to most of their samples, by minimum covariance determinant, as a classifier."""
+"""A classifier of Gaussian classes, fitted to most of their samples by minimum covariance determinant."""
 
 from typing import NamedTuple
 
@@ -6,28 +6,28 @@ import torch
 from torch import Generator, Tensor
 
 EMPTY = -1e9
-"""Score of a class without samples: finite, and of probability 0."""
+"""Score of a class without samples: finite, with probability 0."""
 
 
 class Gaussians(NamedTuple):
-    """A Gaussian for each class, all of one covariance."""
+    """A Gaussian for each class, with a shared covariance."""
 
     means: Tensor
     """(K, d); zeros for a class without samples."""
     precision: Tensor
     """(d, d), the pseudo-inverse of the covariance."""
     occupied: Tensor
-    """(K,): the class has samples."""
+    """(K,): whether the class has samples."""
 
     def distances(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Squared Mahalanobis distance of each row to the mean of its label; labels are classes."""
+        """Squared Mahalanobis distance of each row to the mean of its label, which must not be negative."""
         off = x - self.means[labels]
         return ((off @ self.precision) * off).sum(1)
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights (K, d) and biases (K,) of log P(class), up to a number a row, with classes equally likely.
+        """Weights (K, d) and biases (K,) of log P(class) up to a constant per row, with equal class priors.
 
-        Reckoned from the middle of the means, so that features far from 0 lose no digits.
+        Computed relative to the center of the means, so that features far from 0 lose no precision.
         """
         middle = self.means[self.occupied].mean(0) if bool(self.occupied.any()) else self.means[0]
         off = self.means - middle
@@ -38,9 +38,9 @@ class Gaussians(NamedTuple):
 
 
 def smallest_of_each(values: Tensor, labels: Tensor, n_classes: int, share: float) -> Tensor:
-    """A mask of the `share` of each class's samples with the smallest values, and at least one of each.
+    """Mask of the smallest values in each class: a fraction `share` of its samples, and at least one.
 
-    Of n samples these are ⌊share · n⌋; labels under 0 are of no class.
+    Of n samples it selects ⌊share · n⌋; labels below 0 belong to no class.
     """
     of_class = torch.where(labels < 0, n_classes, labels)
     order = values.argsort(stable=True)
@@ -59,9 +59,9 @@ def smallest_of_each(values: Tensor, labels: Tensor, n_classes: int, share: floa
 def fit_gaussians(
     x: Tensor, labels: Tensor, kept: Tensor, n_classes: int, sizes: Tensor | None = None
 ) -> Gaussians:
-    """Mean of each class and the covariance of all, of the samples that are kept.
+    """The mean of each class and the shared covariance, from the samples in `kept`.
 
-    A class's covariance has the weight of its kept samples, or of its `sizes`.
+    The covariance of a class is weighted by its number of kept samples, or by `sizes`.
     """
     known = labels.clamp(min=0)
     used = kept & (labels >= 0)
@@ -78,9 +78,9 @@ def fit_gaussians(
 
 
 def concentrate(x: Tensor, labels: Tensor, found: Gaussians, share: float) -> tuple[Gaussians, Tensor]:
-    """A concentration step: fit again to the nearest `share` of each class; which these are, too.
+    """One concentration step: refit to the fraction `share` of each class nearest to its mean; with its mask.
 
-    With one class, repeated until nothing changes, it is an estimate of minimum covariance determinant.
+    With one class, repeated until nothing changes, it estimates the minimum covariance determinant.
     """
     n_classes = len(found.means)
     kept = smallest_of_each(found.distances(x, labels.clamp(min=0)), labels, n_classes, share)
@@ -92,9 +92,9 @@ def concentrate(x: Tensor, labels: Tensor, found: Gaussians, share: float) -> tu
 def robust_gaussians(
     x: Tensor, labels: Tensor, n_classes: int, share: float, generator: Generator
 ) -> tuple[Gaussians, Tensor]:
-    """Gaussians of a random `share` of each class, then of the samples nearest to them; which these are, too.
+    """Gaussians of a random fraction `share` of each class, refitted to the nearest samples; with their mask.
 
-    Labels under 0 are left out.
+    Labels below 0 are ignored.
     """
     x = x.double()
     drawn = torch.rand(len(x), generator=generator, device=x.device)

@@ -1,4 +1,4 @@
-"""Methods that split the samples into labeled and unlabeled ones, and train on both by MixMatch."""
+"""Methods that split the samples into labeled and unlabeled ones, and train on both with MixMatch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,17 +14,17 @@ from .mixmatch import cycle_rows, mix_pairs, mixmatch_losses, sharpen
 from .supervised import given_losses, labeled_mean
 
 UNLABELED_RAMP = 16 / 300
-"""Fraction of the epochs over which the weight of the unlabeled samples grows: 16 of 300."""
+"""Fraction of the epochs over which the weight of the unlabeled samples ramps up: 16 of 300."""
 SEMI_SUPERVISED_FOLLOWS = (
     "warm-up and ramp are fractions of the epochs; the two views of half a batch pass the network together; "
     "network, optimizer and schedule are those of the training settings"
 )
-"""Where all these methods differ from their papers and releases."""
+"""How all these methods deviate from their papers and releases."""
 
 
 @dataclass(frozen=True)
 class SemiSupervisedSettings:
-    """The defaults are DivideMix's for CIFAR-10 with half of the labels wrong at random, or more."""
+    """The defaults are DivideMix's for CIFAR-10 with symmetric noise of 50 % or more."""
 
     warmup_epochs: int | Auto = "auto"
     """Epochs of cross-entropy before the first split; 30 for CIFAR-100.
@@ -32,16 +32,17 @@ class SemiSupervisedSettings:
     `auto`: a tenth of all epochs, but at least one and at most the paper's 10.
     """
     lambda_u: float = 25.0
-    """Weight of the unlabeled samples, which grows from 0 over 16 of 300 epochs after the warm-up.
+    """Weight of the unlabeled loss, which ramps up from 0 over 16/300 of the epochs after the warm-up.
 
-    0 for asymmetric noise or few wrong labels, 50 at 90 % of them; for CIFAR-100 25 with few, else 150.
+    0 for asymmetric noise or low noise rates, 50 at 90 % noise; for CIFAR-100, 25 at low rates and 150
+    otherwise.
     """
     temperature: float = 0.5
-    """Of guessed labels: under 1 they are sharpened."""
+    """Temperature of guessed labels; below 1 it sharpens them."""
     mixup_alpha: float = 4.0
-    """λ ~ Beta(alpha, alpha), one a batch, and the larger of λ and 1 − λ is taken; 0 turns mixup off."""
+    """λ ~ Beta(alpha, alpha) per batch, replaced by 1 − λ if that is larger; 0 turns mixup off."""
     confidence_penalty: bool = False
-    """Subtract the entropy from the loss in warm-up: for asymmetric noise, which is fitted too fast."""
+    """Subtract prediction entropy from the warm-up loss: for asymmetric noise, which is fitted too fast."""
 
     def __post_init__(self) -> None:
         if self.warmup_epochs != "auto" and not self.warmup_epochs >= 0:
@@ -56,13 +57,13 @@ class SemiSupervisedSettings:
 class SemiSupervised(Method):
     """Networks that are trained one after the other in each epoch, each on a split of its own.
 
-    A subclass judges the labels; all else, from label guessing to the losses, is here.
+    A subclass judges the labels; everything else, from label guessing to the losses, is implemented here.
     """
 
     detector = "msp"
     members: ClassVar[tuple[str, ...]] = ("main", "second")
     longest_warmup: ClassVar[int] = 10
-    """Epochs of the paper's warm-up for CIFAR-10, of 300 or more."""
+    """Warm-up epochs of the paper for CIFAR-10, of 300 or more epochs in all."""
     judges_each_part: ClassVar[bool] = False
     """Whether labels are judged again before the second network is trained."""
     settings: Any
@@ -72,7 +73,7 @@ class SemiSupervised(Method):
     selected: Tensor
 
     def setup(self, run: TrainerContext) -> None:
-        """The networks; by each of them every label's probability to be right; and the last decision."""
+        """Create the networks, each network's probability that a label is right, and the last decision."""
         self.networks = nn.ModuleDict({name: run.new_network() for name in self.members})
         self.weights = {"ce": 1.0, "consistency": self.settings.lambda_u, "prior": 1.0}
         if self.settings.confidence_penalty:
@@ -83,30 +84,30 @@ class SemiSupervised(Method):
         self.register_buffer("selected", run.given >= 0)
 
     def judge(self, run: TrainerContext, logits: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """From the networks' outputs: how probably each label is right (networks, N), and which are taken."""
+        """Each network's probability that a label is right (networks, N), and which labels to accept."""
         raise NotImplementedError
 
     def split(self, run: TrainerContext) -> Tensor:
-        """The samples that the network of this part takes as labeled."""
+        """The samples that count as labeled for the network of this part."""
         raise NotImplementedError
 
     def warmup_end(self, run: TrainerContext) -> int:
-        """The first epoch, from 0, that is not warm-up."""
+        """The first epoch after the warm-up, counted from 0."""
         start = self.phases(run.settings.epochs)[-1]
         if self.settings.warmup_epochs != "auto":
             return start + int(self.settings.warmup_epochs)
         return start + min(self.longest_warmup, max(1, (run.settings.epochs - start) // 10))
 
     def parts(self, epoch: int) -> int:  # noqa: ARG002
-        """One for each network."""
+        """One part for each network."""
         return len(self.members)
 
     def peer(self, run: TrainerContext) -> int:
-        """The number of the network by whose judgment this part's is trained: the other one, if any."""
+        """The index of the network that splits the samples for this part's: the other one, if any."""
         return len(self.members) - 1 - run.part
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """In warm-up everything; then what counts as labeled, and as much of the rest."""
+        """All samples in warm-up; then the samples that count as labeled, and unlabeled ones."""
         if run.epoch < self.warmup_end(run):
             return (run.shuffle(),)
         if run.part == 0 or self.judges_each_part:
@@ -114,7 +115,7 @@ class SemiSupervised(Method):
         return self.draw(run, self.split(run))
 
     def decide(self, run: TrainerContext) -> None:
-        """Judge all labels; those that are not taken give way to what the networks predict."""
+        """Judge all labels; those not accepted are replaced by the networks' prediction."""
         logits = [run.embed(name).logits for name in self.members]
         self.clean, taken = self.judge(run, logits)
         predicted = torch.stack(logits).softmax(2).mean(0).argmax(1)
@@ -123,7 +124,7 @@ class SemiSupervised(Method):
         self.labels, self.selected = decision.labels, decision.selected
 
     def draw(self, run: TrainerContext, labeled: Tensor) -> tuple[Tensor, ...]:
-        """Each labeled sample once, and as many of the others; where a set is empty, any samples."""
+        """Each labeled sample once, and unlabeled ones in batches; all samples in place of an empty set."""
         ood = run.decided == run.n_classes if run.decided is not None else torch.zeros_like(labeled)
         sets = [mask.nonzero().squeeze(1) for mask in (labeled, ~labeled & ~ood)]
         x, u = (rows if len(rows) else torch.arange(len(labeled), device=run.device) for rows in sets)
@@ -136,18 +137,18 @@ class SemiSupervised(Method):
         )
 
     def unlabeled_size(self, labeled: Tensor, size: int) -> int:  # noqa: ARG002
-        """Unlabeled samples a step, next to `size` labeled ones."""
+        """Number of unlabeled samples per step, for `size` labeled ones."""
         return size
 
     def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of one view in warm-up; then MixMatch on a labeled and an unlabeled batch."""
+        """Cross-entropy of one view in warm-up, then MixMatch on a labeled and an unlabeled batch."""
         if len(batches) == 1:
             return self.warm_up(run, batches[0])
         of_x, of_u = (self.views(run, batch) for batch in batches)
         return self.mixmatch(run, batches[0], of_x, of_u)
 
     def warm_up(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the given labels, minus the entropy of predictions where that is wanted."""
+        """Cross-entropy of the given labels, minus the prediction entropy if `confidence_penalty` is set."""
         (out,) = run.forward(run.weak_view(batch.inputs), network=self.members[run.part])
         labeled = batch.given >= 0
         found = {"ce": labeled_mean(given_losses(out.logits, batch.given), labeled)}
@@ -157,14 +158,14 @@ class SemiSupervised(Method):
         return found
 
     def views(self, run: TrainerContext, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Two views of each sample by which labels are guessed, and two to train on: here the same."""
+        """Two views of each sample to guess labels from, and two to train on; here they are the same."""
         both = run.views(batch.inputs, strong=False)
         return both, both
 
     def mixmatch(
         self, run: TrainerContext, x: Batch, of_x: tuple[Tensor, Tensor], of_u: tuple[Tensor, Tensor]
     ) -> dict[str, Tensor]:
-        """Guess labels, mix all samples in pairs, and classify what comes of it."""
+        """Guess labels, mix all samples in pairs, and classify the mixtures."""
         guessed = self.guess(run, x, of_x[0], of_u[0])
         targets = torch.cat([part.repeat(2, 1) for part in guessed])
         images, targets = mix_pairs(
@@ -180,8 +181,9 @@ class SemiSupervised(Method):
     def guess(self, run: TrainerContext, x: Batch, of_x: Tensor, of_u: Tensor) -> tuple[Tensor, Tensor]:
         """Sharpened soft labels of both batches, from two views of each sample.
 
-        Of the labeled the given label, as far as it is probably right, and what the own network says; of the
-        unlabeled the mean of all networks. The own one guesses in training mode, as it is trained.
+        For labeled samples, the given label and the network's own prediction, weighted by the probability
+        that the label is right; for unlabeled samples, the mean prediction of all networks. The network being
+        trained guesses in training mode.
         """
         own = self.members[run.part]
         for name, network in self.networks.items():
@@ -198,21 +200,21 @@ class SemiSupervised(Method):
         return sharpen(p, self.settings.temperature), sharpen(q, self.settings.temperature)
 
     def selection(self, run: TrainerContext) -> Selection:  # noqa: ARG002
-        """Labels that are taken as right stand; the other samples are what the networks predict."""
+        """Accepted labels are kept; the other samples get the networks' prediction."""
         return Selected(self.labels, self.selected)
 
     def predictor(self) -> nn.Module:
-        """All networks together."""
+        """An ensemble of all networks."""
         return Ensemble(self.networks.values()) if len(self.members) > 1 else self.networks["main"]
 
     def notes(self, run: TrainerContext) -> list[str]:
-        """Where there was no split."""
+        """Report if there was no split."""
         if run.settings.epochs <= self.warmup_end(run):
             return ["all epochs were warm-up: this is cross-entropy on the given labels"]
         return []
 
 
 def mean_of_views(logits: Tensor) -> Tensor:
-    """The mean prediction (B, K) over two views that follow each other (2B, K)."""
+    """The mean prediction (B, K) over two concatenated views (2B, K)."""
     first, second = logits.float().softmax(1).chunk(2)
     return (first + second) / 2

@@ -1,4 +1,4 @@
-"""Two views of each sample as SimCLR makes them, and a contrastive loss in which all views are anchors."""
+"""Two views of each sample as in SimCLR, and a contrastive loss with all views as anchors."""
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from ...training.views import scale
 
 
 def simclr_views(run: TrainerContext, inputs: Tensor, smallest: float) -> Tensor:
-    """A view of each input, and then another one of each, as one tensor scaled for the network.
+    """Two views of each input, all first views before all second ones, in one tensor scaled for the network.
 
-    Of images a part of at least the fraction `smallest`, in other colors; of features these with noise.
+    Images are cropped to at least the fraction `smallest` of their area, with color jitter; features get
+    noise.
     """
     if inputs.is_floating_point():
         return run.views(inputs, strong=False)
@@ -27,9 +28,10 @@ def simclr_views(run: TrainerContext, inputs: Tensor, smallest: float) -> Tensor
 
 
 def supervised_contrast(first: Tensor, second: Tensor, given: Tensor, temperature: float) -> Tensor:
-    """SupCon (Khosla et al., NeurIPS 2020) of two views' unit embeddings (B, d); all 2B of them are anchors.
+    """SupCon (Khosla et al., NeurIPS 2020) of two views' unit embeddings (B, d), with all 2B as anchors.
 
-    A sample without a label, under 0, is like its own other view alone; with none at all it is NT-Xent.
+    The only positive of a sample with a label below 0 is its own other view; without any labels, this is
+    NT-Xent.
     """
     both = [
         contrastive_losses(a, b, given, given >= 0, tau_subgraph=temperature, positives="release").subgraph

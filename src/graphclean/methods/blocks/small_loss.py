@@ -1,23 +1,23 @@
-"""The samples with the smallest losses: networks fit clean labels first, so that few of these are wrong.
+"""Small-loss selection: networks fit clean labels first, so few labels with small losses are wrong.
 
-All is done by masks, so that shapes stay as they are and nothing waits for the device.
+Everything uses masks, so that shapes are static and there is no device sync.
 """
 
 import torch
 from torch import Tensor
 
 ROUNDING_ERROR = 1e-6
-"""Added before rounding down, so that 0.8 of 5 samples are 4 of them in floating point too."""
+"""Added before rounding down, so that 0.8 of 5 samples is 4 in floating point too."""
 
 
 def remaining(candidates: Tensor, drop: Tensor | float) -> Tensor:
-    """How many of a mask's samples are left when a fraction `drop` of them is dropped, at least one."""
+    """Number of samples left of a mask after dropping a fraction `drop`, at least one."""
     count = candidates.sum().double()
     return ((1 - drop) * count + ROUNDING_ERROR).floor().clamp(min=1)
 
 
 def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> Tensor:
-    """A mask of the `count` candidates with the smallest losses, or of all if there are fewer."""
+    """Mask of the `count` candidates with the smallest losses, or of all if there are fewer."""
     order = losses.detach().masked_fill(~candidates, torch.inf).argsort(stable=True)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device)
@@ -25,10 +25,10 @@ def smallest_losses(losses: Tensor, candidates: Tensor, count: Tensor | int) -> 
 
 
 def smallest_of_class(losses: Tensor, labels: Tensor, n_classes: int, count: Tensor | int) -> Tensor:
-    """A mask of the `count` smallest losses of each class; `count` may be a number of each class's own.
+    """Mask of the `count` smallest losses of each class; `count` may differ between classes.
 
-    A label under 0 is of no class. Classes are neither equally hard nor equally noisy: chosen by class, none
-    is left without samples.
+    Samples with a label below 0 are left out. Classes are neither equally hard nor equally noisy; selecting
+    by class leaves none of them without samples.
     """
     labeled = labels >= 0
     order = losses.detach().argsort(stable=True)

@@ -1,4 +1,4 @@
-"""Losses of the labeled samples of a batch: unlabeled ones are masked, so that shapes stay as they are."""
+"""Losses of a batch's labeled samples; unlabeled ones are masked, so that shapes are static."""
 
 import torch
 from torch import Generator, Tensor
@@ -8,13 +8,13 @@ from ...training.method import Batch, TrainerContext
 
 
 def labeled_mean(values: Tensor, labeled: Tensor) -> Tensor:
-    """The mean over the samples of a mask, or weighted by them; 0 where there is none."""
+    """The mean over the samples of a mask, or weighted by it; 0 if it is empty."""
     weight = labeled.to(values.dtype)
     return (values * weight).sum() / weight.sum().clamp(min=1)
 
 
 def given_losses(logits: Tensor, given: Tensor) -> Tensor:
-    """−log p of each sample's given label, in float32 at least; of class 0 where there is none."""
+    """−log p of each sample's given label, in float32 at least; of class 0 if it has none."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return -logits.log_softmax(1).gather(1, given.clamp(min=0).unsqueeze(1)).squeeze(1)
 
@@ -28,7 +28,7 @@ def labeled_partners(labeled: Tensor, generator: Generator) -> Tensor:
 
 
 def classify_weak(run: TrainerContext, batch: Batch, alpha: float = 0.0) -> Tensor:
-    """Cross-entropy of one weak view, mixed with those of other labeled samples by λ ~ Beta(alpha, alpha)."""
+    """Cross-entropy of one weak view, mixed with other labeled samples by λ ~ Beta(alpha, alpha)."""
     labeled, views = batch.given >= 0, run.weak_view(batch.inputs)
     if alpha <= 0:
         (out,) = run.forward(views)

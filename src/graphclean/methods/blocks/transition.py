@@ -1,4 +1,4 @@
-"""The transition matrix T: T[i, j] is the probability that a sample of class i was given label j."""
+"""The transition matrix T: T[i, j] is the probability that a sample of class i was labeled j."""
 
 import math
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 LEAST_TRANSITION = 1e-8
-"""Least entry of an estimate, so that no given label is impossible."""
+"""Minimum entry of an estimate, so that no given label is impossible."""
 
 
 def estimate_transition(p: Tensor, percentile: float) -> Tensor:
-    """T from predictions (N, K) on samples with noisy labels: a row a class, as predicted for its anchor.
+    """Estimate T from predictions (N, K) on noisy samples: each row is the prediction for its class's anchor.
 
-    The anchor of a class is the sample that is most surely of it, but none above that percentile of its
-    probability, since the surest may be outliers; at 1 it is the surest of all.
+    The anchor is the sample with the highest probability of the class up to this percentile, since the most
+    confident samples may be outliers; at percentile 1 it is the most confident sample.
     """
     rank = len(p) - 1
     if percentile < 1:
@@ -24,7 +24,7 @@ def estimate_transition(p: Tensor, percentile: float) -> Tensor:
 
 
 def forward_losses(logits: Tensor, given: Tensor, transition: Tensor) -> Tensor:
-    """−log (Tᵀp)_y of each sample's given label y; of class 0 where there is none."""
+    """−log (Tᵀp)_y of each sample's given label y; of class 0 if it has none."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     to_given = transition.log().T[given.clamp(min=0)]
     return -(logits.log_softmax(1) + to_given).logsumexp(1)
