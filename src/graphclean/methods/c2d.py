@@ -27,15 +27,15 @@ class C2D(DivideMix):
 
     info = MethodInfo(
         name="c2d",
-        title="Contrast to Divide: DivideMix from a self-supervised start",
+        title="Contrast to Divide (C2D): DivideMix with self-supervised pre-training",
         kind="semi-supervised",
         paper="Zheltonozhskii et al., Contrast to Divide: Self-Supervised Pre-Training for Learning with "
         "Noisy Labels, WACV 2022",
         networks=2,
         cost=5.8,
-        follows="both networks start from weights of their own, within the run's epochs, and views are "
-        "those of training.self_supervised_crop; gradients are not clipped in warm-up; DivideMix as here: "
-        f"{DIVIDEMIX_FOLLOWS}",
+        follows="the paper, but with pre-trained weights of its own for each network, pre-training within "
+        "the run's epochs and the views of training.self_supervised_crop, and without gradient clipping in "
+        f"warm-up; its DivideMix follows {DIVIDEMIX_FOLLOWS}",
     )
     Settings = C2DSettings
     settings: C2DSettings

@@ -13,9 +13,9 @@ from .blocks.pair import WEIGHTS, Masks, Pair, keep_small, new_pair, see, teach
 from .blocks.small_loss import remaining
 
 FOLLOWS_CO_TEACHING = (
-    "the paper, but for: its epochs are fractions of the run's, and both networks see the same weak view; "
-    "network, optimizer and schedule are those of the training settings; losses are means over what is kept, "
-    "which the release divides by its number once more"
+    "the paper, except that its epochs are fractions of the run's, and both networks see the same weak view; "
+    "network, optimizer and schedule are those of the training settings; losses are means over the kept "
+    "samples, which the release divides by their number once more"
 )
 
 
@@ -56,7 +56,7 @@ class CoTeaching(Method):
 
     info = MethodInfo(
         name="co-teaching",
-        title="Co-teaching by small losses",
+        title="Co-teaching",
         kind="selection",
         paper="Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, "
         "NeurIPS 2018",
@@ -120,13 +120,13 @@ class CoTeachingPlus(CoTeaching):
 
     info = MethodInfo(
         name="co-teaching-plus",
-        title="Co-teaching on disagreement",
+        title="Co-teaching+ (update by disagreement)",
         kind="selection",
         paper="Yu et al., How does Disagreement Help Generalization against Label Corruption?, ICML 2019",
         networks=2,
         cost=2.2,
         needs=("noise rate",),
-        follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy is of logits, in the release of probabilities",
+        follows=f"{FOLLOWS_CO_TEACHING}; cross-entropy takes logits, in the release probabilities",
     )
     Settings = CoTeachingPlusSettings
     settings: CoTeachingPlusSettings

@@ -25,7 +25,7 @@ class CrossEntropy(Method):
 
     info = MethodInfo(
         name="cross-entropy",
-        title="Cross-entropy on the given labels, with mixup if wanted",
+        title="Cross-entropy on the given labels, optionally with mixup",
         kind="baseline",
         paper="mixup: Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018",
         cost=2.0,

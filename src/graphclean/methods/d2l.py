@@ -38,14 +38,14 @@ class D2L(Method):
 
     info = MethodInfo(
         name="d2l",
-        title="Dimensionality-driven learning (D2L)",
+        title="Dimensionality-Driven Learning (D2L)",
         kind="loss",
         paper="Ma et al., Dimensionality-Driven Learning with Noisy Labels, ICML 2018",
         cost=1.0,
         follows="the paper: cross-entropy, not the symmetric one of later releases, and at the turning point "
-        "weights go back by an epoch, where the release reads what it has just written; momentum stays; "
-        "network, optimizer and schedule are those of the training settings, without drops of the rate, "
-        "which look like turning points",
+        "weights are reset to those of the previous epoch, where the release reads weights that it has just "
+        "written; momentum is kept; network, optimizer and schedule are those of the training settings, "
+        "without drops of the learning rate, which look like turning points",
     )
     Settings = D2LSettings
     detector = "msp"
@@ -117,7 +117,7 @@ class D2L(Method):
         if int(self.turned) >= 0:
             return []
         return [
-            "the dimensionality of features had no turning point: given labels were trained on to the end"
+            "the dimensionality of features had no turning point: training used the given labels to the end"
         ]
 
 

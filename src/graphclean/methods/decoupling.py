@@ -30,13 +30,13 @@ class Decoupling(Method):
 
     info = MethodInfo(
         name="decoupling",
-        title="Decoupling when to update from how to update",
+        title="Decoupling (update by disagreement)",
         kind="selection",
         paper="Malach & Shalev-Shwartz, Decoupling 'when to update' from 'how to update', NIPS 2017",
         networks=2,
         cost=2.0,
-        follows="the release's masks and its floor of a tenth of the batch; both networks see the same weak "
-        "view; network, optimizer and schedule are those of the training settings",
+        follows="the release's masks and minimum divisor, a tenth of the batch; both networks see the same "
+        "weak view; network, optimizer and schedule are those of the training settings",
     )
     Settings = DecouplingSettings
     detector = "msp"

@@ -12,8 +12,8 @@ from .blocks.semi_supervised import SEMI_SUPERVISED_FOLLOWS, SemiSupervised, Sem
 from .blocks.supervised import given_losses
 
 DIVIDEMIX_FOLLOWS = (
-    "the paper and its release, but for: the mixture starts from the best split in two; where no label "
-    f"passes the threshold, the most probable ones are taken; {SEMI_SUPERVISED_FOLLOWS}"
+    "the paper and its release, except that the mixture starts from the optimal split into two clusters, and "
+    f"if no label passes the threshold, the most probable ones are accepted; {SEMI_SUPERVISED_FOLLOWS}"
 )
 
 
@@ -104,7 +104,7 @@ class DivideMix(DivideMix1):
 
     info = MethodInfo(
         name="dividemix",
-        title="DivideMix: co-divide by losses, then MixMatch",
+        title="DivideMix",
         kind="semi-supervised",
         paper=DivideMix1.info.paper,
         networks=2,

@@ -31,7 +31,7 @@ class ELR(Method):
 
     info = MethodInfo(
         name="elr",
-        title="Early-Learning Regularization",
+        title="Early-Learning Regularization (ELR)",
         kind="loss",
         paper="Liu et al., Early-Learning Regularization Prevents Memorization of Noisy Labels, NeurIPS 2020",
         cost=1.0,

@@ -55,14 +55,14 @@ class ELRPlus(Method):
 
     info = MethodInfo(
         name="elr-plus",
-        title="Early-Learning Regularization with two networks, their averages and mixup",
+        title="Early-Learning Regularization with two networks, weight averaging and mixup (ELR+)",
         kind="loss",
         paper="Liu et al., Early-Learning Regularization Prevents Memorization of Noisy Labels, NeurIPS 2020",
         networks=4,
         cost=2.7,
-        follows="the release; two of the networks are teachers, and both students predict, as it has it on "
-        "one GPU; ramps and the teachers' memory go by epochs, not steps; without its reweighted targets for "
-        "CIFAR-100; network, optimizer and schedule are those of the training settings",
+        follows="the release; two of the networks are teachers, and both students predict, as in the release "
+        "on one GPU; ramps and the teachers' decay depend on epochs, not steps; without reweighted targets "
+        "for CIFAR-100; network, optimizer and schedule are those of the training settings",
     )
     Settings = ElrPlusSettings
     settings: ElrPlusSettings

@@ -20,8 +20,7 @@ class FCorrectionSettings:
     estimation_fraction: float = 0.33
     """Fraction of the epochs for the first stage, which estimates the transition matrix."""
     percentile: float = 0.97
-    """Percentile of a class's probability that its anchor has, as the surest may be outliers; 1: CIFAR-100.
-    """
+    """Percentile of a class's probability that defines its anchor, to avoid outliers; 1 for CIFAR-100."""
     identity: float = 0.0
     """Weight of the identity that is mixed into the matrix, against collapse if most labels are wrong."""
 
@@ -39,12 +38,12 @@ class FCorrection(Method):
 
     info = MethodInfo(
         name="f-correction",
-        title="Forward loss correction",
+        title="Forward loss correction (F-correction)",
         kind="loss",
         paper="Patrini et al., Making Deep Neural Networks Robust to Label Noise, CVPR 2017",
         cost=1.1,
-        follows="the paper; the two stages share the run's epochs, and the last one is the result; not the "
-        "release's search for anchors, which changes the predictions that it reads",
+        follows="the paper; the two stages share the run's epochs, and the last epoch is the result; without "
+        "the release's search for anchors, which changes the predictions that it reads",
     )
     Settings = FCorrectionSettings
     detector = "msp"
@@ -98,11 +97,11 @@ class FCorrection(Method):
     def notes(self, run: TrainerContext) -> list[str]:
         """Report if there is no matrix, or if it confuses classes."""
         if run.settings.epochs <= self.phases(run.settings.epochs)[1]:
-            return ["the only epoch estimated the transition matrix: nothing was corrected by it"]
+            return ["the only epoch estimated the transition matrix: nothing was corrected"]
         lost = int((self.transition.argmax(1) != torch.arange(run.n_classes, device=run.device)).sum())
         if lost:
             return [
-                f"by the transition matrix {lost} of {run.n_classes} classes mostly have another one's "
-                "label: the estimate may be wrong, and these classes confused"
+                f"by the transition matrix, {lost} of {run.n_classes} classes are mostly labeled as another "
+                "class: the estimate may be wrong, and these classes confused"
             ]
         return []

@@ -47,13 +47,14 @@ class ILON(Method):
 
     info = MethodInfo(
         name="ilon",
-        title="Iterative learning with open-set noisy labels",
+        title="Iterative learning with open-set noisy labels (ILON)",
         kind="selection",
         paper="Wang et al., Iterative Learning with Open-set Noisy Labels, CVPR 2018",
         cost=1.4,
-        follows="the paper in its parts: cumulative outlier factors within each class, weights, and a "
-        "contrast of pairs; all constants are ours, for want of a release, and so are the weights, one less "
-        "the probability of an outlier; network, optimizer and schedule are those of the training settings",
+        follows="the paper's components: cumulative outlier factors within each class, weights, and a "
+        "contrastive loss of pairs; as there is no release, all constants are ours, and so are the weights, "
+        "one minus the outlier probability; network, optimizer and schedule are those of the training "
+        "settings",
     )
     Settings = IlonSettings
     detector = "msp"
@@ -83,7 +84,7 @@ class ILON(Method):
         return super().begin_epoch(run)
 
     def find_outliers(self, run: TrainerContext) -> None:
-        """One round: find outliers by their mean factor so far; samples that people reviewed are none."""
+        """One round: find outliers by their mean factor so far, never among samples reviewed by people."""
         features = run.embed(features=True).features
         assert features is not None
         unit = normalize(features, dim=1)

@@ -18,7 +18,8 @@ from .blocks.supervised import given_losses, labeled_mean
 
 NoisePattern = Literal["symmetric", "asymmetric"]
 MUCH, SOME = 0.6, 0.3
-"""Noise rates above which later iterations use their last epoch: wrong labels would bias the best one."""
+"""Noise rates above which later iterations use their last epoch: wrong labels would bias choosing the best.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class IncvSettings:
     selection_fraction: float = 0.33
     """Fraction of the epochs for all iterations together, each with a full learning rate schedule."""
     chosen_alone: float = 0.2
-    """Fraction of the other epochs before the remaining samples are used too; doubled for high noise."""
-    ramp: float = 0.05
-    """Fraction of the other epochs over which the drop rate grows to the noise rate among the chosen samples.
+    """Fraction of the other epochs before remaining samples are used; doubled for asymmetric or high noise.
     """
+    ramp: float = 0.05
+    """Fraction of the other epochs over which the drop rate grows to the chosen samples' noise rate."""
 
     def __post_init__(self) -> None:
         check_noise_rate(self.noise_rate)
@@ -60,14 +61,14 @@ class INCV(Method):
 
     info = MethodInfo(
         name="incv",
-        title="Iterative noisy cross-validation, then co-teaching",
+        title="Iterative Noisy Cross-Validation (INCV) with co-teaching",
         kind="selection",
         paper="Chen et al., Understanding and Utilizing Deep Neural Networks Trained with Noisy Labels, "
         "ICML 2019",
         networks=2,
         cost=2.4,
         needs=("noise rate",),
-        follows="the paper, but for: both halves are learned at once, each by one of two networks; phases "
+        follows="the paper, except that both halves are trained on at once, by one network each; phases "
         "are fractions of the run's epochs, and each epoch has as many steps as there are batches of all "
         "samples; network, optimizer and schedule are those of the training settings",
     )
@@ -93,7 +94,7 @@ class INCV(Method):
         return *(total * i // iterations for i in range(iterations)), total
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
-        """Judge with an iteration's networks; at the start of a phase, choose samples and reset them."""
+        """Judge with an iteration's networks; at the start of a phase, choose samples and reset weights."""
         phases, validation = self.phases(run.settings.epochs), self.validation
         training = phases[-1]
         if run.epoch == 0:
@@ -173,11 +174,11 @@ class INCV(Method):
         """Report what was chosen, and the source of the noise rate."""
         found = self.validation
         if run.settings.epochs <= self.phases(run.settings.epochs)[-1]:
-            return ["the only epoch was an iteration of the selection: nothing was chosen by it"]
+            return ["the only epoch was an iteration of the selection: nothing was chosen"]
         if not bool(found.chosen.any()):
-            return ["no given label was predicted, so that nothing was chosen: all labels were learned"]
+            return ["no given label was predicted, and nothing was chosen: all labels were learned"]
         rate = "was estimated" if found.estimated else "was given"
         return [
-            f"{int(found.chosen.sum())} samples were chosen, {int(found.left.sum())} left and the others "
-            f"removed; the noise rate {rate}, as {float(found.rate):.3f}: method.noise_rate sets it"
+            f"{int(found.chosen.sum())} samples were chosen, {int(found.left.sum())} remain and the others "
+            f"were removed; the noise rate {rate} as {float(found.rate):.3f} (method.noise_rate)"
         ]

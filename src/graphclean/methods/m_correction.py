@@ -57,13 +57,14 @@ class MCorrection(Method):
 
     info = MethodInfo(
         name="m-correction",
-        title="Beta mixture of losses, with bootstrapping and mixup (M-correction)",
+        title="Loss correction by a beta mixture, with bootstrapping and mixup (M-correction)",
         kind="relabel",
         paper="Arazo et al., Unsupervised Label Noise Modeling and Loss Correction, ICML 2019",
         cost=1.7,
-        follows="the paper, with the release's ten iterations of EM, its 100 places of a loss, and its equal "
+        follows="the paper, with the release's ten EM iterations, its 100 bins of losses, and its equal "
         "weights of both labels in md-dyr-sh; its phases are fractions of the epochs; network, optimizer and "
-        "schedule are those of the training settings, where the release drops the rate before it corrects",
+        "schedule are those of the training settings, where the release drops the learning rate before it "
+        "corrects labels",
     )
     Settings = MCorrectionSettings
     detector = "msp"

@@ -122,13 +122,13 @@ class MentorNetPD(MentorNet):
 
     info = MethodInfo(
         name="mentornet-pd",
-        title="MentorNet with a predefined curriculum",
+        title="MentorNet with a predefined curriculum (MentorNet PD)",
         kind="selection",
         paper="Jiang et al., MentorNet: Learning Data-Driven Curriculum for Very Deep Neural Networks on "
         "Corrupted Labels, ICML 2018",
         cost=1.0,
         follows="the curriculum that the release trains its mentor to imitate, without that network; weight "
-        "decay does not depend on the weights of samples; network, optimizer and schedule are those of the "
+        "decay does not depend on the sample weights; network, optimizer and schedule are those of the "
         "training settings",
     )
     Settings = MentorNetPDSettings

@@ -42,15 +42,15 @@ class MentorNetDD(MentorNet):
 
     info = MethodInfo(
         name="mentornet-dd",
-        title="MentorNet with a curriculum learned from trusted samples",
+        title="MentorNet with a data-driven curriculum (MentorNet DD)",
         kind="selection",
         paper=MentorNetPD.info.paper,
         cost=1.2,
         needs=("trusted samples", "noise rate"),
-        follows="the paper's aim, the probability that a label is right, with a mentor that is a logistic "
-        "regression, fitted before every epoch to trusted samples under estimated noise, where the paper has "
-        "a network fitted once to samples whose noise is known; weight decay does not depend on the weights "
-        "of samples; network, optimizer and schedule are those of the training settings",
+        follows="the paper's objective, the probability that a label is right, with a logistic regression as "
+        "mentor, fitted before every epoch to trusted samples under estimated noise, where the paper fits a "
+        "network once to samples with known noise; weight decay does not depend on the sample "
+        "weights; network, optimizer and schedule are those of the training settings",
     )
     Settings = MentorNetDDSettings
     detector = "msp"

@@ -28,7 +28,7 @@ class Mixup(Method):
 
     info = MethodInfo(
         name="mixup",
-        title="Cross-entropy of samples mixed in pairs",
+        title="Cross-entropy with mixup",
         kind="baseline",
         paper="Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018",
         cost=1.0,

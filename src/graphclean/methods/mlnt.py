@@ -13,7 +13,7 @@ from .blocks.teacher import copy_as_teacher, ramp_up, update_teacher
 EARLY_DECAY, LATE_DECAY = 0.99, 0.999
 """Decay of the teacher, while the weight of the meta loss ramps up, and after that."""
 PAPER_STEPS = 390
-"""Steps per epoch which the decays refer to: with fewer, the teacher forgets as much in an epoch."""
+"""Steps per epoch that the decays are for; with fewer, they are scaled to the same decay per epoch."""
 RAMP = 20 / 120
 """Fraction of the meta-learning epochs over which the weight of the meta loss ramps up."""
 
@@ -54,14 +54,14 @@ class MLNT(Method):
 
     info = MethodInfo(
         name="mlnt",
-        title="Meta-learning of noise tolerance (MLNT)",
+        title="Meta-Learning based Noise-Tolerant training (MLNT)",
         kind="loss",
         paper="Li et al., Learning to Learn from Noisy Labeled Data, CVPR 2019",
         networks=3,
         cost=5.7,
-        follows="the paper, with gradients of second order, and a divergence summed over classes, where the "
-        "release takes their mean; one round, without a mentor that drops samples; the teacher's "
-        "memory goes by epochs, not steps; cross-entropy comes first, and gives the features of neighbors",
+        follows="the paper, with second-order gradients and a divergence summed over classes, where the "
+        "release averages over them; one round, without a mentor that drops samples; the teacher's decay "
+        "depends on epochs, not steps; cross-entropy comes first, and yields the features to find neighbors",
     )
     Settings = MlntSettings
     detector = "msp"
@@ -138,7 +138,7 @@ class MLNT(Method):
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
         """Report if all epochs were cross-entropy."""
         return (
-            [] if bool(self.started) else ["no epoch was left for meta-learning: it was cross-entropy alone"]
+            [] if bool(self.started) else ["no epoch was left for meta-learning: this is cross-entropy alone"]
         )
 
 

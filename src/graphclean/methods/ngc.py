@@ -78,11 +78,11 @@ class NGC(Method):
 
     info = MethodInfo(
         name="ngc",
-        title="Noisy Graph Cleaning",
+        title="Noisy Graph Cleaning (NGC)",
         kind="contrastive",
         paper="Wu et al., NGC: A Unified Framework for Learning with Open-World Noisy Data, ICCV 2021",
         cost=3.3,
-        follows="the paper; the release where settings say so (`graphclean presets paper`, `release`)",
+        follows="the paper, or the release if settings say so (`graphclean presets paper`, `release`)",
     )
     Settings = NgcSettings
     settings: NgcSettings
@@ -191,7 +191,7 @@ class NGC(Method):
         if mix is not None:
             found["ce"] = mix.loss(outputs.pop("mixed").logits)
         if not self._warming_up(run):
-            # At λ = 0 the contrastive pass stays: it feeds the batch statistics, and its losses are reported.
+            # At λ = 0 the contrastive pass is kept: it feeds batch statistics, and its losses are reported.
             weak, strong = torch.cat([out.z for out in outputs.values()]).chunk(2)
             found["inst"], found["subgraph"] = contrastive_losses(
                 weak,
@@ -240,11 +240,11 @@ class NGC(Method):
         if self.warmup_end >= epochs:
             found.append(
                 f"all {epochs} epochs were warm-up on the labels as given (method.warmup_epochs="
-                f"{self.settings.warmup_epochs}): the graph never chose what was trained on"
+                f"{self.settings.warmup_epochs}): the graph never selected the training samples"
             )
         if self.mixup.empty_steps:
             found.append(
-                f"{self.mixup.empty_steps} steps of the last epoch had no selected sample, and left out the "
+                f"{self.mixup.empty_steps} steps of the last epoch had no selected sample, and skipped the "
                 "cross-entropy"
             )
         return found

@@ -50,10 +50,10 @@ class Pencil(Method):
         kind="relabel",
         paper="Yi & Wu, Probabilistic End-to-end Noise Correction for Learning with Noisy Labels, CVPR 2019",
         cost=1.0,
-        follows="the paper, with the release's loss of staying with the given label, a cross-entropy of the "
-        "softmax of label probabilities: with the paper's −log none could leave its class; not the release's "
-        "learning rate of 0 at the end; its stages are fractions of the epochs, the first two on one cosine "
-        "of the learning rate and the third on another",
+        follows="the paper, with the release's compatibility loss, a cross-entropy of the softmax of label "
+        "probabilities: with the paper's −log no label could leave its class; without the release's learning "
+        "rate of 0 at the end; its stages are fractions of the epochs, the first two with one cosine "
+        "schedule of the learning rate and the third with another",
     )
     Settings = PencilSettings
     detector = "msp"
@@ -70,8 +70,8 @@ class Pencil(Method):
         self._rows: Tensor | None = None
 
     def _stages(self, epochs: int) -> tuple[int, int]:
-        """The first epoch that learns labels, and the first after it; training before takes one at least, if
-        any.
+        """The first epoch that learns labels, and the first after it; training before that, if any, takes at
+        least one epoch.
         """
         s = self.settings
         first = max(round(s.classify_until * epochs), int(s.classify_until > 0))

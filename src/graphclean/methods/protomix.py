@@ -71,11 +71,11 @@ class ProtoMix(Method):
 
     info = MethodInfo(
         name="protomix",
-        title="Robust Representation Learning with mixup prototypes",
+        title="Robust Representation Learning with prototypes and mixup (RRL, ProtoMix)",
         kind="contrastive",
         paper="Li et al., Learning from Noisy Data with Robust Representation Learning, ICCV 2021",
         cost=4.0,
-        follows="the paper and its release, but for: phases are fractions of the epochs, in place of 5, 15 "
+        follows="the paper and its release, except that phases are fractions of the epochs instead of 5, 15 "
         "and 40 of 200; z is as wide as for all methods, not 50; k is at most half of an average class; the "
         "decoder is linear, without the release's clipping at 0; a class without clean samples has no "
         "prototype; network, optimizer and schedule are those of the training settings",

@@ -48,13 +48,13 @@ class RoG(FittedHeads):
 
     info = MethodInfo(
         name="rog",
-        title="Robust generative classifier",
+        title="Robust Generative classifier (RoG)",
         kind="selection",
         paper="Lee et al., Robust Inference via Generative Classifiers for Handling Noisy Labels, ICML 2019",
         cost=1.0,
-        follows="the paper; the samples that weigh the layers are held out of the training set, not taken "
-        "from the test set; the first covariance is that of all classes, where the release's is nearly the "
-        "last class's; the layers are the last two blocks and the trunk's features; network, optimizer and "
+        follows="the paper; the samples that weight the layers are held out of the training set, not taken "
+        "from the test set; the initial covariance is that of all classes, in the release nearly that of the "
+        "last class; the layers are the last two blocks and the trunk's features; network, optimizer and "
         "schedule are those of the training settings",
     )
     Settings = RogSettings
@@ -94,7 +94,7 @@ class RoG(FittedHeads):
             weight, bias = found.linear()
             head.load_state_dict({"weight": weight, "bias": bias})
         held = self.held_out.nonzero().squeeze(1)
-        if len(held):  # `found` is now that of the last layer, by which the release judges them, too
+        if len(held):  # `found` is now that of the last layer, which the release uses for this too
             distances = found.distances(layers[-1][held].double(), run.given[held])
             chosen = held[smallest_of_each(distances, torch.zeros_like(held), 1, NEAREST_HALF)]
             self.kept[chosen] = True

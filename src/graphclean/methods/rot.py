@@ -39,7 +39,7 @@ def add_head(method: Method, run: TrainerContext, outputs: int) -> None:
     """Add a head on the features that predicts transformations; refuse to if prediction uses flip TTA."""
     if run.settings.flip_tta:
         raise InputError(
-            f"training.flip_tta=true: {method.info.name} tells turned images from mirrored ones; leave it out"
+            f"training.flip_tta=true: {method.info.name} tells turned images from flipped ones; leave it out"
         )
     width = method.networks["main"].feature_dim
     assert isinstance(width, int)
@@ -58,14 +58,14 @@ class Rot(WithoutClassifier):
 
     info = MethodInfo(
         name="rot",
-        title="Geometric transformations told apart",
+        title="Prediction of geometric transformations",
         kind="ood",
         paper="Golan and El-Yaniv, Deep Anomaly Detection Using Geometric Transformations, NeurIPS 2018",
         cost=1.0,
         needs=("images",),
-        follows="the paper, with one random transformation of each image in an epoch in place of all 72, so "
-        "that 216 epochs are the paper's 3; a shift is a quarter of the side; network, optimizer and "
-        "schedule are those of the training settings",
+        follows="the paper, with one random transformation of each image per epoch instead of all 72, so "
+        "that 216 epochs correspond to the paper's 3; a shift is a quarter of the side; network, optimizer "
+        "and schedule are those of the training settings",
     )
     Settings = RotSettings
     detector = "rot"
@@ -94,7 +94,7 @@ class RotPlus(Method):
 
     info = MethodInfo(
         name="rot-plus",
-        title="Cross-entropy with rotations told apart",
+        title="Cross-entropy with rotation prediction",
         kind="loss",
         paper="Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and "
         "Uncertainty, NeurIPS 2019",

@@ -49,11 +49,11 @@ class SOPPlus(Method):
 
     info = MethodInfo(
         name="sop-plus",
-        title="Sparse Over-Parameterization, with consistency of two views",
+        title="Sparse Over-Parameterization with consistency regularization (SOP+)",
         kind="loss",
         paper="Liu et al., Robust Training under Label Noise by Over-parameterization, ICML 2022",
         cost=2.0,
-        follows="the release; the learning rates of u and v are scaled by batch size and number of epochs; "
+        follows="the release; the learning rates of u and v are scaled with batch size and number of epochs; "
         "strong views, network, optimizer and schedule are those of the training settings",
     )
     Settings = SopPlusSettings

@@ -14,9 +14,9 @@ HEAD_WIDTH = 128
 """Output width of the head, for the loss only; scores use the trunk's features."""
 SSD_PAPER = "Sehwag et al., SSD: A Unified Framework for Self-Supervised Outlier Detection, ICLR 2021"
 DEVIATIONS = (
-    "the paper, with network, epochs, optimizer and schedule of the training settings in place of ResNet-50 "
-    "and 500 epochs; the loss is the published one, which the release multiplies by 7, and the hue changes "
-    "after all other colors"
+    "the paper, with network, epochs, optimizer and schedule of the training settings instead of ResNet-50 "
+    "and 500 epochs; the loss is the published one, which the release multiplies by 7, and hue is jittered "
+    "after all other color properties"
 )
 
 
@@ -41,7 +41,7 @@ class SSD(WithoutClassifier):
 
     info = MethodInfo(
         name="ssd",
-        title="Self-supervised outlier detection by SimCLR",
+        title="Self-Supervised outlier Detection with SimCLR (SSD)",
         kind="ood",
         paper=SSD_PAPER,
         cost=2.0,
@@ -81,11 +81,11 @@ class SSDPlus(SSD):
 
     info = MethodInfo(
         name="ssd-plus",
-        title="Outlier detection by supervised contrast",
+        title="Outlier detection with supervised contrastive learning (SSD+)",
         kind="ood",
         paper=SSD_PAPER,
         cost=2.0,
-        follows=DEVIATIONS + "; a sample without a label is like its own other view alone",
+        follows=DEVIATIONS + "; the only positive of an unlabeled sample is its own other view",
     )
 
     def labels(self, batch: Batch) -> Tensor:

@@ -15,9 +15,9 @@ from .blocks.neighbors import balanced_votes, fitting_k
 HIDDEN, PROJECTED = 256, 128
 """Hidden and output width of the two heads of SSR+."""
 FOLLOWS = (
-    "the paper and its release, but for: a sample has no vote on itself, k is at most half of an average "
-    "class, and network, optimizer and schedule are those of the training settings; the paper's strong views "
-    "are training.strong_augmentation=autoaugment"
+    "the paper and its release, except that a sample does not vote on itself, k is at most half of an "
+    "average class, and network, optimizer and schedule are those of the training settings; the paper's "
+    "strong views are training.strong_augmentation=autoaugment"
 )
 
 
@@ -26,7 +26,7 @@ class SsrSettings:
     """The defaults are the paper's for CIFAR-10."""
 
     theta_r: float = 0.9
-    """Probability above which the predicted class is the label; 0.8 for CIFAR-100 from 50 % noise on."""
+    """Probability above which the prediction becomes the label; 0.8 for CIFAR-100 from 50 % noise on."""
     theta_s: float = 1.0
     """Fraction of the leading class's votes that a label needs to be selected; 1: it must lead itself."""
     k: int = 200
@@ -66,7 +66,7 @@ class SSR(Method):
 
     info = MethodInfo(
         name="ssr",
-        title="Sample Selection and Relabeling",
+        title="Sample Selection and Relabeling (SSR)",
         kind="relabel",
         paper="Feng et al., SSR: An Efficient and Robust Framework for Learning with Unknown Label Noise, "
         "BMVC 2022",
@@ -134,7 +134,7 @@ class SSRPlus(SSR):
 
     info = MethodInfo(
         name="ssr-plus",
-        title="Sample Selection and Relabeling, with consistency of two views",
+        title="Sample Selection and Relabeling with consistency regularization (SSR+)",
         kind="relabel",
         paper=SSR.info.paper,
         cost=3.7,

@@ -42,15 +42,16 @@ class Unicon(SemiSupervised):
 
     info = MethodInfo(
         name="unicon",
-        title="Uniform selection and contrastive learning",
+        title="Uniform selection and contrastive learning (UNICON)",
         kind="semi-supervised",
         paper="Karim et al., UNICON: Combating Label Noise Through Uniform Selection and Contrastive "
         "Learning, CVPR 2022",
         networks=2,
         cost=9.3,
-        follows="the paper and its release, but for: the release's second cut, which no divergence reaches, "
-        "is left out; the contrast is of z, which all methods have; at most twice as many unlabeled as "
-        f"labeled samples a step; strong views are those of the training settings; {SEMI_SUPERVISED_FOLLOWS}",
+        follows="the paper and its release, except that the release's second cutoff, which no divergence "
+        "reaches, is left out; the contrastive loss is on z, as in all methods; at most twice as many "
+        "unlabeled as labeled samples per step; strong views are those of the training settings; "
+        f"{SEMI_SUPERVISED_FOLLOWS}",
     )
     Settings = UniconSettings
     settings: UniconSettings

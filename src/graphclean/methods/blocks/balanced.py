@@ -30,12 +30,12 @@ def balanced_batches(
 
 
 def class_quotas(counts: list[int], total: int, cap: float) -> list[int]:
-    """The number of places of each class: as equal as `cap` permits, and `total` in sum."""
+    """The number of places of each class: as equal as `cap` permits, summing to `total`."""
     room = [cap * count * total / sum(counts) for count in counts]
     quotas, left = [0] * len(counts), total
     waiting = sorted((c for c in range(len(counts)) if counts[c]), key=lambda c: (room[c], c))
     for place, c in enumerate(waiting):
-        # The smallest takes its equal part of what is left, or all that it may; the last takes the rest.
+        # The smallest class takes an equal part of the rest, up to its limit; the last takes all of it.
         last = place + 1 == len(waiting)
         quotas[c] = left if last else min(left // (len(waiting) - place), int(room[c]))
         left -= quotas[c]

@@ -33,6 +33,6 @@ class Consistency(nn.Module):
             return 1 - (forth + back).mean() / 2
 
     def optimizer(self) -> SGD:
-        """SGD at a constant learning rate: the predictor must follow the network to the end, as in SimSiam."""
+        """SGD at a constant rate: the predictor must follow the network to the end, as in SimSiam."""
         s = self.settings
         return SGD(self.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)

@@ -30,7 +30,7 @@ class FittedHeads(Method):
     def setup(self, run: TrainerContext) -> None:
         """Create the network."""
         super().setup(run)
-        # Fitted again by a resumed run, and with the network in it: no state to be saved.
+        # A resumed run fits it again, and it contains the network: no state to save.
         self.fitted: list[LayerHeads] = []
 
     def predictor(self) -> nn.Module:
@@ -59,6 +59,6 @@ class WithoutClassifier(FittedHeads):
     def notes(self, run: TrainerContext) -> list[str]:  # noqa: ARG002
         """Report that no classifier was trained."""
         return [
-            f"{self.info.name} trains no classifier: classes are found by a linear discriminant analysis of "
-            "the network's features by the given labels, and verdicts are found on these features"
+            f"{self.info.name} trains no classifier: classes come from a linear discriminant analysis of the "
+            "network's features by the given labels, and verdicts from these features"
         ]

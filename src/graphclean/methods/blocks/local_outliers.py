@@ -33,7 +33,7 @@ def _nearest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         tile = torch.cdist(part, x)
         tile.diagonal(start).fill_(torch.inf)
         near = tile.topk(k, dim=1, largest=False).indices
-        # From the features again, as a tile's products lose the digits of what lies close.
+        # Recomputed from the features, as the products in `cdist` lose precision for close points.
         exact = (x[near] - part.unsqueeze(1)).square().sum(2).sqrt()
         ordered, order = exact.sort(dim=1)
         distances.append(ordered)

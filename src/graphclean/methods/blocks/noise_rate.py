@@ -86,7 +86,7 @@ class NoiseRate(nn.Module):
         self.register_buffer("transition", noise.transition)
 
     def begin_epoch(self, run: TrainerContext) -> Tensor:
-        """The rate for this epoch; an estimate costs a pass. It is unknown, and 0, before the first epoch."""
+        """The rate for this epoch; an estimate costs a pass, and is 0 in the first epoch."""
         last = max(1, int(ESTIMATED_UNTIL * run.settings.epochs))
         if self.estimated and 0 < run.epoch <= last:
             self.value, self.transition = estimate_noise(run.embed().z, run.given, run.n_classes)
@@ -103,6 +103,6 @@ class NoiseRate(nn.Module):
         if run.settings.epochs == 1:
             return ["the noise rate was not given, and one epoch is too few to estimate it: it counted as 0"]
         return [
-            "the noise rate was not given, and was estimated from the given labels: "
+            "the noise rate was not given; it was estimated from the given labels as "
             f"{float(self.value):.3f}, too large if classes are hard to tell apart; method.noise_rate sets it"
         ]

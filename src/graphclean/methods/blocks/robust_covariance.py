@@ -46,7 +46,7 @@ def smallest_of_each(values: Tensor, labels: Tensor, n_classes: int, share: floa
     order = values.argsort(stable=True)
     order = order[of_class[order].argsort(stable=True)]
     counts = torch.bincount(of_class, minlength=n_classes + 1)
-    # A little more, since in binary 0.7 · 10 is less than 7.
+    # Slightly more, since binary fractions such as 0.7 may be rounded down.
     quotas = (share * counts.double() + 1e-9).long().clamp(min=1)
     quotas[n_classes] = 0
     ranked = of_class[order]
@@ -78,7 +78,8 @@ def fit_gaussians(
 
 
 def concentrate(x: Tensor, labels: Tensor, found: Gaussians, share: float) -> tuple[Gaussians, Tensor]:
-    """One concentration step: refit to the fraction `share` of each class nearest to its mean; with its mask.
+    """One concentration step: refit to the fraction `share` of each class nearest to its mean; also return
+    the mask.
 
     With one class, repeated until nothing changes, it estimates the minimum covariance determinant.
     """
@@ -92,7 +93,7 @@ def concentrate(x: Tensor, labels: Tensor, found: Gaussians, share: float) -> tu
 def robust_gaussians(
     x: Tensor, labels: Tensor, n_classes: int, share: float, generator: Generator
 ) -> tuple[Gaussians, Tensor]:
-    """Gaussians of a random fraction `share` of each class, refitted to the nearest samples; with their mask.
+    """Gaussians of a random fraction `share` of each class, refitted to the nearest samples; also their mask.
 
     Labels below 0 are ignored.
     """

@@ -16,7 +16,7 @@ from .supervised import given_losses, labeled_mean
 UNLABELED_RAMP = 16 / 300
 """Fraction of the epochs over which the weight of the unlabeled samples ramps up: 16 of 300."""
 SEMI_SUPERVISED_FOLLOWS = (
-    "warm-up and ramp are fractions of the epochs; the two views of half a batch pass the network together; "
+    "warm-up and ramp are fractions of the epochs; both views of half a batch share a forward pass; "
     "network, optimizer and schedule are those of the training settings"
 )
 """How all these methods deviate from their papers and releases."""
@@ -103,7 +103,7 @@ class SemiSupervised(Method):
         return len(self.members)
 
     def peer(self, run: TrainerContext) -> int:
-        """The index of the network that splits the samples for this part's: the other one, if any."""
+        """The index of the network whose judgment trains the network of this part: the other one, if any."""
         return len(self.members) - 1 - run.part
 
     def begin_epoch(self, run: TrainerContext) -> tuple[Tensor, ...]:
@@ -124,7 +124,9 @@ class SemiSupervised(Method):
         self.labels, self.selected = decision.labels, decision.selected
 
     def draw(self, run: TrainerContext, labeled: Tensor) -> tuple[Tensor, ...]:
-        """Each labeled sample once, and unlabeled ones in batches; all samples in place of an empty set."""
+        """Each labeled sample once, with unlabeled ones for each step; an empty set is replaced by all
+        samples.
+        """
         ood = run.decided == run.n_classes if run.decided is not None else torch.zeros_like(labeled)
         sets = [mask.nonzero().squeeze(1) for mask in (labeled, ~labeled & ~ood)]
         x, u = (rows if len(rows) else torch.arange(len(labeled), device=run.device) for rows in sets)
