@@ -26,7 +26,7 @@ class CoTeachingSettings:
     noise_rate: float | Auto = "auto"
     """Fraction of wrong labels, which is dropped at the end of the ramp; `auto`: estimated in the first half.
 
-    Of labels resampled from all K classes, a fraction (K − 1) / K is wrong.
+    If labels are resampled from all K classes, a fraction (K − 1) / K of them is wrong.
     """
     ramp: float = 0.05
     """Fraction of the epochs over which the drop rate grows to that: 10 of the paper's 200, 3 of 60."""
@@ -42,8 +42,7 @@ class CoTeachingPlusSettings(CoTeachingSettings):
     """Co-teaching's settings, and the epochs before disagreement is used."""
 
     disagreement_from: float = 0.1
-    """Fraction of the epochs after which only disagreements are trained on: 20 of 200; 0.025 for CIFAR-100.
-    """
+    """Fraction of the epochs after which only disagreements are used: 20 of 200; 0.025 for CIFAR-100."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

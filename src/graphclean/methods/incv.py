@@ -18,8 +18,7 @@ from .blocks.supervised import given_losses, labeled_mean
 
 NoisePattern = Literal["symmetric", "asymmetric"]
 MUCH, SOME = 0.6, 0.3
-"""Noise rates above which later iterations use their last epoch: wrong labels would bias choosing the best.
-"""
+"""Noise rates above which later iterations use their last epoch: wrong labels would pick the best one."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class IncvSettings:
     selection_fraction: float = 0.33
     """Fraction of the epochs for all iterations together, each with a full learning rate schedule."""
     chosen_alone: float = 0.2
-    """Fraction of the other epochs before remaining samples are used; doubled for asymmetric or high noise.
-    """
+    """Fraction of the other epochs before remaining samples are used; doubled if asymmetric or high noise."""
     ramp: float = 0.05
     """Fraction of the other epochs over which the drop rate grows to the chosen samples' noise rate."""
 
@@ -138,7 +136,7 @@ class INCV(Method):
         return batches, draw_batches(left, steps, more, run.generator)
 
     def losses(self, run: TrainerContext, *batches: Batch) -> dict[str, Tensor]:
-        """Each network's loss on its own samples; in co-teaching, on as many as remain of the chosen ones."""
+        """Each network's loss on its own samples; in co-teaching, on the samples that the other one keeps."""
         if run.epoch < self.phases(run.settings.epochs)[-1]:
             learned = {}
             for name, loss, batch, part in zip(

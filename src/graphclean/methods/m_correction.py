@@ -39,8 +39,7 @@ class MCorrectionSettings:
     correct_from: float = 0.35
     """Fraction of the epochs after which labels are corrected: 105 of 300."""
     lambda_prior: float = 1.0
-    """Weight of the prior of equally frequent classes, without which predictions may collapse to one class.
-    """
+    """Weight of the prior of equally frequent classes; without it, predictions may collapse to one class."""
 
     def __post_init__(self) -> None:
         check_choice("variant", self.variant, Correction)

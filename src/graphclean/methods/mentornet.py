@@ -19,8 +19,7 @@ class MentorNetSettings:
     """The defaults are the release's for CIFAR-10."""
 
     loss_percentile: float = 0.75
-    """Quantile of a batch's losses that the running percentile follows; 0.5 if 80 % of the labels are wrong.
-    """
+    """Quantile of a batch's losses that the running percentile follows; 0.5 if 80 % of labels are wrong."""
     percentile_decay: float = 0.5
     """Decay of the running percentile."""
     burn_in: float = 0.18
@@ -44,8 +43,7 @@ class MentorNetPDSettings(MentorNetSettings):
     """MentorNet's settings, and those of the predefined curriculum."""
 
     soften_from: float = 0.9
-    """Fraction of the epochs after which weights decrease linearly with the loss, from 1 at the percentile.
-    """
+    """Fraction of the epochs after which weights fall linearly with the loss, from 1 at the percentile."""
     gamma: float = 1.0
     """Loss above the percentile at which the weight reaches 0."""
 

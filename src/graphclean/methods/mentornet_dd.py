@@ -88,8 +88,8 @@ class MentorNetDD(MentorNet):
         return self.settings.final_dropout if last else super().dropout(run)
 
     def metrics(self, run: TrainerContext) -> dict[str, Any]:
-        """MentorNet's metrics, and the loss above the percentile at which a label is right with probability
-        1/2.
+        """MentorNet's metrics, the noise rate, and the loss above the percentile with even odds of a right
+        label.
         """
         at = float(-self.intercept / self.slope) if self.slope < 0 else None
         return {**super().metrics(run), **self.noise.metrics(), "even_loss": at}

@@ -70,8 +70,8 @@ class Pencil(Method):
         self._rows: Tensor | None = None
 
     def _stages(self, epochs: int) -> tuple[int, int]:
-        """The first epoch that learns labels, and the first after it; training before that, if any, takes at
-        least one epoch.
+        """The first epoch that learns labels, and the first after it; training before takes an epoch or more,
+        if any.
         """
         s = self.settings
         first = max(round(s.classify_until * epochs), int(s.classify_until > 0))
@@ -82,8 +82,8 @@ class Pencil(Method):
         return tuple(sorted({0, self._stages(epochs)[1]}))
 
     def losses(self, run: TrainerContext, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy; then KL divergence of predictions from labels, with two terms more for learning
-        labels.
+        """Cross-entropy; then KL divergence of predictions from labels, plus two terms while labels are
+        learned.
         """
         (out,) = run.forward(run.weak_view(batch.inputs))
         labeled = batch.given >= 0

@@ -48,8 +48,7 @@ class ProtoMixSettings:
     lambda_proto: float = 5.0
     """Weight of the prototypical contrastive loss."""
     proto_ramp: float = 0.0
-    """Fraction of the epochs over which that weight ramps up from 1; 0.2 for CIFAR-100 and asymmetric noise.
-    """
+    """Fraction of the epochs over which that weight grows from 1; 0.2 for CIFAR-100 and asymmetric noise."""
     lambda_recon: float = 1.0
     """Weight of the reconstruction loss of the trunk's features from z."""
 

@@ -35,8 +35,7 @@ class SopPlusSettings:
     lambda_consistency: float = 0.9
     """Weight of KL(weak ‖ strong) between the predictions of two views; not part of SOP."""
     lambda_balance: float = 0.1
-    """Weight of the divergence of a batch's mean prediction from the uniform distribution; not part of SOP.
-    """
+    """Weight of the divergence of a batch's mean prediction from uniform classes; not part of SOP."""
 
     def __post_init__(self) -> None:
         for name in ("lr_u", "lr_v", "lambda_consistency", "lambda_balance"):

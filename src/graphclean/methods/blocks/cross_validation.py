@@ -52,7 +52,7 @@ class CrossValidation(nn.Module):
     def judge(self, logits: tuple[Tensor, Tensor], given: Tensor, *, last: bool) -> None:
         """Compare predictions (N, K) of both networks with the labels of the half held out from each.
 
-        Of the epochs since `halve`, the one that predicts most labels counts, or the last one if `last`.
+        The epoch since `halve` that predicts most labels counts, or the last one if `last`.
         """
         for place, half in enumerate((self.second_half, ~self.second_half)):
             held, agrees = self.left & half, logits[place].argmax(1) == given

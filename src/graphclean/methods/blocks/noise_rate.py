@@ -63,8 +63,8 @@ def estimate_noise(z: Tensor, given: Tensor, n_classes: int) -> LabelNoise:
 def rate_of_agreement(agreement: Tensor, n_classes: int) -> Tensor:
     """The noise rate e, given how often labels agree with predictions trained on labels of the same noise.
 
-    They agree if both are right, or wrong in the same way: (1 − e)² + e² / (K − 1), from 1 without noise to 1
-    / K for random labels.
+    They agree if both are right, or wrong in the same way: (1 − e)² + e² / (K − 1), from 1 without noise to
+    1 / K for random labels.
     """
     if n_classes < 2:
         return torch.zeros_like(agreement)

@@ -40,13 +40,13 @@ class Gaussians(NamedTuple):
 def smallest_of_each(values: Tensor, labels: Tensor, n_classes: int, share: float) -> Tensor:
     """Mask of the smallest values in each class: a fraction `share` of its samples, and at least one.
 
-    Of n samples it selects ⌊share · n⌋; labels below 0 belong to no class.
+    It selects ⌊share · n⌋ of n samples; labels below 0 belong to no class.
     """
     of_class = torch.where(labels < 0, n_classes, labels)
     order = values.argsort(stable=True)
     order = order[of_class[order].argsort(stable=True)]
     counts = torch.bincount(of_class, minlength=n_classes + 1)
-    # Slightly more, since binary fractions such as 0.7 may be rounded down.
+    # Slightly more, since fractions such as 0.7 may be rounded down in binary.
     quotas = (share * counts.double() + 1e-9).long().clamp(min=1)
     quotas[n_classes] = 0
     ranked = of_class[order]

@@ -124,9 +124,7 @@ class SemiSupervised(Method):
         self.labels, self.selected = decision.labels, decision.selected
 
     def draw(self, run: TrainerContext, labeled: Tensor) -> tuple[Tensor, ...]:
-        """Each labeled sample once, with unlabeled ones for each step; an empty set is replaced by all
-        samples.
-        """
+        """Each labeled sample once, with unlabeled ones for each step; all samples if a set is empty."""
         ood = run.decided == run.n_classes if run.decided is not None else torch.zeros_like(labeled)
         sets = [mask.nonzero().squeeze(1) for mask in (labeled, ~labeled & ~ood)]
         x, u = (rows if len(rows) else torch.arange(len(labeled), device=run.device) for rows in sets)
