@@ -106,9 +106,9 @@ def test_what_the_method_is_shown_is_the_average() -> None:
             shown = run.embed().z
             weights = {name: value.clone() for name, value in made.method.networks.state_dict().items()}
             made._averages["main"].settle()
-            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs, **PLAIN).z))
+            seen.append((shown, made._embed(made.method.networks["main"], made.inputs, **PLAIN).z))
             made.method.networks.load_state_dict(weights)
-            seen.append((shown, made._embed_all(made.method.networks["main"], made.inputs, **PLAIN).z))
+            seen.append((shown, made._embed(made.method.networks["main"], made.inputs, **PLAIN).z))
         return plain(run)
 
     made.method.begin_epoch = begin  # type: ignore[method-assign]

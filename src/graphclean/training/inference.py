@@ -1,6 +1,6 @@
 """A trained network applied to new inputs in batches: the parts of training that prediction needs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,18 @@ def rebuild_network(
 def split_batches(inputs: Tensor) -> tuple[Tensor, ...]:
     """Split inputs into batches that fit into memory with the network's outputs."""
     return torch.split(inputs, INFERENCE_BATCH)
+
+
+def copy_output(out: Output, *, features: bool) -> Output:
+    """A copy in float32, since compiled code overwrites its output; with the trunk's features on request."""
+    kept = out.features.to(torch.float32, copy=True) if features and out.features is not None else None
+    return Output(out.logits.to(torch.float32, copy=True), out.z.clone(), kept)
+
+
+def join_outputs(outputs: Sequence[Output], n: int) -> Output:
+    """The outputs of several batches as one, without the padding after the first `n` rows."""
+    parts = [[part for part in column if part is not None] for column in zip(*outputs, strict=True)]
+    return Output(*(torch.cat(column)[:n] for column in parts if column))
 
 
 def read_outputs(network: nn.Module, inputs: Tensor, needs: Needs = "z") -> Outputs:

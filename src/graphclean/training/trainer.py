@@ -19,6 +19,7 @@ from .batches import Inputs, SomeInputs, ordered_batches, shuffled_batches
 from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
+from .inference import copy_output, join_outputs
 from .method import Batch, Method, Prior, Trusted, hold_decided, join_state, split_state
 from .networks import Network, Output, build_network, network_options
 from .outcome import (
@@ -261,7 +262,8 @@ class Trainer:
         forward = self._forwards[network] if isinstance(network, str) else network or self._predictor()
         given = inputs if inputs is not None else self.inputs
         given = given if rows is None else SomeInputs(given, rows)
-        out = self._embed(forward, given, weak=weak, features=features)
+        with torch.no_grad(), self._averages.judging():
+            out = self._embed(forward, given, weak=weak, features=features)
         if inputs is None and not bool(out.z.isfinite().all() & out.logits.isfinite().all()):
             raise DivergedError(f"the network's outputs are no longer numbers after epoch {self.epoch}")
         return out
@@ -273,36 +275,24 @@ class Trainer:
         name = next(named, None)
         return self._forwards[name] if name is not None else predictor
 
-    @torch.no_grad()
     def _embed(
         self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
     ) -> Output:
-        with self._averages.judging():
-            return self._embed_all(forward, inputs, weak=weak, features=features)
-
-    def _embed_all(
-        self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
-    ) -> Output:
         self.method.eval()
-        n, size = len(inputs), min(len(self.inputs), EVAL_BATCHES * self.batch_size)
-        found: list[list[Tensor]] = []
-        for batch in inputs.stream(ordered_batches(n, size, self.device)):
+        size = min(len(self.inputs), EVAL_BATCHES * self.batch_size)
+        outputs = []
+        for batch in inputs.stream(ordered_batches(len(inputs), size, self.device)):
             # Other inputs are scored at the end of an epoch, which must be saved before stopping.
             if self._stop and inputs is self.inputs:
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(
                     epoch, saved=self.checkpoint is not None and self.epoch + self.started > 0
                 )
-            seen = self.weak_view(batch) if weak else scale(batch)
             with self._precision():
-                out = forward(seen)
-            # Copies, since the next batch may overwrite these results.
-            found.append([out.logits.to(torch.float32, copy=True), out.z.clone()])
-            if features:
-                assert out.features is not None
-                found[-1].append(out.features.to(torch.float32, copy=True))
+                out = forward(self.weak_view(batch) if weak else scale(batch))
+            outputs.append(copy_output(out, features=features))
         self.method.train()
-        return Output(*(torch.cat(part)[:n] for part in zip(*found, strict=True)))
+        return join_outputs(outputs, len(inputs))
 
     def _compile(self) -> None:
         """Compile from the second epoch on: the first takes less time than compiling."""
