@@ -3,21 +3,19 @@
 python benchmarks/choices.py --data-root DATA     four minutes, and as long again for features
 """
 
-import argparse
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from audit import embed_cifar
 from audit_sets import Draw, flip
-from common import RESULTS, data_root, save
+from common import RESULTS, feature_options, parse_feature_options, save
 from detectors import embed_classes
 from graphclean import NoisyGraphClassifier
 from graphclean.cleaning import infer_verdicts
@@ -89,16 +87,7 @@ def classify_digits() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root")
-    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    root = data_root(args.data_root)
-    if root is None:
-        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(args.threads)
-    args.cache.mkdir(parents=True, exist_ok=True)
+    args, root = parse_feature_options(feature_options(__doc__, threads=1))
     digits = classify_digits()
     rows = []
     for draw in draws(root, args.cache):

@@ -1,11 +1,14 @@
 """Recording of benchmarks, and how the docs present them."""
 
+import argparse
 import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from graphclean.bench.machine import machine
 
@@ -18,6 +21,26 @@ def data_root(given: str | None) -> Path | None:
     """The given data root, or the one in the environment."""
     root = given or os.environ.get("GRAPHCLEAN_DATA")
     return Path(root) if root else None
+
+
+def feature_options(description: str | None, threads: int) -> argparse.ArgumentParser:
+    """The options of a benchmark on embeddings of a data root's images."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data-root")
+    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
+    parser.add_argument("--threads", type=int, default=threads)
+    return parser
+
+
+def parse_feature_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Path]:
+    """The options and the data root, with the threads set and the cache folder made."""
+    args = parser.parse_args()
+    root = data_root(args.data_root)
+    if root is None:
+        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
+    torch.set_num_threads(args.threads)
+    args.cache.mkdir(parents=True, exist_ok=True)
+    return args, root
 
 
 def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:

@@ -5,7 +5,6 @@ python benchmarks/detectors.py --data-root DATA     a quarter of an hour, most o
 python benchmarks/detectors.py --data-root DATA --photos    only the photos, whose truth is then read
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from audit import _embed, embed_photos, noisy
-from common import RESULTS, THREADS, data_root, load, save
+from common import RESULTS, THREADS, feature_options, load, parse_feature_options, save
 from graphclean.bench.machine import machine
 from graphclean.cleaning import CleaningResult, infer_verdicts
 from graphclean.cleaning.inputs import encode_labels
@@ -95,8 +93,8 @@ def split(
     return Split(group, name, z[rows], labels, z[known[count:]], z[other[among:]])
 
 
-def splits(root: Path, cache: Path) -> Iterator[Split]:
-    """All splits except those of the photos."""
+def feature_sets(root: Path, cache: Path) -> dict[str, tuple[Array, Array, Any]]:
+    """Features, classes, and the unknown classes of each split, by set."""
     pixels, digits = load_digits(return_X_y=True)
     cifar = embed_classes(
         root / "cifar10/train-00000-of-00002.parquet", "img", 10, 400, cache / "cifar-classes.npz"
@@ -104,12 +102,16 @@ def splits(root: Path, cache: Path) -> Iterator[Split]:
     tiny = embed_classes(
         root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
     )
-    sets: dict[str, tuple[Array, Array, Any]] = {
+    return {
         "digits": (pixels.astype(np.float32), digits, DIGITS),
         "CIFAR-10": (*cifar, CIFAR),
         "TinyImageNet": (*tiny, tiny_unknown(tiny[1])),
     }
-    for group, (z, classes, unknown) in sets.items():
+
+
+def splits(root: Path, cache: Path) -> Iterator[Split]:
+    """All splits except those of the photos."""
+    for group, (z, classes, unknown) in feature_sets(root, cache).items():
         for ood in (0.0, OOD_RATE):
             for noise, rate in NOISE.items():
                 for seed in range(SPLITS):
@@ -205,18 +207,10 @@ def score_model(model: Model, good: Array, unknown: Array) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root")
-    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
-    parser.add_argument("--threads", type=int, default=THREADS)
+    parser = feature_options(__doc__, THREADS)
     parser.add_argument("--photos", action="store_true", help="score the photos only, and note it")
     parser.add_argument("--networks", action="store_true", help="a network only")
-    args = parser.parse_args()
-    root = data_root(args.data_root)
-    if root is None:
-        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(args.threads)
-    args.cache.mkdir(parents=True, exist_ok=True)
+    args, root = parse_feature_options(parser)
     warnings.filterwarnings("ignore", category=FutureWarning)
     before = load("detectors") or {}
     earlier = before.get("splits", [])

@@ -3,19 +3,16 @@
 python benchmarks/estimates.py --data-root DATA     five minutes, and as long again for features
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.datasets import load_digits
 
 from audit import embed_cifar, noisy
 from audit_sets import Draw, further_draws
-from common import RESULTS, data_root, save
-from detectors import CIFAR, DIGITS, TRAINED_ON, embed_classes, tiny_unknown
+from common import RESULTS, feature_options, parse_feature_options, save
+from detectors import TRAINED_ON, feature_sets
 from graphclean.cleaning import infer_verdicts
 
 Array = np.ndarray
@@ -27,19 +24,7 @@ SEEDS = range(2)
 
 def draws(root: Path, cache: Path) -> Iterator[Draw]:
     """Digits, CIFAR-10 and TinyImageNet with some classes as OOD, and the further sets except the pairs."""
-    pixels, digits = load_digits(return_X_y=True)
-    tiny = embed_classes(
-        root / "tinyimagenet32/pool-00000-of-00001.parquet", "image", 36, 120, cache / "tiny-classes.npz"
-    )
-    cifar = embed_classes(
-        root / "cifar10/train-00000-of-00002.parquet", "img", 10, 400, cache / "cifar-classes.npz"
-    )
-    sets: dict[str, tuple[Array, Array, Any]] = {
-        "digits": (pixels.astype(np.float32), digits, DIGITS),
-        "CIFAR-10": (*cifar, CIFAR),
-        "TinyImageNet": (*tiny, tiny_unknown(tiny[1])),
-    }
-    for group, (z, classes, unknown) in sets.items():
+    for group, (z, classes, unknown) in feature_sets(root, cache).items():
         for ood in OOD_RATES:
             for kind, rate in NOISE:
                 for seed in SEEDS:
@@ -88,16 +73,7 @@ def compare(draw: Draw) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root")
-    parser.add_argument("--cache", type=Path, default=Path("runs/benchmark-features"))
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    root = data_root(args.data_root)
-    if root is None:
-        parser.error("name a data root with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(args.threads)
-    args.cache.mkdir(parents=True, exist_ok=True)
+    args, root = parse_feature_options(feature_options(__doc__, threads=1))
     rows = []
     for draw in draws(root, args.cache):
         rows.append(compare(draw))
