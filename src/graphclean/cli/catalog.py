@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,8 +42,13 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    hint = "Settings of one: graphclean methods NAME; use it: graphclean train --method NAME"
-    display.show_facts(found, {"name": "method", "cost": "cost", "needs": "needs"}, "what it is", hint)
+    rows = [{**row, "title": "; needs ".join([row["title"], *row["needs"]])} for row in found]
+    hint = (
+        "cost: training passes per sample and epoch\n"
+        "Paper and settings of one: graphclean methods NAME\n"
+        "Train with it: graphclean train --method NAME"
+    )
+    display.show_facts(rows, {"name": "method", "cost": "cost"}, "what it is", hint)
 
 
 def detectors(name: Name = None, as_json: Json = False) -> None:
@@ -60,8 +66,9 @@ def detectors(name: Name = None, as_json: Json = False) -> None:
         return
     about = "its score: larger is more OOD"
     hint = (
-        "cost: multiplications for d features and N samples kept, or more passes of the network\n"
-        "All of one: graphclean detectors NAME; use it: graphclean train --detector NAME"
+        "cost: multiplications for d features and N samples, or additional passes\n"
+        "Paper and parameters of one: graphclean detectors NAME\n"
+        "Train with it: graphclean train --detector NAME"
     )
     rows = [{**row, "needs": row["needs"][0]} for row in found]
     display.show_facts(rows, {"name": "detector", "needs": "needs", "cost": "cost"}, about, hint)
@@ -91,9 +98,11 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
 
 
 def _method_text(described: dict[str, Any]) -> str:
-    lines = [_fact_lines({**described, "cost": f"{described['cost']:g} training passes a sample and epoch"})]
+    lines = [
+        _fact_lines({**described, "cost": f"{described['cost']:g} training passes per sample and epoch"})
+    ]
     for name, setting in described["settings"].items():
-        lines += ["", f"method.{name} = {setting['default']}", f"    {setting['reason']}"]
+        lines += ["", f"method.{name} = {setting['default']}", indent(setting["reason"], "    ")]
     return "\n".join(lines)
 
 

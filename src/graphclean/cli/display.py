@@ -155,20 +155,17 @@ def show_list(titles: dict[str, str], what: str, about: str, hint: str) -> None:
 
 
 def show_facts(rows: list[dict[str, Any]], columns: dict[str, str], about: str, hint: str) -> None:
-    """Like `show_list`, with several facts each, and the paper below the title; empty columns are omitted."""
+    """Like `show_list`, with several facts each; empty columns are omitted."""
     console = open_console()
     shown = {key: title for key, title in columns.items() if any(row[key] for row in rows)}
     table = plain_table(*shown.values(), about)
     for row in rows:
-        lines = [escape(row[key]) for key in ("title", "paper") if row[key]]
-        table.add_row(*(escape(_fact(row[key])) for key in shown), "\n".join(lines))
+        table.add_row(*(escape(_fact(row[key])) for key in shown), escape(row["title"]))
     console.print(table)
     console.print(f"\n{hint}")
 
 
 def _fact(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
     return f"{value:g}" if isinstance(value, float) else value
 
 

@@ -183,5 +183,5 @@ def field_reasons(kind: type) -> dict[str, str]:
         for field, text in pairwise(definition.body):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(reason))):
-                    reasons[name] = reason
+                    reasons[name] = inspect.cleandoc(reason)
     return reasons
