@@ -45,8 +45,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
-    """Run the command line in an empty folder."""
+    """Run the command line in an empty folder, without progress lines on slow machines."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("graphclean.cli.progress.DELAY", 600.0)
 
     def call(*arguments: str) -> Done:
         with pytest.raises(SystemExit) as stop:

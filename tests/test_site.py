@@ -81,6 +81,13 @@ def run_command(words: list[str]) -> None:
     assert stop.value.code == 0, f"graphclean {' '.join(words)}"
 
 
+def read_address(address: str) -> bytes:
+    """The page at an address; the server answers after a second if it is still making it."""
+    with urlopen(address, timeout=60) as page:
+        content: bytes = page.read()
+    return content
+
+
 def run_review(words: list[str]) -> None:
     """Serve the page, look at it, accept the first verdict as its button does, and press Ctrl-C."""
     browser = write_browser(Path.cwd())
@@ -93,8 +100,8 @@ def run_review(words: list[str]) -> None:
             assert first.startswith("Review: http://127.0.0.1:"), first
             address = first.split()[1]
             place, _, token = address.partition("/?token=")
-            with urlopen(address, timeout=60) as page:
-                assert b'"mode":"review"' in page.read()
+            while b'"mode":"review"' not in (shown := read_address(address)):
+                assert b"Getting the page ready" in shown, shown[:500]
             assert "--open" not in words or browser.with_name("opened").read_text() == address
             headers = {"X-Token": token, "Origin": place, "Content-Type": "application/json"}
             content = json.dumps({"rows": [0], "kind": "accept"}).encode()

@@ -20,7 +20,7 @@ LEAST_MAPPED = 10
 """With fewer samples, a map is not informative."""
 ITERATIONS = 500
 """Iterations of t-SNE: enough for a few thousand points, in seconds."""
-LARGEST = 1e6
+LARGEST_Z = 1e6
 """Magnitude of z, which comes from unit vectors; far beyond it, t-SNE does not converge."""
 MAP_SCALE = 10_000
 """Map coordinates are integers from 0 to this."""
@@ -38,7 +38,7 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
     score = tensors.get("ood_score")
     whole = rows.dtype == torch.int64 and rows.ndim == 1 and (rows.numel() == 0 or int(rows.min()) >= 0)
     fits = z.is_floating_point() and z.ndim == 2 and z.shape[:1] == rows.shape
-    small = fits and bool((z.abs() <= LARGEST).all())  # NaN is not
+    small = fits and bool((z.abs() <= LARGEST_Z).all())  # NaN is not
     if not whole or not small or (score is not None and score.ndim != 1):
         raise InputError(f"{run / POINTS}: damaged: rows, places and scores do not fit together")
     return score.double().numpy() if score is not None else None, rows.numpy(), z.float().numpy()
