@@ -84,6 +84,7 @@ def test_damaged_points_are_one_line(tmp_path: Path) -> None:
         {"rows": torch.arange(60) - 1},
         {"rows": torch.tensor(3)},
         {"ood_score": torch.zeros(60, 1)},
+        {"ood_score": torch.full((60,), torch.inf)},
     ],
 )
 def test_points_that_do_not_fit_together_are_refused(

@@ -159,16 +159,28 @@ def test_long_names_that_meet_are_shortened_to_what_file_systems_take() -> None:
         assert len({name.casefold() for name in placed}) == 12
 
 
-def test_what_a_killed_process_left_goes_where_nothing_is_to_change(cli: Cli, photos: Path) -> None:
-    command = ("apply", "run", "--copy", "--out", "clean", "--quiet")
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["--copy", "--out", "clean"], ".clean.0123abcd"),
+        (["--copy", "--out", "clean"], "clean/.cleaned.csv.0123abcd"),
+        ([], "run/.cleaned.csv.0123abcd"),
+        (["--format", "cleanlab", "--out", "issues.csv"], ".issues.csv.0123abcd"),
+    ],
+)
+def test_what_a_killed_process_left_is_removed_even_if_nothing_changes(
+    cli: Cli, photos: Path, options: list[str], left: str
+) -> None:
+    command = ("apply", "run", *options, "--quiet")
     assert cli(*command).code == 0
-    before = states(photos.parent)
+    before = {name: state[3] for name, state in states(photos.parent).items()}
     (photos.parent / ".clean.lock").touch()
-    draft = photos.parent / ".clean.0123abcd"
+    draft = photos.parent / left
     draft.mkdir()
     (draft / LOCK).touch()
     assert cli(*command).code == 0
-    assert states(photos.parent) == before
+    (photos.parent / ".clean.lock").unlink(missing_ok=True)
+    assert {name: state[3] for name, state in states(photos.parent).items()} == before
 
 
 def test_a_folder_that_another_process_updates_is_left_to_it(cli: Cli, photos: Path) -> None:

@@ -39,7 +39,8 @@ def read_points(run: Path) -> tuple[Floats | None, Ints, npt.NDArray[np.float32]
     whole = rows.dtype == torch.int64 and rows.ndim == 1 and (rows.numel() == 0 or int(rows.min()) >= 0)
     fits = z.is_floating_point() and z.ndim == 2 and z.shape[:1] == rows.shape
     small = fits and bool((z.abs() <= LARGEST_Z).all())  # NaN is not
-    if not whole or not small or (score is not None and score.ndim != 1):
+    told = score is None or (score.ndim == 1 and not bool(score.isinf().any()))  # NaN means no score
+    if not whole or not small or not told:
         raise InputError(f"{run / POINTS}: damaged: rows, places and scores do not fit together")
     return score.double().numpy() if score is not None else None, rows.numpy(), z.float().numpy()
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from .._files import has_file, replaced
+from .._files import has_file, replaced, sweep
 from ..data.image_folder import ImageFiles
 from ..data.parquet import ImageTable
 from ..data.progress import Progress
@@ -267,6 +267,8 @@ def _write_manifest(table: pd.DataFrame, run: Path, target: Path, *, dry_run: bo
             f"{target}: the manifest is a .csv or .parquet; add {arg('link')} or {arg('copy')} for a folder"
         )
     refuse_own(target, run)
+    if not dry_run:
+        sweep(target.parent)  # leftovers of killed processes, even if nothing changes
     content = _render(table, target.suffix.lower())
     try:
         there = target.read_bytes() if has_file(target) else None

@@ -117,6 +117,7 @@ def place_files(
     busy = f"{out}: another process writes into it; wait until it ends, or choose another {arg('out')}"
     if not dry_run:  # remove leftovers of killed processes, even if nothing else changes
         sweep(Path(os.path.realpath(out)).parent)
+        sweep(out)
         check_unlocked(out, busy)
     if not _holds_something(out):
         check_target(out, overwrite=False)

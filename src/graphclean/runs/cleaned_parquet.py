@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._files import replaced
+from .._files import replaced, sweep
 from ..cleaning.inputs import encode_written
 from ..data.parquet import PHOTOS_AT_ONCE, ImageTable
 from ..data.progress import Progress
@@ -41,6 +41,8 @@ def write_cleaned(
     written = _labels_as_written(images, table)
     labels = [written.get(label) for label in _texts(table["label"])]
     mark = _mark(images, labels)
+    if not dry_run:
+        sweep(target.parent)  # leftovers of killed processes, even if nothing changes
     if target.exists():
         if read_mark(target) == mark:
             return 0

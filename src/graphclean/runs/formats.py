@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .._files import has_file, replaced
+from .._files import has_file, replaced, sweep
 from .._version import __version__
 from ..data.tables import PARQUET
 from ..data.verdict import Verdict
@@ -177,6 +177,8 @@ def write_files(files: Files, *, dry_run: bool, overwrite: bool) -> int:
         if path.exists() and not overwrite:
             raise occupied(path, "the file differs")
     if not dry_run:
+        for folder in {path.parent for path in files}:
+            sweep(folder)  # leftovers of killed processes, even if nothing changes
         for path, content in changed.items():
             with replaced(path) as draft:
                 draft.write_bytes(content)

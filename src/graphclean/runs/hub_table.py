@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from .._files import replaced
+from .._files import replaced, sweep
 from ..data.progress import Progress
 from ..data.tables import PARQUET
 from ..errors import InputError, arg, occupied
@@ -80,6 +80,8 @@ def write_hub_table(
     labels = [str(outcome.table["label"].iloc[row]) for row in rows]
     described = json.dumps([fingerprint, rows, labels, outcome.classes], default=str).encode()
     mark = hashlib.sha256(described).hexdigest().encode()
+    if not dry_run:
+        sweep(target.parent)  # leftovers of killed processes, even if nothing changes
     if target.exists():
         if read_mark(target) == mark:
             return 0
