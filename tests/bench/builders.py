@@ -1,11 +1,13 @@
 """A data root and cells that train in a second or two."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from graphclean.bench.cells import CELLS, Cell
+from graphclean.bench.cells import CELLS, Cell, make_method
 from graphclean.bench.noise import CIFAR10_CLASSES
+from graphclean.bench.runner import Job
 from tests.data.builders import write_table
 
 TRAIN, TEST, POOL = 150, 40, 60
@@ -19,6 +21,11 @@ QUICK = (
     "graph.k=5",
     "method.warmup_epochs=1",
 )  # fmt: skip
+
+
+def job(cell: Cell = MIXED, split: Any = "test", **options: Any) -> Job:
+    """A quick run of a cell with seed 0."""
+    return Job(cell, make_method(cell, QUICK, **options), 0, split)
 
 
 def stripes(labels: np.ndarray, seed: int) -> np.ndarray:

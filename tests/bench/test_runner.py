@@ -1,6 +1,5 @@
 """Real runs of small cells: what is recorded, what is scored, and what an interruption costs."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,12 +14,12 @@ import torch
 from scipy.special import softmax
 
 from graphclean.bench import runner
-from graphclean.bench.cells import Cell, make_method
+from graphclean.bench.cells import make_method
 from graphclean.bench.epoch_log import SAMPLE_KINDS
 from graphclean.bench.inputs import Sources, load_sources, prepare_material
 from graphclean.bench.noise import load_draw, make_draw
 from graphclean.bench.results import read_result, result_path
-from graphclean.bench.runner import Job, find_done, find_same_settings, run_job
+from graphclean.bench.runner import Job, find_done, run_job
 from graphclean.cleaning.inputs import Labels
 from graphclean.errors import InputError, RunStopped
 from graphclean.methods import build_method, load_method
@@ -33,30 +32,11 @@ from graphclean.training import Trainer
 from graphclean.training.fit import finish, fit
 from graphclean.training.inference import embed_new
 from graphclean.training.model import NetworkModel
-from tests.bench.builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, read_arrays
+from tests.bench.builders import MIXED, POOL, QUICK, TEST, TRAIN, WRONG, job, read_arrays
 from tests.bench.test_cells import RUNNABLE
 
 CPU = torch.device("cpu")
 TIMES = ("seconds", "clean_seconds", "epoch_seconds", "machine", "peak_host_gib")
-
-
-@pytest.fixture(scope="session")
-def sources(root: Path) -> Sources:
-    return load_sources(MIXED, "test", root)
-
-
-@pytest.fixture(scope="session")
-def whole(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The result of a run that nothing interrupted."""
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "STRATEGIES_EVERY", 1)
-        run_job(job(), sources, folder / "work", folder / "0.json", CPU)
-    return folder / "0.json"
-
-
-def job(cell: Cell = MIXED, split: Any = "test", **options: Any) -> Job:
-    return Job(cell, make_method(cell, QUICK, **options), 0, split)
 
 
 def timeless(value: Any) -> Any:
@@ -384,96 +364,6 @@ def test_a_draw_of_another_run_is_refused(sources: Sources, tmp_path: Path) -> N
         prepare_material(MIXED, 0, "test", shuffled, tmp_path / "draw.npz")
 
 
-@pytest.fixture
-def recorded(whole: Path, tmp_path: Path) -> Path:
-    """The uninterrupted run in its place in a folder of results."""
-    path = result_path(tmp_path, MIXED.name, "test", job().method.name, 0)
-    path.parent.mkdir(parents=True)
-    path.write_text(whole.read_text())
-    return path
-
-
-def named(*settings: str, seed: int = 0, split: Any = "test") -> Job:
-    """Another method under the name of the recorded one."""
-    return Job(MIXED, make_method(MIXED, [*QUICK, *settings], name=job().method.name), seed, split)
-
-
-def test_a_result_is_done_for_its_own_seed_and_split(recorded: Path, tmp_path: Path) -> None:
-    assert find_done(job(), tmp_path) == recorded
-    assert find_done(named(seed=9), tmp_path) is None
-    assert find_done(named(split="dev"), tmp_path) is None
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_result_of_other_settings_under_the_same_name_is_refused(
-    recorded: Path, tmp_path: Path, seed: int
-) -> None:
-    """Of other seeds too, of which a table takes the mean."""
-    with pytest.raises(InputError, match=r"made with graph\.eta = 0\.8, not 0\.7; choose another") as no:
-        find_done(named("graph.eta=0.7", seed=seed), tmp_path)
-    assert str(no.value).startswith(str(recorded))
-
-
-def test_a_result_from_before_a_setting_existed_still_counts(recorded: Path, tmp_path: Path) -> None:
-    """As one at the setting's default, and of no other value."""
-    result = json.loads(recorded.read_text())
-    del result["config"]["graph"]["geometry"]
-    recorded.write_text(json.dumps(result))
-    assert find_done(job(), tmp_path) == recorded
-    with pytest.raises(InputError, match=r"made with graph\.geometry = True, not False"):
-        find_done(named("graph.geometry=false"), tmp_path)
-
-
-def test_the_result_of_another_seed_is_not_taken_for_this_one(recorded: Path, tmp_path: Path) -> None:
-    recorded.with_name("1.json").write_text(recorded.read_text())
-    with pytest.raises(InputError, match=r"1\.json: its run belongs in .*0\.json"):
-        find_done(named(seed=1), tmp_path)
-
-
-def test_how_fast_a_result_was_made_does_not_matter(recorded: Path, tmp_path: Path) -> None:
-    assert find_done(named("training.compile=on"), tmp_path) == recorded
-
-
-def test_the_same_settings_under_another_name_are_found(recorded: Path, tmp_path: Path) -> None:
-    """Of any seed and speed, on this cell and split; not where the name has a result of its own."""
-
-    def other(*settings: str, seed: int = 0, split: Any = "test", cell: Cell = MIXED) -> Job:
-        return Job(cell, make_method(cell, [*QUICK, *settings], name="other"), seed, split)
-
-    assert find_same_settings(other(seed=1), tmp_path) == job().method.name
-    assert find_same_settings(other("training.compile=on"), tmp_path) == job().method.name
-    assert find_same_settings(other("graph.eta=0.7"), tmp_path) is None
-    assert find_same_settings(other(split="dev"), tmp_path) is None
-    assert find_same_settings(other(cell=replace(MIXED, name="cifar10/tinyimagenet/20k")), tmp_path) is None
-    assert find_same_settings(named(seed=1), tmp_path) is None
-    own = result_path(tmp_path, MIXED.name, "test", "other", 7)
-    own.parent.mkdir()
-    own.write_text("{}")
-    assert find_same_settings(other(), tmp_path) is None
-    own.rename(own.parent.parent / "0.json")
-    result = json.loads(recorded.read_text())
-    result["config"]["training"]["gone_since"] = 1
-    recorded.write_text(json.dumps(result))
-    assert find_same_settings(other(), tmp_path) is None
-
-
-def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:
-    with (
-        in_use(tmp_path),
-        pytest.raises(InputError, match=r"another process is training in it; .* another work"),
-    ):
-        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_damaged_draw_says_how_to_start_again(sources: Sources, tmp_path: Path) -> None:
-    (tmp_path / "draw.npz").write_bytes(b"draw")
-    (tmp_path / "checkpoint" / "epoch-00001").mkdir(parents=True)
-    with pytest.raises(InputError, match=f"damaged, or not a noise file; .*remove {tmp_path} to start over"):
-        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
-    assert (tmp_path / "draw.npz").exists()
-
-
 @pytest.mark.slow
 def test_without_a_checkpoint_a_run_starts_again(sources: Sources, whole: Path, tmp_path: Path) -> None:
     """Whatever one that was killed in its first epoch left behind."""
@@ -531,3 +421,20 @@ def test_a_loss_that_is_no_number_is_one_line(sources: Sources, tmp_path: Path) 
     ) as stopped:
         run_job(Job(MIXED, method, 0, "test"), sources, tmp_path / "a/b/c", tmp_path / "0.json", CPU)
     assert stopped.value.code == 1
+
+
+def test_a_work_folder_is_one_process_s_alone(sources: Sources, tmp_path: Path) -> None:
+    with (
+        in_use(tmp_path),
+        pytest.raises(InputError, match=r"another process is training in it; .* another work"),
+    ):
+        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_draw_says_how_to_start_again(sources: Sources, tmp_path: Path) -> None:
+    (tmp_path / "draw.npz").write_bytes(b"draw")
+    (tmp_path / "checkpoint" / "epoch-00001").mkdir(parents=True)
+    with pytest.raises(InputError, match=f"damaged, or not a noise file; .*remove {tmp_path} to start over"):
+        run_job(job(), sources, tmp_path, tmp_path / "0.json", CPU)
+    assert (tmp_path / "draw.npz").exists()
