@@ -345,9 +345,41 @@ CLEANERS = {
     "train": "graphclean train",
     "dataeval": "dataeval",
 }
+def estimate_values() -> Rows | None:
+    """The mean error of the estimates that `clean` reports, in points, by set."""
+    result = load("estimates")
+    if result is None:
+        return None
+    errors: dict[str, dict[str, list[float]]] = {}
+    for draw in result["draws"]:
+        found = {f"fraction of right {kind}": entry for kind, entry in draw["verdicts"].items()}
+        for name, entry in {**found, "OOD rate": draw["ood_rate"]}.items():
+            truth = entry["true" if name == "OOD rate" else "right"]
+            if entry["estimated"] is not None and name.rpartition(" ")[2] in ("keep", "relabel", "rate"):
+                row = errors.setdefault(draw["group"], {})
+                row.setdefault(name, []).append(100 * abs(entry["estimated"] - truth))
+    return {
+        group: {name: round(float(np.mean(found)), 2) for name, found in sorted(row.items())}
+        for group, row in errors.items()
+    }
+
+
+def choice_values() -> Rows | None:
+    """The ranking of wrong labels by neighbors alone, and with class means if they are chosen."""
+    result = load("choices")
+    if result is None:
+        return None
+    return {
+        entry["set"]: {way: round(entry[way]["ranking"], 4) for way in ("neighbors alone", "chosen")}
+        for entry in result["class_means"]
+    }
+
+
 CHARTS = {
     "bench-features": Chart(scores_of("audit", CLEANERS, SETS), dots("mislabel F1")),
     "bench-further": Chart(scores_of("audit-further", CLEANERS, FURTHER_SETS), dots("mislabel F1")),
+    "bench-estimates": Chart(estimate_values, dots("mean error of the reported estimates, points")),
+    "bench-choices": Chart(choice_values, dots("average precision of label scores for wrong labels")),
     "bench-embedders": Chart(embedder_values, draw_embedders),
     "bench-detectors": Chart(detector_values, draw_detectors),
     "bench-duplicates": Chart(duplicate_values, draw_duplicates),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from common import describe
+from common import describe, shown
 from graphclean.bench.markdown import markdown_table
 
 KINDS = ("keep", "relabel", "ood")
@@ -26,14 +26,16 @@ def estimates_section(result: dict[str, Any]) -> str:
         rates = _errors([draw["ood_rate"] for draw in draws], "true", "rate")
         rows.append([group, str(len(draws)), *cells, rates])
     columns = ["set", "draws", *(f"`{kind}`" for kind in KINDS), "OOD rate"]
-    return f"""## What `clean` estimates of itself
+    return f"""## How well `clean` estimates its own errors
 
-"About N of 100 right" and the OOD rate, next to the truth. Estimates that are reported / of so many: those within 5 points (of
-the OOD rate within 2), and the worst error in points, its sign that of estimate − truth. The others read "too unsure to say" or
-"unknown". Digits as pixels, CIFAR-10 and 16 classes of TinyImageNet under EfficientNet-Lite0, each with no OOD samples, 7 or 20 for
-every 100 known ones, and 10 or 30 % of the labels resampled or 30 % flipped to the next class; then the further sets. When an
-estimate is reported was chosen on these sets. Labels alone tell OOD from noise badly where classes overlap: the rate may be 4
-points off where OOD is found.
+{shown("bench-estimates", "Mean error of the estimates that clean reports, in points, by set")}
+`clean` reports how many of 100 verdicts are right, and the OOD rate, if it can estimate them well enough; otherwise it says
+"too unsure to say" or "unknown". A cell reads: reported / all: number within 5 points of the truth (2 for the OOD rate), and
+the largest error in points (positive if the estimate is too high). Digits are raw pixels; CIFAR-10 and 16 classes of
+TinyImageNet are features of EfficientNet-Lite0; each with 0, 7 or 20 OOD samples per 100 known ones, and with 10 or 30 % of the
+labels resampled or 30 % moved to the next class. The other sets are the further sets below. The limits for reporting were
+chosen on these same sets. Labels alone hardly distinguish OOD from noise if classes overlap: with OOD, the rate may be off by 4
+points.
 
 {markdown_table(columns, rows)}
 
@@ -71,15 +73,16 @@ def choices_section(result: dict[str, Any]) -> str:
     digits = result["digits"]
     names = [name for name in digits[0] if name != "seed"]
     means = [f"{100 * np.mean([row[name] for row in digits]):.1f} %" for name in names]
-    return f"""## What is chosen by likelihood
+    return f"""## What choosing by likelihood gains
 
-Class means next to neighbors alone (`cleaning.classifier=knn`): average precision of the label scores for wrong labels, 30 % of
-them resampled, and CPU seconds, medians of three runs in turn. On errors that people made it was not measured: that needs a set
-whose errors were judged by people.
+{shown("bench-choices", "Average precision of label scores for wrong labels, by neighbors alone and as chosen")}
+`clean` combines neighbors with class means if that makes held-out labels more likely (`cleaning.classifier`). The table shows
+the average precision of label scores for wrong labels, with 30 % of the labels resampled, and CPU seconds, medians of three
+runs in turn. It has not been measured on human errors, which needs a set whose errors were judged by people.
 
 {markdown_table(["set", "", "class means", "ranking", "CPU seconds", "× neighbors alone"], rows)}
 
-`NoisyGraphClassifier` next to k-NN from scikit-learn, both trained on raw digits with 30 % of the labels resampled: accuracy on
+`NoisyGraphClassifier` and k-NN from scikit-learn, both trained on raw digits with 30 % of the labels resampled: accuracy on
 new digits, means over {len(digits)} splits.
 
 {markdown_table(names, [means])}
