@@ -87,6 +87,7 @@ CLEAN = ("clean", "z.npz", "--out", "run", *K, "--quiet", "--overwrite")
 COPY = ("apply", "judged", "--copy", "--out", "c", "--overwrite", "--quiet")
 UPDATE = ("apply", "judged", "--link", "--out", "older-copy", "--overwrite", "--quiet")
 PREDICT = ("predict", "cleaned", "z.npz", "--quiet", "--overwrite")
+EXPORT = ("export", "cleaned", "--quiet", "--overwrite")
 MERGE = ("review", "cleaned", "--merge", "theirs.jsonl", "--quiet")
 JOBS = (
     Job("clean", CLEAN, CLEAN, RUN),
@@ -119,6 +120,7 @@ JOBS = (
         _files("cleaned/report.html"),
     ),
     Job("review --merge", MERGE, MERGE, _settled),
+    Job("export", EXPORT, EXPORT, _files("cleaned/model.onnx", "cleaned/model.md")),
 )
 
 ROWS = [
