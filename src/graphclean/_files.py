@@ -164,13 +164,14 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _parents(path: Path) -> Iterator[None]:
-    """Create the parent folders of `path`; those still empty at the end are removed again."""
+    """Create the parent folders of `path`; on failure, those created are removed again if empty."""
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    finally:
+    except BaseException:  # on success, an empty folder is one that another process has just emptied
         _remove_empty(made)
+        raise
 
 
 def _remove_empty(folders: list[Path]) -> None:
