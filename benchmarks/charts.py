@@ -345,6 +345,8 @@ CLEANERS = {
     "train": "graphclean train",
     "dataeval": "dataeval",
 }
+
+
 def estimate_values() -> Rows | None:
     """The mean error of the estimates that `clean` reports, in points, by set."""
     result = load("estimates")

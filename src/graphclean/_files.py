@@ -30,6 +30,8 @@ DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{8}")
 NEW, OLD, MOVED = "new", "old", "moved"
 """Entries of a draft: the new content; the old content while it is moved aside; all of it, once moved."""
 
+TRIES = 3
+"""Attempts to write a file whose draft was swept by another process."""
 KEY = "graphclean"
 """Our metadata key in safetensors files."""
 
@@ -144,9 +146,11 @@ def _close_draft(draft: Path, lock: FileLock) -> None:
                 shutil.rmtree(part)
             elif part.name != LOCK:
                 part.unlink()
-        _release(lock)
-        (draft / LOCK).unlink(missing_ok=True)
-        draft.rmdir()
+        if lock.is_locked:
+            _release(lock)
+        else:  # a file system without locks
+            (draft / LOCK).unlink(missing_ok=True)
+        draft.rmdir()  # fails if the owner of a new draft has locked it in the meantime
     except OSError:
         lock.release()
 
@@ -365,11 +369,18 @@ def _checksum(tensors: "dict[str, Tensor]", text: str) -> str:
 
 def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, Any]) -> None:
     """`save_tensors`, replacing `path` atomically."""
-    with replaced(path) as draft:
-        draft.touch()
-        mode = draft.stat().st_mode  # save_file would let only the owner read it
-        save_tensors(draft, tensors, metadata)
-        draft.chmod(mode)
+    for left in reversed(range(TRIES)):
+        try:
+            with replaced(path) as draft:
+                draft.touch()
+                mode = draft.stat().st_mode  # save_file would let only the owner read it
+                save_tensors(draft, tensors, metadata)
+                draft.chmod(mode)
+            return
+        except WriteError as error:
+            # Another process can sweep a draft in the moment in which it is locked.
+            if left == 0 or not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
 
 def read_tensors(
