@@ -50,8 +50,8 @@ def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> di
         )
         print(draw.group, draw.name, results[-1]["ours"], flush=True)
     summary = summarize_further(results)
-    for line in wins_and_losses(summary):
-        print(line)
+    for group, places in wins_and_losses(summary).items():
+        print(group, places)
     return {"summary": summary, "draws": results}
 
 
@@ -69,11 +69,14 @@ def summarize_further(results: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-def wins_and_losses(summary: dict[str, Any]) -> list[str]:
-    """By set: the columns in which `clean` is ahead of all peers, level with the best, or behind."""
-    lines = []
+def wins_and_losses(summary: dict[str, Any]) -> dict[str, dict[str, list[tuple[str, float, str]]]]:
+    """By set: the columns in which `clean` is ahead of all peers, level with the best, or behind.
+
+    Each with the gain over the best peer, and that peer.
+    """
+    found = {}
     for group, entry in summary.items():
-        ahead, level, behind = [], [], []
+        places: dict[str, list[tuple[str, float, str]]] = {"ahead": [], "level": [], "behind": []}
         for c in FURTHER_COLUMNS:
             sign = -1 if c == "false_flags" else 1
             peers = {who: sign * entry[who][c] for who in PEERS if c in entry[who]}
@@ -81,10 +84,7 @@ def wins_and_losses(summary: dict[str, Any]) -> list[str]:
                 continue
             who = max(peers, key=lambda name: peers[name])
             gain = sign * entry["ours"][c] - peers[who]
-            place = ahead if gain > LEVEL else behind if gain < -LEVEL else level
-            place.append(f"{c} {gain:+.3f} ({who})")
-        lines.append(
-            f"{group}: ahead in {', '.join(ahead) or 'none'}; level in {', '.join(level) or 'none'}; "
-            f"behind in {', '.join(behind) or 'none'}"
-        )
-    return lines
+            place = "ahead" if gain > LEVEL else "behind" if gain < -LEVEL else "level"
+            places[place].append((c, gain, who))
+        found[group] = places
+    return found

@@ -31,7 +31,7 @@ NOISE = {
     "cifar10/sym50": "50 % resampled",
     "cifar10/sym80": "80 % resampled",
     "cifar10/sym90": "90 % resampled",
-    "cifar10/asym40": "40 % of five classes flipped to another",
+    "cifar10/asym40": "in five classes, 40 % of the labels changed to another class",
 }
 STEPS = {
     "cifar10-lond--method.lambda_inst-1--training.epochs-60": "60 epochs, λ1 = 1 as in the paper",
@@ -141,6 +141,22 @@ def paper_row() -> list[str]:
     theirs = [found.split(" ± ")[0] for found in of_paper(CELL)[:2]]
     name = "CIFAR-10, half of the labels resampled, 20,000 OOD images: test accuracy, AUROC of OOD"
     return [name, f"**{ours[0]} %, {ours[1]}**", f"{theirs[0]} %, {theirs[1]} the paper"]
+
+
+def behind_paper() -> list[str]:
+    """The cells whose best recorded accuracy is below the paper's."""
+    behind = []
+    for cell, noise in NOISE.items():
+        shown = [of_seeds(cell, "test", method) for of, method in SHOWN if of == cell]
+        ours = max(
+            (mean_over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100) for runs in shown if runs),
+            key=Decimal,
+            default=None,
+        )
+        theirs = of_paper(cell)[0].split(" ± ")[0]
+        if ours is not None and Decimal(ours) < Decimal(theirs):
+            behind.append(f"{noise}: {ours} % ({theirs} %)")
+    return behind
 
 
 def of_ours(runs: list[Result]) -> list[str]:

@@ -15,10 +15,7 @@ PHOTOS_WITH_OOD = "photos, OOD in training"
 
 def detectors_section(result: dict[str, Any]) -> str:
     """A row for each set, noise and method: means over the splits, and the range of rejected good inputs."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for split in result["splits"]:
-        name = "30 % wrong" if split["name"].startswith("seed") else split["name"]
-        groups.setdefault((split["group"], name), []).append(split)
+    groups = group_splits(result)
     rows = []
     for (group, name), splits in groups.items():
         ways = [way for way, found in splits[0].items() if isinstance(found, dict)]
@@ -66,8 +63,17 @@ the good inputs held out, which nobody knows in practice. Every scoring of the p
 """
 
 
-def describe_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """The aims for `clean`, and where they were missed."""
+def group_splits(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The splits of each set and noise."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for split in result["splits"]:
+        name = "30 % wrong" if split["name"].startswith("seed") else split["name"]
+        groups.setdefault((split["group"], name), []).append(split)
+    return groups
+
+
+def missed_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> tuple[list[str], int]:
+    """Where `clean` misses the aims without OOD in training, and on how many rows they are set."""
     means = {
         f"{group}; {name}": {
             key: float(np.mean([split["clean"][key] for split in splits]))
@@ -81,6 +87,12 @@ def describe_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
         for name, row in means.items()
         if row["auroc"] < AIM_AUROC or row["unknown_rejected"] < AIM_REJECTED
     ]
+    return short, len(means)
+
+
+def describe_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """The aims for `clean`, and where they were missed."""
+    short, rows = missed_aims(groups)
     promised = [
         split["clean"]["good_rejected"] - split["clean"]["promised"]
         for splits in groups.values()
@@ -100,7 +112,7 @@ def describe_aims(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
   detector's own threshold {own:.0f} %, with {good:.1f} % of the good ones."""
     return f"""What was aimed at, and missed (`clean`):
 
-- Without OOD in training, an AUROC of {AIM_AUROC} and {100 * AIM_REJECTED:.0f} % of the unknown rejected. Reached on {len(means) - len(short)} of {len(means)} rows;
+- Without OOD in training, an AUROC of {AIM_AUROC} and {100 * AIM_REJECTED:.0f} % of the unknown rejected. Reached on {rows - len(short)} of {rows} rows;
   missed on {"; ".join(short) or "none"}.
 - The promised 5 % of good inputs within {100 * AIM_WITHIN:.0f} points, on {AIM_GOOD} or more held out: so on {held} of {len(promised)} splits; farthest off by
   {100 * max(promised, key=abs):+.1f} points.{learned}"""

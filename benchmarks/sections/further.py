@@ -42,7 +42,11 @@ def further_section(result: dict[str, Any]) -> str:
             if entry[who]:
                 cells = [f"{entry[who][c]:.3f}" if c in entry[who] else "–" for c in FURTHER_COLUMNS]
                 rows.append([FURTHER_SETS[group] if who == "ours" else "", name, *cells])
-    places = "\n".join(f"- {line}" for line in wins_and_losses(result["summary"]))
+    places = "\n".join(
+        f"- {FURTHER_SETS[group]}: "
+        + "; ".join(f"{place} in {list_columns(columns)}" for place, columns in places.items() if columns)
+        for group, places in wins_and_losses(result["summary"]).items()
+    )
     return f"""## Further sets and peers
 
 {shown("bench-further", "Mislabel F1 on each further set: clean of graphclean, Datalab, cleanlab with its best options, and dataeval")}
@@ -55,8 +59,7 @@ set and the other superclasses of CIFAR-100 were looked at while settings were c
 
 {markdown_table(["set", "", *(NAMES[c] for c in FURTHER_COLUMNS)], rows)}
 
-Compared with the best of all peers in each column (its name in brackets; for `false_flags`, the fraction of right labels
-flagged, lower is better):
+Compared with the best of all peers in each column, named in brackets (for right labels flagged, + means that fewer are):
 
 {places}
 
@@ -66,6 +69,11 @@ What `clean` estimates of its own verdicts, where it does, and the truth:
 
 {describe(result)}
 """
+
+
+def list_columns(places: list[tuple[str, float, str]]) -> str:
+    """Columns with the gain over the best peer, and its name."""
+    return ", ".join(f"{NAMES[c]} {gain:+.3f} ({CLEANERS[who]})" for c, gain, who in places)
 
 
 def honesty_table(draws: list[dict[str, Any]]) -> str:
