@@ -148,8 +148,8 @@ def pass_alone(trainer: Trainer, sizes: list[int]) -> float:
     def step() -> None:
         outputs = trainer.forward(*batches)
         sum(out.logits.float().mean() + out.z.mean() for out in outputs).backward()  # type: ignore[union-attr]
-        trainer._sgd.step()
-        trainer._sgd.zero_grad(set_to_none=True)
+        trainer.optimizers.sgd.step()
+        trainer.optimizers.sgd.zero_grad(set_to_none=True)
 
     return sum(sizes) / timed(trainer, step, repeats=50)
 

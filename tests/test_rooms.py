@@ -14,6 +14,7 @@ ORDER = [
     "errors",
     "_shapes",
     "_files",
+    "distributed",
     "config",
     "graph",
     "data",

@@ -88,10 +88,10 @@ def test_the_second_stage_begins_with_first_weights_and_the_whole_rate() -> None
 
     class Watched(FCorrection):
         def losses(self, run: TrainerContext, batch: Batch) -> dict[str, torch.Tensor]:
-            rates.append(made._sgd.param_groups[0]["lr"])
+            rates.append(made.optimizers.lr)
             network = self.networks["main"]
             counted = [value for name, value in network.state_dict().items() if "num_batches" in name]
-            moments = [state["momentum_buffer"] for state in made._sgd.state.values()]
+            moments = [state["momentum_buffer"] for state in made.optimizers.sgd.state.values()]
             fresh.append(not any(bool(value.any()) for value in (*counted, *moments)))
             return super().losses(run, batch)
 

@@ -192,7 +192,7 @@ def test_heads_are_trained_as_networks_are() -> None:
     assert not torch.equal(now["heads.own.weight"], before["heads.own.weight"])
     for name in ("classifier.weight", "projector.bias"):
         assert torch.equal(now[f"networks.main.{name}"], before[f"networks.main.{name}"])
-    owners = [id(weights) for group in made._sgd.param_groups for weights in group["params"]]
+    owners = [id(weights) for group in made.optimizers.sgd.param_groups for weights in group["params"]]
     assert id(method.heads["own"].weight) in owners
 
 

@@ -111,9 +111,9 @@ def test_its_learning_rate_is_a_cosine_of_its_own_and_momentum_starts_again() ->
     plain = made._step
 
     def watch(batches: object) -> Tensor:
-        rates.append((made.started, made.epoch, made._sgd.param_groups[0]["lr"]))
+        rates.append((made.started, made.epoch, made.optimizers.lr))
         if (made.started, made.epoch, made.step) == (3, 0, 0):
-            assert all(not state["momentum_buffer"].any() for state in made._sgd.state.values())
+            assert all(not state["momentum_buffer"].any() for state in made.optimizers.sgd.state.values())
         return plain(batches)  # type: ignore[arg-type]
 
     made._step = watch  # type: ignore[method-assign]

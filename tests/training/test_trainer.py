@@ -357,7 +357,7 @@ def test_the_callers_random_numbers_go_on_as_if_nothing_had_been() -> None:
 def test_the_optimizer_of_a_gpu_gets_past_warm_up() -> None:
     """It takes momentum of all weights or of none, and warm-up has no gradient for the projector."""
     made = trainer()
-    for group in made._sgd.param_groups:
+    for group in made.optimizers.sgd.param_groups:
         group["fused"] = True
     made.train()
     assert made.epoch == TINY.epochs

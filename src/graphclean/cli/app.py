@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
+from ..distributed.environment import refuse_several, silence_followers
 from ..errors import InputError, RunStopped
 from . import bench as bench_cli
 from . import catalog, learning, results
@@ -47,6 +48,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
+    context: typer.Context,
     version: Annotated[
         bool,
         flag("--version", "Show the version.", callback=_show_version, is_eager=True),
@@ -54,6 +56,8 @@ def _top(
 ) -> None:
     """Verdicts for labels you can't trust: keep, relabel, or out of distribution."""
     del version
+    if context.invoked_subcommand not in (None, "clean", "train", "predict", "demo"):
+        refuse_several(str(context.invoked_subcommand))
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -66,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends with one line and exit code 2, an interrupt with 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     screen.silence_pillow()
+    silence_followers()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr: few encodings have ζ
     try:

@@ -75,6 +75,7 @@ def clean(
     with loading():
         from ..config import apply_settings
         from ..data.tables import Names
+        from ..distributed.launch import joined
         from ..runs import clean as job
         from ..runs.device import limited_threads
         from ..runs.rerun import default_run, read_changes, usual_settings
@@ -83,7 +84,7 @@ def clean(
     config = apply_settings(usual_settings(data, "clean"), [*changes, *(settings or [])], ("cleaning", "ood"))
     target = out if out is not None else default_run(data, "clean")
     names = Names(None, features_key, labels_key, label_column, id_column, path_column)
-    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
+    with joined(), limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
         cleaning = job.clean(
             data,
             target,
@@ -164,6 +165,7 @@ def train(
     with loading():
         from ..config.overrides import DETECTOR, METHOD, with_choice
         from ..data.tables import Names
+        from ..distributed.launch import joined
         from ..runs import train as job
         from ..runs.callbacks import Watcher
         from ..runs.device import limited_threads
@@ -174,9 +176,10 @@ def train(
     chosen = with_choice(DETECTOR, "detector", detector, chosen)
     target = out if out is not None else default_run(data, "train", resume=resume)
     with (
+        joined() as group,
         limited_threads(threads),
         StageProgress(quiet=quiet or as_json) as progress,
-        open_callbacks([progress.epoch, *(log_to or [])], target) as epoch,
+        open_callbacks([progress.epoch, *(log_to or [])] if group.leads else [], target) as epoch,
     ):
         done = job.train(
             data,
@@ -228,6 +231,7 @@ def predict(
     """Predict a class or OOD for new data with a run's model."""
     with loading():
         from ..data.tables import Names
+        from ..distributed.launch import joined
         from ..runs import predict as job
         from ..runs.device import limited_threads
         from ..runs.folder import safe_csv
@@ -240,7 +244,7 @@ def predict(
         "evaluate": evaluate,
         "device": device.value,
     }
-    with limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
+    with joined(), limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
         if printed:
             table, target = job.judge_new(folder, data, progress=progress, **options), None
         else:
@@ -267,11 +271,12 @@ def demo(
 ) -> None:
     """Train on handwritten digits, half of whose labels are random, and compare with the truth."""
     with loading():
+        from ..distributed.launch import joined
         from ..report import write_report
         from ..runs import demo as job
         from ..runs.callbacks import Watcher
 
-    with StageProgress(quiet=quiet or as_json) as progress:
+    with joined(), StageProgress(quiet=quiet or as_json) as progress:
         watcher = Watcher(progress.say, progress.epoch, progress)
         done = job.demo(out, settings=settings or [], seed=seed, overwrite=overwrite, watcher=watcher)
         page = write_report(out, progress=progress).out

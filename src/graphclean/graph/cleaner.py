@@ -12,9 +12,10 @@ from torch.nn.functional import one_hot
 
 from ..config import GraphSettings
 from ..config.settings import ESTIMATED
+from ..distributed.group import ALONE, Group
 from .acceptance import PROBABLE, find_sure
 from .csr import Graph, as_csr
-from .knn import knn_graph, nearest_neighbors
+from .knn import divide_neighbors, knn_graph
 from .noise_model import find_class_dependent_noise
 from .propagation import gather_evidence, normalize_graph, weight_graph
 from .selection import (
@@ -64,9 +65,11 @@ class GraphCleaner:
         settings: GraphSettings | None = None,
         *,
         decided: Tensor | None = None,
+        group: Group = ALONE,
     ) -> None:
         """`decided` holds human decisions, which no step changes: a class, or OOD (`n_classes`); −1
-        elsewhere.
+        elsewhere. A `group` of processes, each of which calls every step with the same z and logits, divides
+        the work.
         """
         _require_tensor("labels", labels)
         if settings is not None and not isinstance(settings, GraphSettings):
@@ -82,6 +85,7 @@ class GraphCleaner:
         self.n_classes = n_classes
         self.given = labels.long().clone()  # a loop may write what was cleaned into its own
         self.decided = decided
+        self.group = group
         self.epoch = 0
         s = self.settings
         self.k = most_neighbors(len(labels), n_classes) if s.k == "auto" else s.k
@@ -133,7 +137,8 @@ class GraphCleaner:
         if graph is not None:
             neighbors = as_csr(graph, device=self.given.device)
         elif z is not None:
-            neighbors = knn_graph(nearest_neighbors(z if z.dtype == torch.float64 else z.float(), self.k))
+            exact = z if z.dtype == torch.float64 else z.float()
+            neighbors = knn_graph(divide_neighbors(exact, self.k, self.group))
         else:
             raise ValueError("a step needs embeddings z or a graph")
         if neighbors.shape[0] != len(self.given):
@@ -178,6 +183,7 @@ class GraphCleaner:
             class_balance=s.class_balance,
             leave_one_out=s.leave_one_out or any(getattr(s, name) == "auto" for name in ESTIMATED),
             tolerance=s.tolerance,
+            group=self.group,
         )
         if s.k == "auto":
             self.votes = estimate_votes(soft, self.given, neighbors)
@@ -195,7 +201,9 @@ class GraphCleaner:
         """
         s = self.settings
         Y = self._given_rows(S.dtype)
-        propagated = gather_evidence(S, Y, alpha=s.alpha, leave_one_out=True, tolerance=s.tolerance)
+        propagated = gather_evidence(
+            S, Y, alpha=s.alpha, leave_one_out=True, tolerance=s.tolerance, group=self.group
+        )
         propagated = propagated if propagated.dtype == torch.float64 else propagated.float()
         model = find_class_dependent_noise(propagated, self.given)
         if model is None:

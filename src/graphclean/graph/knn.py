@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..distributed.group import Group
 from .csr import from_edges
 
 TILE_BYTES = {"cpu": 2**26, "cuda": 2**31}
@@ -15,6 +16,8 @@ TILE_BYTES = {"cpu": 2**26, "cuda": 2**31}
 
 GROUP = 128
 """Columns per group in the two-step top-k."""
+LEAST_DIVIDED_ROWS = 4096
+"""Rows from which dividing the search among processes takes less time than the exchange."""
 
 
 class Neighbors(NamedTuple):
@@ -32,35 +35,40 @@ def nearest_neighbors(
     k: int,
     *,
     queries: Tensor | None = None,
+    rows: slice | None = None,
     tile_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Neighbors:
     """Find the `k` points of `z` nearest to every point of `z`, or of `queries` if given.
 
     A point is never its own neighbor, however many duplicates it has; without `queries` the result therefore
-    has min(k, N − 1) columns, with `queries` min(k, N). `progress(done, total)` is called once per tile.
+    has min(k, N − 1) columns, with `queries` min(k, N). Only some consecutive `rows` of `z` can be searched
+    for. `progress(done, total)` is called once per tile.
     """
     z = normalize(z, dim=1)
     own = queries is None
     q = z if queries is None else normalize(queries.to(z), dim=1)
+    first = 0
+    if rows is not None:
+        first, q = rows.start, q[rows]
     k = min(k, len(z) - own)
     if k < 1:
         raise ValueError(f"no neighbors among {len(z)} points for k = {k}")
     budget = tile_bytes if tile_bytes is not None else TILE_BYTES.get(z.device.type, TILE_BYTES["cpu"])
-    rows, columns = _tile_shape(len(q), len(z), k, z.element_size(), budget)
+    height, columns = _tile_shape(len(q), len(z), k, z.element_size(), budget)
     indices = torch.empty(len(q), k, dtype=torch.int64, device=z.device)
     similarities = torch.empty(len(q), k, dtype=z.dtype, device=z.device)
     # One buffer for all tiles: fresh memory for each would cost the CPU more than the products.
-    buffer = torch.empty(rows * columns, dtype=z.dtype, device=z.device)
-    for start in range(0, len(q), rows):
-        block = slice(start, min(start + rows, len(q)))
+    buffer = torch.empty(height * columns, dtype=z.dtype, device=z.device)
+    for start in range(0, len(q), height):
+        block = slice(start, min(start + height, len(q)))
         best: Neighbors | None = None
         for left in range(0, len(z), columns):
             part = z[left : left + columns]
             shape = (block.stop - block.start, len(part))
             tile = torch.mm(q[block], part.T, out=buffer[: shape[0] * shape[1]].view(shape))
             if own:
-                _mask_diagonal(tile, block.start - left)
+                _mask_diagonal(tile, first + block.start - left)
             found = _top(tile, k)
             found = Neighbors(found.indices + left, found.similarities)
             best = found if best is None else _merge(best, found, k)
@@ -69,6 +77,18 @@ def nearest_neighbors(
         if progress is not None:
             progress(block.stop, len(q))
     return Neighbors(indices, similarities)
+
+
+def divide_neighbors(z: Tensor, k: int, group: Group) -> Neighbors:
+    """`nearest_neighbors` of z, for which each process of a group searches for its part of the rows.
+
+    Every process has all of z, which is small next to a network's work: only results are exchanged, and a
+    second top-k, as over parts of z, is not needed.
+    """
+    if not group.several or len(z) < LEAST_DIVIDED_ROWS:
+        return nearest_neighbors(z, k)
+    found = nearest_neighbors(z, k, rows=group.part(len(z)))
+    return Neighbors(*(group.gather(part, len(z)) for part in found))
 
 
 def knn_graph(neighbors: Neighbors, n: int | None = None) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..config.settings import Symmetrize
+from ..distributed.group import ALONE, Group
 from ..errors import check_choice
 from .csr import Graph, edge_rows, from_edges, in_contract, row_sums, to_scipy
 
@@ -15,6 +16,8 @@ CPU_COLUMNS = 32
 """Columns per product on the CPU: more exceed its cache, fewer read the graph too often."""
 PROBES = 32
 """Nodes on which self-influence is measured exactly."""
+LEAST_DIVIDED = 2_000_000
+"""Edges times classes from which dividing the classes among processes takes less time than the exchange."""
 MOSTLY_TWO_STEPS = 0.5
 """α up to which a node's return probability is nearly proportional to its two-step return probability."""
 
@@ -96,6 +99,15 @@ def propagate(S: Tensor, Y: Tensor, *, alpha: float = 0.5, tolerance: float = SO
     return x
 
 
+def divide_propagation(S: Tensor, Y: Tensor, group: Group, *, alpha: float, tolerance: float) -> Tensor:
+    """`propagate`, for which each process of a group takes some classes: they do not depend on each other."""
+    classes = Y.shape[1]
+    if not group.several or classes < group.size or S.values().numel() * classes < LEAST_DIVIDED:
+        return propagate(S, Y, alpha=alpha, tolerance=tolerance)
+    own = propagate(S, Y[:, group.part(classes)].contiguous(), alpha=alpha, tolerance=tolerance)
+    return group.gather(own.T.contiguous(), classes).T.contiguous()
+
+
 def balance_classes(Y: Tensor) -> Tensor:
     """Divide each non-empty column by its sum, so that large classes do not outvote small ones."""
     total = Y.sum(0)
@@ -161,6 +173,7 @@ def gather_evidence(
     leave_one_out: bool = False,
     probes: int = PROBES,
     tolerance: float = SOLVER_TOLERANCE,
+    group: Group = ALONE,
 ) -> Tensor:
     """Soft labels from propagation: clipped at 0, every row summing to 1.
 
@@ -171,7 +184,7 @@ def gather_evidence(
         Y = balance_classes(Y)
     live = Y.any(0)
     columns = Y if bool(live.all()) else Y[:, live]
-    spread = propagate(S, columns, alpha=alpha, tolerance=tolerance)
+    spread = divide_propagation(S, columns, group, alpha=alpha, tolerance=tolerance)
     if leave_one_out:
         own = self_influence(S, alpha=alpha, probes=probes, tolerance=tolerance)
         spread = spread / (1 - alpha) - own.unsqueeze(1) * columns

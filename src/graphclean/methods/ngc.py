@@ -99,7 +99,9 @@ class NGC(Method):
             assert isinstance(dim, int)
             self.consistency = Consistency(dim, run.settings).to(run.device)
             self.weights |= {"consistency": s.lambda_consistency}
-        self.cleaner = GraphCleaner(run.given, run.n_classes, self.graph, decided=run.decided)
+        self.cleaner = GraphCleaner(
+            run.given, run.n_classes, self.graph, decided=run.decided, group=run.group
+        )
         self.mixup = MixupClassification(s.mixup_alpha)
         self.excluded: Tensor | None = None
         self.warmup_end = s.warmup_epochs if s.warmup_epochs != "auto" else run.settings.epochs

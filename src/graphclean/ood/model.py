@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.progress import Progress
+from ..distributed.group import current
 from .threshold import Threshold
 
 RunKind = Literal["clean", "train"]
@@ -114,7 +115,7 @@ def predict_table(
 
     `predicted_label` is always the most probable known class.
     """
-    found = model.score(inputs, progress)
+    found = _divide_score(model, inputs, progress)
     return pd.DataFrame(
         {
             "id": pd.Series(ids if ids is not None else [str(i) for i in range(len(inputs))], dtype=str),
@@ -124,6 +125,17 @@ def predict_table(
             "verdict": pd.Series(np.where(found.rejected, "ood", "known").astype(object), dtype=str),
         }
     )
+
+
+def _divide_score(model: Model, inputs: npt.NDArray[Any], progress: Progress | None) -> Predictions:
+    """`model.score`, for which each process of a group takes some rows."""
+    group = current()
+    if not group.several:
+        return model.score(inputs, progress)
+    own = inputs[group.part(len(inputs))]
+    found = group.all_say(model.score(own, progress) if len(own) else None)
+    parts = [vars(part) for part in found if part is not None]
+    return Predictions(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def class_names(classes: list[int] | list[str], codes: npt.NDArray[np.int64]) -> pd.Series:

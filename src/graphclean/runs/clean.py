@@ -17,6 +17,7 @@ from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
 from ..data.verdict import Verdict
+from ..distributed.group import current
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import ISSUES, quality_columns
 from ..errors import InputError
@@ -45,7 +46,7 @@ from .inputs import (
 )
 from .interrupts import telling_what_is_kept
 from .leakage import Leaks, from_cleaning, write_samples
-from .photos import Photos
+from .photos import Photos, are_photos
 from .projection import Points, gather_points, write_points
 from .rerun import read_earlier
 from .schema import SourceRecord
@@ -71,7 +72,9 @@ def clean(
     decisions held fixed. Samples of other data, `against`, that are also in `data` are listed in leakage.csv.
     The report will show the columns `show`.
     """
-    check_target(out, overwrite=overwrite)
+    group = current()
+    if group.leads:
+        check_target(out, overwrite=overwrite)
     if not isinstance(data, Source):
         refuse_sources(out, [data, labels, against])
     require_search(config.cleaning)
@@ -90,6 +93,8 @@ def clean(
     labels, names = path_or(labels, told.get("labels")), complete_names(names, told)
     embedder = embedder if embedder is not None else usual_embedder(told)
     place = choose_device(device)
+    if not isinstance(data, Source) and not are_photos(data, names, embedder):
+        group.follow_only()  # only photos are worth dividing
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
         source = (
@@ -106,6 +111,7 @@ def clean(
                 progress=progress,
             )
         )
+        group.follow_only()
         if rerun is not None:
             source = rerun.hold(source)
         cleaning = infer_verdicts(

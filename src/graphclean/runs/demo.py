@@ -14,6 +14,7 @@ from ..config import apply_settings, load_preset
 from ..config.settings import PLAIN
 from ..data.arrays import Pixels
 from ..data.digits import noisy_digits
+from ..distributed.group import current
 from ..errors import arg
 from ..methods import build_method, complete_settings
 from ..metrics import auroc, score_open_set, score_verdicts
@@ -61,7 +62,8 @@ def demo(
 
 
 def _demo(out: Path, settings: Sequence[str], seed: int, overwrite: bool, watcher: Watcher) -> Demo:
-    check_target(out, overwrite=overwrite)
+    if current().leads:
+        check_target(out, overwrite=overwrite)
     config = complete_settings(
         apply_settings(load_preset("demo"), [f"training.seed={seed}", *settings], TRAIN_SECTIONS)
     )

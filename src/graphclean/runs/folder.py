@@ -35,6 +35,8 @@ from .._version import __version__
 from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.tables import read_table
 from ..data.verdict import Verdict
+from ..distributed.environment import job_id
+from ..distributed.group import current
 from ..errors import ELSEWHERE, InputError, arg, occupied
 from .origin import made_here, sealed
 from .schema import ConfigFile, Epoch, ScoresFile, SourceRecord, SummaryFile
@@ -259,6 +261,8 @@ def write_env(folder: Path, fingerprint: str, device: str = "cpu", decisions: st
             "platform": platform.platform(),
             "packages": {name: package_version(name) for name in packages},
             "device": device,
+            "processes": current().size,
+            "job": job_id(),
             "threads": torch.get_num_threads(),
             "data_sha256": fingerprint,
             "decisions_sha256": decisions,

@@ -6,7 +6,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from ..config import Config
+from ..distributed.group import LostProcessError, current
 from ..embed import EmbeddingCache
 from ..errors import RunStopped
 from ..graph.votes import MOST
@@ -34,7 +35,7 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and current().leads:
             self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
         return self
 
@@ -114,8 +115,12 @@ def stoppable(prepared: Prepared, again: str, watcher: Watcher) -> Iterator[None
     with interruptible(again), StopSignals(ask) as stop, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: watcher.say(f"warning: {message}")
         # A signal may come too late for the trainer to act on it; the run then still ends here.
-        with suppress(InterruptedRun):
+        try:
             yield
+        except InterruptedRun:
+            current().follow_only()
+        except LostProcessError as error:
+            raise RunStopped(f"{error}; {again}", error.code) from error
         if stop.number is not None:
             done = f"{prepared.trainer.epoch} of {prepared.config.training.epochs} epochs are done"
             raise RunStopped(f"stopped; {done}; {again}", 128 + stop.number)

@@ -32,6 +32,7 @@ from ..data.parquet import (
 from ..data.progress import Progress
 from ..data.resize import to_array
 from ..data.tables import TABLES, Names
+from ..distributed.group import current
 from ..embed import (
     Embedder,
     EmbeddingCache,
@@ -46,6 +47,7 @@ from ..embed import (
 )
 from ..embed.cache import PIECE, KeptPhoto
 from ..embed.measures import MEASURES, Measures
+from ..embed.photos import EMBED_BATCH
 from ..errors import InputError, arg
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
@@ -206,7 +208,9 @@ def read_photos(
     """Read the inputs of all photos; features in the `cache` are reused."""
     key = _key(reading, source) if isinstance(reading, Embedding) else None
     stamps = images.stamps() if key is not None else []
-    found = cache.load(key, stamps) if cache is not None and key is not None else {}
+    # The leading process's cache is that of all, which need not share a disk.
+    cache = cache if current().leads else None
+    found = current().leader_says(cache.load(key, stamps) if cache is not None and key is not None else {})
     inputs: npt.NDArray[Any] | None = None
     measures = np.empty(len(images.ids), dtype=MEASURES)
     readable = np.zeros(len(images.ids), dtype=bool)
@@ -280,11 +284,26 @@ def _new_batches(
     """Batches of the photos that are not known yet; a network is loaded only if there are any."""
     total = len(images.ids) - len(known.keys() | images.problems.keys())
     done = 0
-    for batch in reading.batches(images.items(known)) if total else ():
+    for batch in _divide(reading, images.items(known)) if total else ():
         done += len(batch.rows) + len(batch.problems)
         if progress is not None:
             progress(reading.stage, done, total)
         yield batch
+
+
+def _divide(reading: Reading, items: Items) -> Iterator[PhotoBatch]:
+    """`reading.batches`, which the processes of a group make in turn; all receive all, in order."""
+    group = current()
+    if not group.several:
+        yield from reading.batches(items)
+        return
+    mine = (item for place, item in enumerate(items) if place // EMBED_BATCH % group.size == group.rank)
+    batches = reading.batches(mine)
+    while True:
+        found = group.all_say(next(batches, None))
+        yield from (batch for batch in found if batch is not None)
+        if None in found:  # batches are dealt in turn, so that none follows
+            return
 
 
 def _nothing(images: ImageSet, problems: dict[int, str], source: Path) -> InputError:

@@ -19,6 +19,7 @@ from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.progress import Progress
 from ..data.tables import PARQUET, Names, listed
 from ..data.verdict import Verdict
+from ..distributed.group import current
 from ..embed import Embedder
 from ..errors import InputError, MissingLabels, arg, occupied
 from ..metrics import score_new
@@ -56,7 +57,7 @@ def predict(
         raise InputError(f"{target}: predictions are written as .csv or .parquet")
     refuse_own(target, run)
     refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
-    if target.exists() and not overwrite:
+    if target.exists() and not overwrite and current().leads:
         raise occupied(target, "the file exists")
     table = judge_new(
         run, data, names=names, evaluate=evaluate, device=device, embedder=embedder, progress=progress
@@ -126,6 +127,7 @@ def judge_new(
         columns.add(piece.rows, predict_table(model, piece.inputs, ids, report))
         if leakage is not None:
             leaked[piece.rows] = leakage.find(piece.inputs, piece.hashes)
+    current().follow_only()
     table = columns.to_table(pieces.ids)
     table["duplicate_of"] = pd.Series(leaked, index=table.index, dtype=object)
     scores = None

@@ -13,6 +13,8 @@ from ..cleaning import CleaningResult
 from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
 from ..data.tables import Names
+from ..distributed.environment import job_id, started_again
+from ..distributed.group import ALONE, current, use
 from ..embed import Embedder, EmbeddingCache
 from ..errors import InputError, arg
 from ..methods import build_method, complete_settings
@@ -108,28 +110,25 @@ def train(
     checkpoint, it starts over.
     """
     watcher = watcher if watcher is not None else Watcher()
+    group = current()
     rerun = read_earlier(data)
     if rerun is not None:
         refuse_sources(out, [data])
         data = rerun.data
-    recorded = _check_out(out, resume=resume, overwrite=overwrite)
+    found = _check_out(out, resume, overwrite, device) if group.leads else None
+    recorded, goes_on, device = group.leader_says(found) or (None, False, device)
     made = recorded if recorded is not None or rerun is None else rerun.config
     earlier = made.get("source", SourceRecord()) if made is not None else SourceRecord()
     before = recorded_options(earlier)
     names = complete_names(names, earlier)
     for name, given in {"labels": labels, "validation": validation}.items():
-        if given is None and name in before:
+        if given is None and name in before and group.leads:
             check_origin(out, earlier, f"name the file with {arg(name)}")
     labels, validation = (
         path_or(labels, before.get("labels")),
         path_or(validation, before.get("validation")),
     )
     refuse_sources(out, [data, labels, validation])
-    goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
-    if recorded is not None and not goes_on and not is_unfinished(out):
-        raise InputError(
-            f"{out}: the run is finished, and has no checkpoint; start again with {arg('overwrite')}"
-        )
     if preset is None and made is not None and made.get("kind") == "train":
         preset = made.get("preset")
         base = recorded_settings(made.get("settings", {}), str(out / "config.json"))
@@ -141,8 +140,6 @@ def train(
     asked = complete_settings(apply_settings(base, settings, TRAIN_SECTIONS))
     require_network(asked.training.network)
     choose_detector(asked, build_method(asked))
-    if goes_on:
-        device = _same_device(out, device)
     place = choose_device(device)
     route = Route(preset, earlier.get("route")) if preset is not None else None
     usual = usual_embedder(earlier)
@@ -184,7 +181,7 @@ def train(
             validation=extra,
             device=device,
             resume=goes_on,
-            overwrite=overwrite or resume,
+            overwrite=overwrite or resume or started_again(),
             again=f"continue with {arg('resume')}",
             watcher=watcher,
             rerun=rerun,
@@ -242,7 +239,7 @@ def train_source(
     preset = route.preset
     require_search(config.cleaning)
     labels = source.encode()
-    place = choose_device(device)
+    place, group = choose_device(device), current()
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
         try:
             prepared = prepare(
@@ -258,10 +255,11 @@ def train_source(
             )
         except InputError as error:
             raise InputError(f"{described.get('data')}, preset {preset}: {error.spelled(arg)}") from error
-        alone.enter_context(in_use(out))
-        if resume:
+        if group.leads:
+            alone.enter_context(in_use(out))
+        if resume and group.leads:
             _check_data(out, source)
-        else:
+        elif group.leads:
             with locked_run(out, overwrite=overwrite) as folder:
                 write_config(folder, "train", described, config.to_dict(), preset)
                 write_env(folder, source.fingerprint(), place.type, source.decisions_fingerprint())
@@ -278,7 +276,7 @@ def train_source(
                 f"{LARGE_NETWORK} takes very long without a GPU; preset small-images has a small network, "
                 "and `graphclean clean` on embeddings of the images needs none"
             )
-        epochs: list[Metrics] = read_metrics(out) if resume else []
+        epochs: list[Metrics] = read_metrics(out) if resume and group.leads else []
 
         def watch(report: EpochReport, _: Selection) -> None:
             metrics = epoch_metrics(report, prepared)
@@ -292,10 +290,11 @@ def train_source(
         with stoppable(prepared, again, watcher):
             trained = prepared.trainer.train(
                 resume=resume,
-                on_epoch=watch,
+                on_epoch=watch if group.leads else None,
                 on_start=lambda done, total: watcher.stage("training without labels", done, total),
             )
-        with interruptible(again):
+        group.follow_only()
+        with interruptible(again), use(ALONE):
             good = validation.inputs if validation is not None else None
             result = finish(prepared, trained, good=good, progress=watcher.stage)
             return _write_results(result, prepared, source, out, epochs, route, described, validation, rerun)
@@ -356,8 +355,26 @@ class _Way:
         return Cropping(training.image_size)
 
 
-def _check_out(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
-    """The config of the run to resume, if any; a run that can be neither resumed nor replaced is refused."""
+def _check_out(out: Path, resume: bool, overwrite: bool, device: str) -> tuple[ConfigFile | None, bool, str]:
+    """The config of the run to continue, if any, whether it has a checkpoint, and the device to use.
+
+    A run that can be neither continued nor replaced is refused. One that this job began before its processes
+    were restarted is continued.
+    """
+    if started_again() and not (resume and overwrite):
+        began = (out / "env.json").is_file() and read_env(out).get("job") == job_id()
+        resume, overwrite = resume or began or not overwrite, overwrite and not began
+    recorded = _read_recorded(out, resume=resume, overwrite=overwrite)
+    goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
+    if recorded is not None and not goes_on and not is_unfinished(out):
+        raise InputError(
+            f"{out}: the run is finished, and has no checkpoint; start again with {arg('overwrite')}"
+        )
+    return recorded, goes_on, _same_device(out, device) if goes_on else device
+
+
+def _read_recorded(out: Path, *, resume: bool, overwrite: bool) -> ConfigFile | None:
+    """The config of the run to resume, if any."""
     if resume and overwrite:
         raise InputError(f"{arg('resume')} continues a run, {arg('overwrite')} replaces it; give one of them")
     if not resume or not (out / "config.json").is_file():

@@ -8,6 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..distributed.group import Group
+from ..errors import InputError
+
 AHEAD = 4
 """Number of batches read ahead."""
 ROOM = 0.5
@@ -91,6 +94,31 @@ class SomeInputs:
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
         """Yield the inputs selected by each row of `batches`, as positions in the subset."""
         return self.inputs.stream(self.rows[batches])
+
+
+class SharedInputs:
+    """The training set of a group: each process reads its part of a batch, if reading takes time."""
+
+    def __init__(self, inputs: Inputs, group: Group) -> None:
+        self.inputs, self.group = inputs, group
+
+    def stream(self, batches: Tensor) -> Iterator[Tensor]:
+        """Yield whole batches."""
+        group, size = self.group, batches.shape[1]
+        if not group.several or isinstance(self.inputs, ResidentInputs):
+            yield from self.inputs.stream(batches)
+            return
+        for part in self.inputs.stream(batches[:, group.part(size)]):
+            yield group.gather(part, size)
+
+
+def check_division(size: int, group: Group) -> None:
+    """Refuse more processes than a batch has samples."""
+    if size < group.size:
+        raise InputError(
+            f"a batch of {size} samples can't be divided among {group.size} processes; start fewer, or raise "
+            "training.batch_size"
+        )
 
 
 def place_inputs(inputs: Tensor, device: torch.device) -> Inputs:

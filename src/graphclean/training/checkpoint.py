@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from .._files import drafting, load_tensors, reason_of, replaced_folder, save_tensors, sweep
+from ..distributed.group import Group
 from ..errors import InputError
 
 STATE = "state.safetensors"
@@ -99,6 +101,19 @@ def load_checkpoint(folder: Path, expected: dict[str, Any]) -> Checkpoint | None
         how = "; ".join(differing[:3])
         raise InputError(f"{newest}: the checkpoint was made otherwise: {how}; remove it to start over")
     return Checkpoint(tensors, facts)
+
+
+def load_shared(folder: Path, expected: dict[str, Any], group: Group) -> Checkpoint | None:
+    """`load_checkpoint` of the leading process for all: the others need not see its folder.
+
+    Nothing in a checkpoint belongs to one process, so that any number of them can continue from it.
+    """
+    found = load_checkpoint(folder, expected) if group.leads else None
+    facts = group.leader_says(found.facts if found is not None else None)
+    if facts is None:
+        return None
+    tensors = found.tensors if found is not None else None
+    return Checkpoint(group.leader_sends(tensors, torch.device("cpu")), facts)
 
 
 def _remove(old: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..config import GraphSettings, TrainingSettings
+from ..distributed.group import Group
 from ..ood.detector import Detector
 from .batches import Inputs
 from .networks import Network, Output
@@ -109,6 +110,10 @@ class TrainerContext(Protocol):
     def n_classes(self) -> int: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def group(self) -> Group:
+        """The processes of the run, which all make the same decisions."""
+
     @property
     def settings(self) -> TrainingSettings: ...
     @property

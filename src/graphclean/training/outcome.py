@@ -1,9 +1,11 @@
 """Results of training: epoch reports, the final result, and the exceptions that end it early."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .method import Selection
@@ -14,6 +16,15 @@ class DivergedError(RuntimeError):
 
     The last checkpoint is from before.
     """
+
+
+def check_finite(where: str, totals: Mapping[str, float], weights: Iterable[Tensor]) -> None:
+    """Raise DivergedError if the sum of a loss or a weight is not finite."""
+    bad = [name for name, total in totals.items() if not math.isfinite(total)]
+    if bad:
+        raise DivergedError(f"the loss is no longer a number in {where}: {', '.join(bad)}")
+    if not bool(torch.stack([each.isfinite().all() for each in weights]).all()):
+        raise DivergedError(f"the network's weights are no longer numbers in {where}")
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error

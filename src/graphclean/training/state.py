@@ -1,15 +1,18 @@
 """Training state as tensors: saved from and restored to optimizers and generators."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor
 from torch.optim import Optimizer
 
-from .method import split_state
+from ..distributed.group import Group
+from ..errors import RunStopped
+from .method import Method, split_state
 
 
 @dataclass
@@ -52,6 +55,31 @@ class EpochState:
         streams = tuple(here[f"stream{i}"] for i in range(len(here) - 1))
         kept = {name: facts[name] for name in ("part", "steps", "step", "seconds", "clean_seconds")}
         return cls(streams, here["totals"], **kept)
+
+
+def own_randomness(group: Group, device: torch.device, *key: int) -> AbstractContextManager[None]:
+    """In a group, dropout of this process's rows: seeded by a key, so that nothing before matters."""
+    if not group.several:
+        return nullcontext()
+    digest = blake2b(repr((*key, group.rank)).encode(), digest_size=8).digest()
+    return seeded(int.from_bytes(digest) >> 1, device)
+
+
+def follow_state(group: Group, streams: Sequence[Tensor], method: Method) -> None:
+    """Take over what the leading process decided, so that rounding never lets processes drift apart.
+
+    Decisions of different size can't be taken over; that they differ is then the error.
+    """
+    if not group.several:
+        return
+    state = {name: value for name, value in method.save_state().items() if not name.startswith("networks.")}
+    decided = {**{f"stream {i}": stream for i, stream in enumerate(streams)}, **state}
+    shapes = group.all_say([(name, tuple(value.shape)) for name, value in decided.items()])
+    differing = [mine for mine, theirs in zip(shapes[group.rank], shapes[0], strict=False) if mine != theirs]
+    if any(shape != shapes[0] for shape in shapes):
+        which = differing[0][0] if differing else "number of tensors"
+        raise RunStopped(f"the processes of this run decided differently ({which}); please report it", 1)
+    group.follow(list(decided.values()))
 
 
 @contextmanager

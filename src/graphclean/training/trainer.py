@@ -1,6 +1,5 @@
 """The training loop: epochs, learning rate, precision, compilation and checkpoints; methods do the rest."""
 
-import math
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -12,16 +11,18 @@ import torch
 from torch import Tensor
 
 from ..config import TrainingSettings
+from ..distributed.group import Group, current
+from ..distributed.norm import share_batch_norm
 from ..errors import InputError, arg
 from ..ood import class_prototypes
 from .average import NetworkAverages
-from .batches import Inputs, SomeInputs, ordered_batches, shuffled_batches
-from .checkpoint import Checkpoint, CheckpointWriter, load_checkpoint
+from .batches import Inputs, SharedInputs, SomeInputs, check_division, shuffled_batches
+from .checkpoint import Checkpoint, CheckpointWriter, load_shared
 from .code_cache import keeping_code
 from .compile import Compiled, trying_convolutions
-from .inference import copy_output, join_outputs
 from .method import Batch, Method, Prior, Trusted, hold_decided, join_state, split_state
 from .networks import Network, Output, build_network, network_options
+from .optimizers import Optimizers
 from .outcome import (
     DivergedError,
     EpochReport,
@@ -30,18 +31,22 @@ from .outcome import (
     OnSelection,
     OnStart,
     Trained,
+    check_finite,
 )
+from .passes import divide, evaluate
 from .schedule import learning_rate, phase_around, total_loss
 from .self_supervised import SelfSupervisedStart
 from .state import (
     EpochState,
+    follow_state,
     gather_generators,
     gather_optimizers,
+    own_randomness,
     restore_generators,
     restore_optimizers,
     seeded,
 )
-from .views import Views, check_views, scale
+from .views import Views, check_views
 
 EVAL_BATCHES = 4
 """Training batches that one evaluation batch holds: without gradients they fit into memory."""
@@ -55,6 +60,8 @@ class Trainer:
     All randomness comes from one generator on the inputs' device, except for dropout, which uses PyTorch's
     own; their states are part of a checkpoint, so that a resumed run equals an uninterrupted one. The trainer
     is also the `TrainerContext` passed to the method.
+
+    In a group, each process makes the same decisions on whole batches; networks are applied by parts.
     """
 
     def __init__(
@@ -69,8 +76,10 @@ class Trainer:
         trusted: Trusted | None = None,
         decided: Tensor | None = None,
         checkpoint: Path | None = None,
+        group: Group | None = None,
     ) -> None:
         """`prior`: verdicts on the inputs, for methods that need them; for `decided` see `TrainerContext`."""
+        self.group = group if group is not None else current()
         check_views(inputs.shape, settings)
         if "trusted samples" in method.info.needs and trusted is None:
             raise InputError(
@@ -85,26 +94,15 @@ class Trainer:
         self.checkpoint = checkpoint
         on_gpu = self.device.type == "cuda"
         self.batch_size = min(settings.batch_size, len(inputs))
+        check_division(self.batch_size, self.group)
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         work = (settings.self_supervised_epochs + settings.epochs) * len(inputs)
         long = on_gpu and len(inputs.shape) == 3 and work >= COMPILE_FROM
         wanted = settings.compile == "on" or (settings.compile == "auto" and long)
-        self.compiled = wanted and settings.epochs > 1
+        self.compiled = wanted and settings.epochs > 1 and not self.group.several
         with seeded(settings.seed, self.device):
             method.setup(self)
-        learned = [*method.networks.parameters(), *method.heads.parameters()]
-        trained = [weights for weights in learned if weights.requires_grad]
-        self._sgd = torch.optim.SGD(
-            trained,
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=on_gpu,
-        )
-        for weights in trained:
-            # A step may leave weights without gradients, but the fused optimizer needs all buffers or none.
-            self._sgd.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
-        self._optimizers = {"main": self._sgd, **method.optimizers()}
+        self.optimizers = Optimizers(method, settings, self.group, fused=on_gpu)
         learning = {
             name: network
             for name, network in method.networks.items()
@@ -118,7 +116,7 @@ class Trainer:
         """Completed self-supervised epochs."""
         self._start_seconds = 0.0
         self._forwards: dict[str, Callable[[Tensor], Output]] = dict(method.networks.items())
-        self._views = Views(settings, self.generator)
+        self._views = Views(settings, self.generator, group=self.group)
         self._state: EpochState | None = None
         """State of the current epoch."""
         self._stop = False
@@ -140,12 +138,11 @@ class Trainer:
 
     def new_network(self) -> Network:
         """A network as configured in the settings."""
+        options = network_options(self.settings)
         network = build_network(
-            self.settings.network,
-            self.n_classes,
-            input_shape=self.inputs.shape,
-            **network_options(self.settings),
-        ).to(self.device)
+            self.settings.network, self.n_classes, input_shape=self.inputs.shape, **options
+        )
+        network = share_batch_norm(network, self.group, self.device).to(self.device)
         if self.device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
@@ -172,7 +169,7 @@ class Trainer:
         with self._precision():
             if isinstance(forward, Compiled) and not torch.is_grad_enabled():
                 return [Output(*map(torch.clone, forward(batch))) for batch in batches]
-            return [forward(batch) for batch in batches]
+            return [divide(forward, batch, self.group) for batch in batches]
 
     def request_stop(self) -> None:
         """Ask a running job to save a checkpoint and raise `InterruptedRun`; safe in a signal handler."""
@@ -203,7 +200,8 @@ class Trainer:
     def _train(
         self, on_epoch: OnEpoch | None, on_selection: OnSelection | None, on_start: OnStart | None
     ) -> Trained:
-        writer = CheckpointWriter(self.checkpoint) if self.checkpoint is not None else None
+        folder = self.checkpoint if self.group.leads else None
+        writer = CheckpointWriter(folder) if folder is not None else None
         try:
             while self._starting:
                 self._run_start()
@@ -278,21 +276,28 @@ class Trainer:
     def _embed(
         self, forward: Callable[[Tensor], Output], inputs: Inputs, *, weak: bool, features: bool
     ) -> Output:
-        self.method.eval()
-        size = min(len(self.inputs), EVAL_BATCHES * self.batch_size)
-        outputs = []
-        for batch in inputs.stream(ordered_batches(len(inputs), size, self.device)):
+        def pause() -> None:
             # Other inputs are scored at the end of an epoch, which must be saved before stopping.
-            if self._stop and inputs is self.inputs:
+            if inputs is self.inputs and self._stopping():
                 epoch = min(self.epoch + 1, self.settings.epochs)
                 raise InterruptedRun(
                     epoch, saved=self.checkpoint is not None and self.epoch + self.started > 0
                 )
+
+        def run(batch: Tensor) -> Output:
             with self._precision():
-                out = forward(self.weak_view(batch) if weak else scale(batch))
-            outputs.append(copy_output(out, features=features))
+                return forward(batch)
+
+        self.method.eval()
+        size = min(len(self.inputs), EVAL_BATCHES * self.batch_size)
+        views = self._views if weak else None
+        out = evaluate(run, inputs, size, self.group, views=views, features=features, pause=pause)
         self.method.train()
-        return join_outputs(outputs, len(inputs))
+        return out
+
+    def _stopping(self) -> bool:
+        """Whether to stop, which the leading process decides."""
+        return self.group.agree(self._stop)
 
     def _compile(self) -> None:
         """Compile from the second epoch on: the first takes less time than compiling."""
@@ -311,6 +316,7 @@ class Trainer:
         self._state = None
         self.part = before.part + 1 if before is not None else 0
         streams = self._leader.begin_epoch(self)
+        follow_state(self.group, streams, self.method)
         phases = self.method.phases(self.settings.epochs)
         if before is None and not self._starting and self.epoch in phases[1:]:
             self._begin_again()
@@ -337,8 +343,7 @@ class Trainer:
 
     def _begin_again(self) -> None:
         """Treat the current weights as initial ones: reset momentum and weight averages."""
-        for state in self._sgd.state.values():
-            state["momentum_buffer"].zero_()
+        self.optimizers.forget()
         for average in self._averages.values():
             average.restart()
 
@@ -360,9 +365,10 @@ class Trainer:
         started = time.perf_counter()
         count = len(state.streams[0])
         left = [stream[state.step :] for stream in state.streams]
-        inputs = zip(*(self.inputs.stream(stream) for stream in left), strict=True)
+        shared = SharedInputs(self.inputs, self.group)
+        inputs = zip(*(shared.stream(stream) for stream in left), strict=True)
         for indices, found in zip(zip(*left, strict=True), inputs, strict=True):
-            if self._stop:
+            if self._stopping():
                 self._check(state)
                 state.seconds += time.perf_counter() - started
                 raise InterruptedRun(self.epoch + 1, saved=self.checkpoint is not None)
@@ -379,13 +385,14 @@ class Trainer:
     def _step(self, batches: list[Batch]) -> Tensor:
         """One update; returns all losses, detached."""
         leader = self._leader
-        losses = leader.losses(self, *batches)
+        key = (self.settings.seed, self.started, self.epoch, self.part, self.step)
+        with own_randomness(self.group, self.device, *key):
+            losses = leader.losses(self, *batches)
         if losses:
             total_loss(losses, leader.weights).backward()  # type: ignore[no-untyped-call]
+            self.optimizers.average_gradients()
             averages = self._averages.of_step()
-            for optimizer in self._optimizers.values():
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+            self.optimizers.step()
             if leader is self.method:
                 for average in averages:
                     average.update()
@@ -398,13 +405,8 @@ class Trainer:
         where = f"epoch {self.epoch + 1}"
         if self._starting:
             where = f"self-supervised epoch {self.started + 1}"
-        totals = zip(self._leader.weights, state.totals.tolist(), strict=True)
-        bad = [name for name, total in totals if not math.isfinite(total)]
-        if bad:
-            raise DivergedError(f"the loss is no longer a number in {where}: {', '.join(bad)}")
-        finite = [weights.isfinite().all() for weights in self.method.networks.parameters()]
-        if not bool(torch.stack(finite).all()):
-            raise DivergedError(f"the network's weights are no longer numbers in {where}")
+        totals = dict(zip(self._leader.weights, state.totals.tolist(), strict=True))
+        check_finite(where, totals, self.method.networks.parameters())
 
     def _report(self, state: EpochState) -> EpochReport:
         chosen, weights = self.method.selection(self), self.method.weights
@@ -414,7 +416,7 @@ class Trainer:
             epoch=self.epoch + 1,
             losses=losses,
             loss=sum(weights[name] * value for name, value in losses.items()),
-            lr=self._sgd.param_groups[0]["lr"],
+            lr=self.optimizers.lr,
             selected=int(chosen.selected.sum()),
             relabeled=int((chosen.selected & (chosen.labels != self.given)).sum()),
             empty_classes=int((sizes == 0).sum()),
@@ -436,8 +438,7 @@ class Trainer:
                 self.epoch, self.method.phases(self.settings.epochs), self.settings.epochs
             )
             epoch, epochs = self.epoch - start + past, end - start
-        for group in self._sgd.param_groups:
-            group["lr"] = learning_rate(self.settings, epoch, epochs)
+        self.optimizers.set_lr(learning_rate(self.settings, epoch, epochs))
 
     def _config(self) -> dict[str, Any]:
         """The configuration that a checkpoint must match to be resumed."""
@@ -450,7 +451,7 @@ class Trainer:
         return {**training, **self.method.describe(), **size}
 
     def _make_checkpoint(self) -> Checkpoint:
-        parts = {"optimizer": gather_optimizers(self._optimizers), "rng": gather_generators(self.generator)}
+        parts = {"optimizer": gather_optimizers(self.optimizers), "rng": gather_generators(self.generator)}
         if self.epoch == 0 and (self._starting or self._state is None):
             parts["networks"] = self.method.networks.state_dict()  # the method has not started
         else:
@@ -469,7 +470,9 @@ class Trainer:
         return Checkpoint(join_state(parts), facts)
 
     def _resume(self) -> None:
-        found = load_checkpoint(self.checkpoint, self._config()) if self.checkpoint is not None else None
+        if self.checkpoint is None:
+            return
+        found = load_shared(self.checkpoint, self._config(), self.group)
         if found is None:
             return
         try:
@@ -491,7 +494,7 @@ class Trainer:
             self.method.load_state(parts["method"])
         if self._averages:
             self._averages.load_state(parts["average"])
-        restore_optimizers(self._optimizers, parts["optimizer"])
+        restore_optimizers(self.optimizers, parts["optimizer"])
         restore_generators(self.generator, parts["rng"])
         self.epoch, self.started = int(found.facts["epoch"]), int(found.facts["started"])
         self._start_seconds = float(found.facts["start_seconds"])

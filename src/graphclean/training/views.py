@@ -4,6 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..config import TrainingSettings
+from ..distributed.group import ALONE, Group
 from ..errors import InputError
 from .augment import (
     apply_augmix,
@@ -21,9 +22,17 @@ from .networks import PIXEL_CENTER, PIXEL_SCALE
 class Views:
     """Weak views of a batch, then strong ones, as one tensor of twice the length, scaled for the network."""
 
-    def __init__(self, settings: TrainingSettings, generator: Generator, *, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        generator: Generator,
+        *,
+        compiled: bool = False,
+        group: Group = ALONE,
+    ) -> None:
         self.settings = settings
         self.generator = generator
+        self.group = group
         self._make = Compiled(make_views) if compiled else make_views
 
     def __call__(self, batch: Tensor, *, strong: bool = True, smallest: float = 1) -> Tensor:
@@ -46,8 +55,16 @@ class Views:
         elif strong and s.strong_augmentation != "off":
             draws = draw_augmix(len(batch), self.generator)
         last = s.strong_augmentation == "augmix-last-chain"
-        views: Tensor = self._make(batch, crops, draws, s.crop_padding, smallest, last)
-        return views
+        group, n = self.group, len(batch)
+        if not group.several or draws is None:
+            views: Tensor = self._make(batch, crops, draws, s.crop_padding, smallest, last)
+            return views
+        # Random numbers are drawn for all rows; strong views, which cost time, are made of this part only.
+        own = group.part(n)
+        crops = torch.cat([crops[:n][own], crops[n:][own]]) if crops is not None else None
+        draws = Parts(*(each[:, own] for each in draws)) if isinstance(draws, Parts) else draws[own]
+        part = self._make(batch[own], crops, draws, s.crop_padding, smallest, last)
+        return torch.cat([group.gather(each, n) for each in part.chunk(2)])
 
     def weak(self, batch: Tensor) -> Tensor:
         """One weak view of each input."""
@@ -58,6 +75,14 @@ class Views:
             crops = draw_crops(len(batch), self.generator, flip=s.horizontal_flip)
             batch = apply_crops(batch, crops, pad=s.crop_padding)
         return scale(batch)
+
+    def skip_weak(self, batch: int, shape: tuple[int, ...]) -> None:
+        """Draw the random numbers of `weak` for a batch that another process views."""
+        s = self.settings
+        if len(shape) == 1:
+            torch.empty(batch, *shape, device=self.generator.device).normal_(generator=self.generator)
+        elif s.crop_padding > 0 or s.horizontal_flip:
+            draw_crops(batch, self.generator, flip=s.horizontal_flip)
 
     def _add_noise(self, features: Tensor) -> Tensor:
         return features + self.settings.feature_noise_std * torch.empty_like(features).normal_(
