@@ -17,6 +17,7 @@ from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section, list_columns
 from sections.graph import cpu_section, cuda_section
 from sections.methods import methods_section
+from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
@@ -25,6 +26,7 @@ README = Path(__file__).parents[1] / "README.md"
 RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
+PROCESSES = Path(__file__).parents[1] / "docs" / "processes.md"
 
 
 UNRECORDED = {"methods": "Every method on the digits", "few": "Few small images"}
@@ -180,6 +182,9 @@ def pages() -> dict[Path, str]:
         RELIABILITY: reliability_page(load("chaos")),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
+        PROCESSES: with_measured(
+            PROCESSES.read_text(), {"": measured_section(), " growth": growth_section()}
+        ),
         LOG: with_measured(LOG.read_text(), {" steps": steps(), "": ledger()}),
     }
 

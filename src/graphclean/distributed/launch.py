@@ -19,14 +19,15 @@ LONGEST_WAIT = timedelta(minutes=30)
 
 
 @contextmanager
-def joined() -> Iterator[Group]:
+def joined(*, forced: bool = False) -> Iterator[Group]:
     """Join the group that the environment describes, if any, for a job within the context.
 
     Only the leading process prints and reacts to signals. A process that fails leaves its reason for the
-    leading one, which reports it.
+    leading one, which reports it. With `forced`, a single process is a group
+    too, to measure what that costs.
     """
     place = read_place()
-    group = Group(*place) if place is not None else ALONE
+    group = Group(*place, forced=forced) if place is not None else ALONE
     if not group.several:
         yield group
         return

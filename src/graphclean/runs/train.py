@@ -268,6 +268,7 @@ def train_source(
         watcher.say(
             f"{described.get('data')}: {_describe(source)}, {len(labels.classes)} classes; "
             f"preset {preset}, epochs: {config.training.epochs}, device: {place.type}"
+            + (f", processes: {group.size}" if group.several else "")
         )
         if route.why is not None:
             watcher.say(route.why)

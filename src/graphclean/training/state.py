@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..distributed.group import Group
 from ..errors import RunStopped
-from .method import Method, split_state
+from .method import split_state
 
 
 @dataclass
@@ -65,15 +65,15 @@ def own_randomness(group: Group, device: torch.device, *key: int) -> AbstractCon
     return seeded(int.from_bytes(digest) >> 1, device)
 
 
-def follow_state(group: Group, streams: Sequence[Tensor], method: Method) -> None:
+def follow_state(group: Group, streams: Sequence[Tensor], state: Mapping[str, Tensor]) -> None:
     """Take over what the leading process decided, so that rounding never lets processes drift apart.
 
     Decisions of different size can't be taken over; that they differ is then the error.
     """
     if not group.several:
         return
-    state = {name: value for name, value in method.save_state().items() if not name.startswith("networks.")}
-    decided = {**{f"stream {i}": stream for i, stream in enumerate(streams)}, **state}
+    own = {name: value for name, value in state.items() if not name.startswith("networks.")}
+    decided = {**{f"stream {i}": stream for i, stream in enumerate(streams)}, **own}
     shapes = group.all_say([(name, tuple(value.shape)) for name, value in decided.items()])
     differing = [mine for mine, theirs in zip(shapes[group.rank], shapes[0], strict=False) if mine != theirs]
     if any(shape != shapes[0] for shape in shapes):

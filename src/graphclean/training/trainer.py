@@ -316,7 +316,7 @@ class Trainer:
         self._state = None
         self.part = before.part + 1 if before is not None else 0
         streams = self._leader.begin_epoch(self)
-        follow_state(self.group, streams, self.method)
+        follow_state(self.group, streams, {} if self._starting else self.method.save_state())
         phases = self.method.phases(self.settings.epochs)
         if before is None and not self._starting and self.epoch in phases[1:]:
             self._begin_again()
