@@ -26,6 +26,7 @@ import pytest
 import torch
 import typer
 from PIL import Image
+from torch.distributed import run as torchrun
 
 from graphclean.bench.cells import CELLS
 from graphclean.bench.registry import SETS, NamedSet
@@ -150,9 +151,13 @@ def install(words: list[str]) -> None:
 
 
 def check_other(words: list[str]) -> None:
-    """What is neither `graphclean` nor `pip`: a target of make or a script that must be there."""
+    """What is neither `graphclean` nor `pip`: `torchrun`, a target of make or a script that must be there."""
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif words[0] == "torchrun":  # what it would start in every process is run in this one
+        options = torchrun.get_args_parser().parse_args(words[1:])
+        assert (options.module, options.training_script) == (True, "graphclean")
+        run_command(options.training_script_args)
     else:
         assert words[0] == "python", f"what is {words[0]}?"
         assert (ROOT / words[1]).is_file()
@@ -279,6 +284,11 @@ def is_right(code: str) -> bool:
             code == name or (code.startswith(f"{name} ") and accepts(command, code.removeprefix(name)))
             for name, command in commands.items()
         )
+    if (
+        re.fullmatch(r"--[\w-]+=\S+", code)
+        and f"{code.split('=')[0]}" in torchrun.get_args_parser().format_help()
+    ):
+        return True
     if re.fullmatch(r"--[\w-]+", code):
         return any(code in option.opts for command in commands.values() for option in command.params)
     if re.search(r"(^| )--\w", code):

@@ -179,6 +179,9 @@ class Method(nn.Module):
     Networks belong in `networks`, per-sample stores and scalars in buffers, and the method's own trainable
     tensors in parameters. Everything registered moves with the method and is saved by the trainer, so that an
     interrupted run resumes exactly. Other state goes through `save_state` and `load_state`.
+
+    In a group of processes, each calls all of this with the same whole batches and passes. That needs no line
+    in a method whose random numbers come from the trainer's generator.
     """
 
     info: ClassVar[MethodInfo]
