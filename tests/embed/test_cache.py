@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from graphclean._files import read_tensors, write_tensors
+from graphclean.data.measures import MEASURES, Measures
 from graphclean.embed import EmbeddingCache, Key, PhotoBatch
 from graphclean.embed.cache import cache_folder, clear, list_entries, size_limit
-from graphclean.embed.measures import MEASURES, Measures
 from graphclean.errors import InputError
 from tests.builders import Cli
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean.embed.measures import Measures, as_measures, measure_photo
+from graphclean.data.measures import Measures, as_measures, measure_photo
 from graphclean.embed.quality import ISSUES, find_issues, is_blank, quality_columns, quality_scores
 
 from .pictures import PICTURES

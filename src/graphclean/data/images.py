@@ -4,13 +4,16 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError, features
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """All that Pillow may try, whatever a file is called: its other readers are needless risk."""
@@ -22,8 +25,44 @@ PIXEL_BYTES = 10
 STRIP = 2**20
 """Pixels converted at a time where the conversion needs large intermediate copies."""
 
-Encoded: TypeAlias = Path | bytes
-"""An image file, or the content of one."""
+ORIENTATION, SIDEWAYS = ExifTags.Base.Orientation, (5, 6, 7, 8)
+"""EXIF's orientation, and its values for images that lie on their side."""
+Decoder: TypeAlias = Literal["pillow", "simplejpeg"]
+SMALLEST_SCALED = 16
+"""Side in pixels below which two scales of a JPEG may have the same size."""
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A file within another one, such as a member of a tar archive."""
+
+    path: Path
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """The content; `UnreadableImage` where the file is gone or has become shorter."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                content = file.read(self.size)
+        except OSError as error:
+            raise UnreadableImage(short_reason(error)) from error
+        if len(content) < self.size:
+            raise UnreadableImage("truncated")
+        return content
+
+
+Encoded: TypeAlias = Path | bytes | FilePart
+"""An image file, its content, or its place in an archive."""
+
+
+class OpenedImage(NamedTuple):
+    """An image, which may have been decoded at a smaller scale."""
+
+    image: Image.Image
+    size: tuple[int, int]
+    """Width and height of the upright image at its full scale."""
 
 
 class Room:
@@ -62,36 +101,88 @@ def open_image(source: Encoded, side: int | None = None) -> Image.Image:
     Safe in threads. Above `Image.MAX_IMAGE_PIXELS`, where Pillow only warns, the file is refused. Where
     about `side` pixels a side will do, a JPEG is decoded no larger than needed.
     """
+    return read_image(source, side).image
+
+
+def read_image(source: Encoded, side: int | None = None, decoder: Decoder = "pillow") -> OpenedImage:
+    """`open_image`, with the size at full scale.
+
+    With `decoder` simplejpeg, that decodes JPEGs, except those that it rejects. Its pixels are the same as
+    Pillow's where both were built with the same version of libjpeg-turbo.
+    """
     try:
-        if isinstance(source, Path):
-            if not source.is_file():
-                raise UnreadableImage("not a file" if source.exists() else NO_FILE)
-            if source.stat().st_size == 0:
-                raise UnreadableImage("empty file")
-        elif not source:
-            raise UnreadableImage("no bytes of an image")
-        with source.open("rb") if isinstance(source, Path) else BytesIO(source) as file:
-            image = Image.open(file, formats=FORMATS)
+        with _open(source) as file:
+            image: Image.Image = Image.open(file, formats=FORMATS)
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError
+            full = image.size
             if side is not None:
                 image.draft(None, (side, side))
+            if decoder == "simplejpeg" and image.format == "JPEG" and image.mode in ("RGB", "L"):
+                image = _decode_fast(image, file, full)
             image.load()
             with suppress(Exception):  # broken EXIF data does not spoil the pixels
+                turned = image.getexif().get(ORIENTATION) in SIDEWAYS
                 ImageOps.exif_transpose(image, in_place=True)
-            return _to_rgb(image)
+                full = full[::-1] if turned else full
+            return OpenedImage(_to_rgb(image), full)
     except UnreadableImage:
         raise
     except Exception as error:  # Pillow raises nearly anything on broken files
         raise UnreadableImage(short_reason(error)) from error
 
 
+def _open(source: Encoded) -> IO[bytes]:
+    """The file, or its content as one; refused where there is nothing to read."""
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise UnreadableImage("not a file" if source.exists() else NO_FILE)
+        if source.stat().st_size == 0:
+            raise UnreadableImage("empty file")
+        return source.open("rb")
+    content = source.read() if isinstance(source, FilePart) else source
+    if not content:
+        raise UnreadableImage("no bytes of an image")
+    return BytesIO(content)
+
+
+def _decode_fast(image: Image.Image, file: IO[bytes], full: tuple[int, int]) -> Image.Image:
+    """A JPEG, opened by Pillow, as decoded by simplejpeg at the same scale; as it was if that refuses it."""
+    import simplejpeg
+
+    if image.size != full and min(image.size) < SMALLEST_SCALED:
+        return image
+    place = file.tell()
+    file.seek(0)
+    least = {} if image.size == full else {"min_width": image.width, "min_height": image.height}
+    gray = image.mode == "L"
+    try:
+        pixels = simplejpeg.decode_jpeg(file.read(), colorspace="GRAY" if gray else "RGB", **least)
+    except ValueError:  # it stops where Pillow goes on
+        pixels = None
+    file.seek(place)
+    if pixels is None or pixels.shape[1::-1] != image.size:
+        return image
+    decoded = Image.fromarray(pixels[:, :, 0] if gray else pixels)
+    decoded.info = image.info  # with the orientation
+    return decoded
+
+
+def find_decoder() -> Decoder:
+    """The fastest installed decoder of JPEGs (extra jpeg)."""
+    return "simplejpeg" if find_spec("simplejpeg") is not None else "pillow"
+
+
+def decoder_version(decoder: Decoder) -> str:
+    """What the pixels of an image depend on besides its file."""
+    parts = [f"Pillow {version('pillow')}", f"libjpeg-turbo {features.version('libjpeg_turbo')}"]
+    return ", ".join([*parts, *([f"simplejpeg {version('simplejpeg')}"] if decoder != "pillow" else [])])
+
+
 def decoded_bytes(source: Encoded, side: int | None = None) -> int:
     """Peak memory of `open_image`; 0 for files it rejects before decoding."""
     try:
-        with (
-            source.open("rb") if isinstance(source, Path) and source.is_file() else BytesIO(bytes(source))
-        ) as file:
+        with _open(source) as file:
             image = Image.open(file, formats=FORMATS)
             if side is not None:
                 image.draft(None, (side, side))

@@ -22,12 +22,13 @@ import torch
 
 from .._files import read_tensors, user_cache, write_tensors
 from ..data.decode import may_write
+from ..data.measures import MEASURES, Measures
+from ..data.photo_cache import LIMIT_VARIABLE
 from ..errors import InputError
-from .measures import MEASURES, Measures
 from .photos import PhotoBatch
 
 FOLDER = "embeddings"
-LIMIT_VARIABLE, LIMIT = "GRAPHCLEAN_CACHE_GB", 4.0
+CACHE_LIMIT = 4.0
 """Maximum size of the cache, enough for 800,000 photos with 1,280 features."""
 PIECE = 1024
 """Photos per file, and photos held in memory at a time in prediction."""
@@ -158,7 +159,7 @@ def cache_folder() -> Path:
 
 def size_limit() -> float:
     """The maximum size in bytes."""
-    told = os.environ.get(LIMIT_VARIABLE) or LIMIT
+    told = os.environ.get(LIMIT_VARIABLE) or CACHE_LIMIT
     try:
         limit = float(told)
     except ValueError:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..data.images import DECODING
-from .measures import Measures, as_measures, measure_photo
+from ..data.measures import Measures, as_measures, measure_photo
 
 EMBED_BATCH = 32
 MOST_DECODERS = 4

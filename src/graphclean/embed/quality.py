@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .measures import Measures
+from ..data.measures import Measures
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.float64]

@@ -23,6 +23,7 @@ from ..data.image_folder import (
 )
 from ..data.images import Encoded, UnreadableImage, decoded_bytes, open_image
 from ..data.manifests import looks_like_manifest, read_manifest
+from ..data.measures import MEASURES, Measures
 from ..data.parquet import (
     ImageTable,
     find_parts,
@@ -46,7 +47,6 @@ from ..embed import (
     weights_sha256,
 )
 from ..embed.cache import PIECE, KeptPhoto
-from ..embed.measures import MEASURES, Measures
 from ..embed.photos import EMBED_BATCH
 from ..errors import InputError, arg
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..data.photo_stream import PhotoStream
 from ..distributed.group import Group
 from ..errors import InputError
 
@@ -15,6 +16,9 @@ AHEAD = 4
 """Number of batches read ahead."""
 ROOM = 0.5
 """Fraction of a GPU's free memory that inputs may use."""
+
+LOADED = 1024
+"""Photos copied to a GPU at a time."""
 
 
 class Inputs(Protocol):
@@ -121,11 +125,28 @@ def check_division(size: int, group: Group) -> None:
         )
 
 
-def place_inputs(inputs: Tensor, device: torch.device) -> Inputs:
-    """Place inputs on the device if that leaves enough memory for training, else stream from the host."""
-    if device.type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
-        return StreamedInputs(lambda rows: inputs[rows], len(inputs), tuple(inputs.shape[1:]), device)
+def place_inputs(inputs: Tensor | PhotoStream, device: torch.device) -> Inputs:
+    """Place inputs on the device if that leaves enough memory for training, else stream from the host.
+
+    Photos that are streamed go to a GPU as a whole if they are on the disk and fit; otherwise batch by batch.
+    """
+    size, shape = inputs.nbytes, tuple(inputs.shape[1:])
+    fits = device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
+    if isinstance(inputs, PhotoStream):
+        if device.type != "cpu" and fits and inputs.packed:
+            return ResidentInputs(_load(inputs, device))
+        return StreamedInputs(inputs.read, len(inputs), shape, device)
+    if not fits:
+        return StreamedInputs(lambda rows: inputs[rows], len(inputs), shape, device)
     return ResidentInputs(inputs.to(device))
+
+
+def _load(photos: PhotoStream, device: torch.device) -> Tensor:
+    """All photos on the device, copied in pieces."""
+    whole = torch.empty(photos.shape, dtype=torch.uint8, device=device)
+    for rows in torch.arange(len(photos)).split(LOADED):  # type: ignore[no-untyped-call]
+        whole[rows[0] : rows[-1] + 1] = photos.read(rows)
+    return whole
 
 
 def shuffled_batches(n: int, size: int, generator: torch.Generator, even: Tensor) -> Tensor:

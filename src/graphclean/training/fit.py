@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ..cleaning import CleaningResult, infer_verdicts
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import Labels, check_embeddings
 from ..config import Config
+from ..data.photo_stream import PhotoStream
 from ..data.progress import Progress
 from ..errors import InputError
 from ..ood import find_threshold, holds_ood, max_prototype_similarity
@@ -87,7 +89,7 @@ def fit(
 
 
 def prepare(
-    inputs: npt.NDArray[Any],
+    inputs: npt.NDArray[Any] | PhotoStream,
     labels: Labels,
     config: Config,
     method: Method,
@@ -107,7 +109,10 @@ def prepare(
     """
     chosen = detector if detector is not None else choose_detector(config, method)
     place = device if device is not None else torch.device("cpu")
-    if inputs.ndim == 4 and inputs.dtype == np.uint8:
+    tensor: Tensor | PhotoStream
+    if isinstance(inputs, PhotoStream):
+        standardizer, tensor = None, inputs
+    elif inputs.ndim == 4 and inputs.dtype == np.uint8:
         standardizer, tensor = None, torch.as_tensor(inputs)
     else:
         array = check_embeddings(inputs, zeros=True)

@@ -8,7 +8,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from scipy import fft, ndimage, stats
 
 from graphclean.cleaning.duplicates import HASH_BITS
-from graphclean.embed.measures import (
+from graphclean.data.measures import (
     EDGE_SIDE,
     MEASURED_SIDE,
     MEASURES,

@@ -36,15 +36,15 @@ Measures: TypeAlias = npt.NDArray[np.void]
 """Records of `MEASURES`."""
 
 
-def measure_photo(image: Image.Image) -> tuple[Any, ...]:
-    """The record of an upright RGB photo."""
+def measure_photo(image: Image.Image, size: tuple[int, int] | None = None) -> tuple[Any, ...]:
+    """The record of an upright RGB photo; `size` is that of the photo, if the image is a smaller copy."""
     small = _shrink(image, MEASURED_SIDE, Image.Resampling.NEAREST)
     pixels = np.asarray(small, dtype=np.float32).reshape(-1, 3) / 255
     darkest, brightest = np.percentile(np.sqrt(np.square(pixels) @ LUMINANCE), [5, 99])
     thumbnail = _shrink(image, EDGE_SIDE, Image.Resampling.BICUBIC).convert("L")
     edges = np.asarray(thumbnail.filter(ImageFilter.FIND_EDGES), dtype=np.float32)
     return (
-        *image.size,
+        *(size if size is not None else image.size),
         float(darkest),
         float(brightest),
         float(pixels.std(0).max()),
