@@ -124,15 +124,17 @@ def cache(
     clear: Annotated[bool, flag("--clear", "Empty the cache.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the cache: embeddings of photos, and compiled training code."""
+    """Show the cache: embeddings of photos, pixels of streamed photos, and compiled training code."""
     with loading():
+        from ..data import photo_cache
         from ..embed import cache as kept
         from ..training import code_cache
     folder, limit, entries = kept.cache_folder(), kept.size_limit(), kept.list_entries()
-    code = code_cache.list_code()
+    code, packed = code_cache.list_code(), photo_cache.list_packed()
     freed = kept.clear() if clear else None
+    freed_pixels = photo_cache.clear_packed() if clear else None
     freed_code = code_cache.clear_code() if clear else None
-    entries, code = ([], []) if clear else (entries, code)
+    entries, code, packed = ([], [], []) if clear else (entries, code, packed)
     if as_json:
         rows = [
             {**vars(entry.key), "photos": entry.photos, "bytes": entry.size, "used": entry.used.isoformat()}
@@ -143,6 +145,14 @@ def cache(
         ]
         found = {"folder": str(folder), "limit": limit, "freed": freed, "entries": rows}
         found["code"] = {"folder": str(code_cache.cache_folder()), "freed": freed_code, "entries": compiled}
+        found["photos"] = {
+            "folder": str(photo_cache.cache_folder()),
+            "freed": freed_pixels,
+            "entries": [
+                {**vars(one.key), "kept": one.kept, "bytes": one.size, "used": one.used.isoformat()}
+                for one in packed
+            ],
+        }
         typer.echo(json.dumps(found, indent=2))
         return
     console = open_console()
@@ -157,6 +167,18 @@ def cache(
         for entry in entries:
             cells = (entry.key.embedder, f"{entry.photos:,}", _megabytes(entry.size), _time(entry.used))
             table.add_row(*map(escape, (*cells, entry.key.data)))
+        console.print(table)
+    if freed_pixels is not None:
+        what = f"{_megabytes(freed_pixels)} of pixels removed"
+    else:
+        what = f"{_megabytes(sum(one.size for one in packed))} of pixels kept"
+    console.print(f"{escape(str(photo_cache.cache_folder()))}: {what}", soft_wrap=True)
+    if packed:
+        table = plain_table("photos", "size in px", "size", "last used", "data")
+        for one in packed:
+            count = f"{one.kept:,} of {one.key.photos:,}"
+            cells = (count, str(one.key.size), _megabytes(one.size), _time(one.used), one.key.data)
+            table.add_row(*map(escape, cells))
         console.print(table)
     if freed_code is not None:
         what = f"{_megabytes(freed_code)} of compiled code removed"

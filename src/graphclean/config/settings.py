@@ -18,6 +18,7 @@ Auto = Literal["auto"]
 LccEdges = Literal["any", "mutual"]
 StrongAugmentation = Literal["augmix", "augmix-last-chain", "autoaugment", "off"]
 Compile = Literal["auto", "on", "off"]
+PhotoStorage = Literal["auto", "memory", "disk", "encoded", "decode"]
 Trunk = Literal["he", "release"]
 SEEDS = 2**32
 """Seeds must be below this, which every generator accepts."""
@@ -163,6 +164,11 @@ class TrainingSettings:
     """Start a timm network from its published weights; other networks have none."""
     image_size: int = 64
     """Side in pixels of the center squares that photos are resized to; arrays of images keep their size."""
+    photo_storage: PhotoStorage = "auto"
+    """Where these squares are during training: in `memory`; packed on the `disk`, in the user's cache; or
+    made again in every epoch, from files in memory (`encoded`) or on the disk (`decode`). `auto`: the first
+    of these that has room.
+    """
     epochs: int = 300
     """The last epoch is the result; none is chosen on a test set."""
     batch_size: int = 512
@@ -179,6 +185,10 @@ class TrainingSettings:
     """As in the paper."""
     crop_padding: int = 4
     """Zero pixels around an image before a random crop of its size; 0: no random crops."""
+    crop_scale: float = 1.0
+    """Smallest area, as a fraction of the image, of random resized crops, as is usual for photos (0.08 to
+    0.4). 1: crops of the image's own size, by `crop_padding`.
+    """
     horizontal_flip: bool = True
     """Flip images horizontally at random; off for digits and letters."""
     strong_augmentation: StrongAugmentation = "augmix"
@@ -226,8 +236,10 @@ class TrainingSettings:
         for name in ("momentum", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1")
-        if not 0 < self.self_supervised_crop <= 1:
-            raise ValueError("self_supervised_crop must be above 0 and at most 1")
+        for name in ("crop_scale", "self_supervised_crop"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1")
+        check_choice("photo_storage", self.photo_storage, PhotoStorage)
         if not 0 <= self.seed < SEEDS:
             raise ValueError(f"seed must be from 0 to {SEEDS - 1:,}")
         if self.image_size < 8:

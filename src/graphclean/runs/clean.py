@@ -115,7 +115,7 @@ def clean(
         if rerun is not None:
             source = rerun.hold(source)
         cleaning = infer_verdicts(
-            source.inputs,
+            source.array,
             source.encode(),
             ids=source.ids,
             settings=config.cleaning,
@@ -201,7 +201,7 @@ def _add_unreadable(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
 
 
 def _gather_points(source: Source, cleaning: CleaningResult) -> Points:
-    array = check_embeddings(source.inputs)
+    array = check_embeddings(source.array)
     if cleaning.predictor is None or cleaning.detection is None:
         return gather_points(Standardizer.fit(array)(array), None)
     return gather_points(cleaning.predictor.standardizer(array), torch.as_tensor(cleaning.detection.score))

@@ -112,7 +112,7 @@ class HandOver:
             if found.all_ids != self.outcome.table["id"].map(str).tolist():
                 raise InputError(f"{path}: has changed since the run; make the run again")
             photos = found.pixels is not None
-            content = of_images(found.inputs) if photos else of_features(found.inputs)
+            content = of_images(found.array) if photos else of_features(found.array)
             fingerprint = found.fingerprint()
         return write_hub_table(
             self.outcome,

@@ -16,6 +16,7 @@ from ..data.arrays import PixelKind, Pixels, holds_images, read_images
 from ..data.embeddings import read_embeddings
 from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
+from ..data.photo_stream import PhotoStream
 from ..data.progress import Progress
 from ..data.tables import TABLES, Names, check_file
 from ..embed import Embedder, EmbeddingCache, FunctionEmbedder, weights_sha256
@@ -34,6 +35,7 @@ from .photos import (
     find_photos,
     locate,
     read_photos,
+    recorded_decoder,
     stream_photos,
 )
 from .schema import Scale, SourceRecord
@@ -47,8 +49,8 @@ IN_PYTHON = "arrays in Python"
 class Source:
     """Inputs with their labels, and what is needed to read more data in the same way."""
 
-    inputs: npt.NDArray[Any]
-    """Features (N, d), or uint8 images (N, C, H, W)."""
+    inputs: npt.NDArray[Any] | PhotoStream
+    """Features (N, d), or uint8 images (N, C, H, W), which may be streamed."""
     labels: Any = None
     ids: list[str] | None = None
     notes: list[str] = field(default_factory=list)
@@ -90,6 +92,17 @@ class Source:
         return replace(labels, decided=decided if self.photos is None else decided[self.photos.rows])
 
     @property
+    def array(self) -> npt.NDArray[Any]:
+        """The inputs, which are not streamed."""
+        assert not isinstance(self.inputs, PhotoStream)
+        return self.inputs
+
+    def close(self) -> None:
+        """End what reads streamed inputs."""
+        if isinstance(self.inputs, PhotoStream):
+            self.inputs.close()
+
+    @property
     def kind(self) -> InputKind:
         """The kind of input: `photos` if the features or images come from photos."""
         if self.photos is not None:
@@ -114,7 +127,8 @@ class Source:
 
     def fingerprint(self) -> str:
         """SHA-256 of inputs and labels."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.inputs).data)
+        array = self.inputs.digests if isinstance(self.inputs, PhotoStream) else self.inputs
+        digest = hashlib.sha256(np.ascontiguousarray(array).data)
         digest.update("\n".join(str(label) for label in self.labels).encode())
         return digest.hexdigest()
 
@@ -226,7 +240,7 @@ class Pieces:
         rows = list(range(len(source.inputs)))
         ids = source.ids if source.ids is not None else [str(row) for row in rows]
         labels = source.labels if labeled else None
-        return cls(ids, labels, iter([Piece(source.inputs, rows)]), False)
+        return cls(ids, labels, iter([Piece(source.array, rows)]), False)
 
 
 def stream_like(
@@ -273,7 +287,8 @@ def recorded_reading(
         _check_embedder(given, described, run)
         return given
     if isinstance(described.get("size"), int):
-        return Cropping(described["size"])
+        shrunk = bool(described.get("shrunk"))
+        return Cropping(described["size"], shrunk, recorded_decoder(described) if shrunk else "pillow")
     raise InputError(f"{run}: damaged: config.json does not record how photos are read")
 
 

@@ -6,7 +6,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -135,17 +135,22 @@ def interruptible(again: str) -> Iterator[None]:
         raise RunStopped(f"stopped at once; {again}", _code(error)) from error
 
 
+def telling_what_is_kept(cache: EmbeddingCache) -> AbstractContextManager[None]:
+    """`telling_what_is_left` of embeddings."""
+    return telling_what_is_left(lambda: f"the embeddings of {cache.kept:,} photos" if cache.kept else None)
+
+
 @contextmanager
-def telling_what_is_kept(cache: EmbeddingCache) -> Iterator[None]:
-    """Turn a signal before there is a run into a one-line message, if embeddings of its photos are cached."""
+def telling_what_is_left(left: Callable[[], str | None]) -> Iterator[None]:
+    """Turn a signal before there is a run into a one-line message, if work is `left` for the next time."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
-        if cache.kept == 0:
+        kept = left()
+        if kept is None:
             raise
-        kept = f"the embeddings of {cache.kept:,} photos are kept"
         raise RunStopped(
-            f"stopped; {kept}, and the same command continues from there", _code(error)
+            f"stopped; {kept} are kept, and the same command continues from there", _code(error)
         ) from error
 
 

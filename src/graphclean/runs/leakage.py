@@ -15,6 +15,8 @@ from ..cleaning import CleaningResult, KnnModel
 from ..cleaning.duplicates import BEYOND, Limits, TrainingSamples
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import Codes, check_embeddings
+from ..data.photo_stream import PhotoStream
+from ..data.photo_workers import digest_of
 from ..errors import InputError
 from ..ood.model import Model
 from ..training.model import NetworkModel
@@ -94,12 +96,15 @@ def read_samples(run: Path, model: Model) -> LeakageCheck | None:
     return LeakageCheck(samples, standardizer, ids)
 
 
-def find_equal(training: npt.NDArray[Any], inputs: npt.NDArray[Any], ids: Sequence[str]) -> list[str | None]:
-    """The same for arrays of images, which are compared byte by byte."""
-    first: dict[bytes, int] = {}
-    for row, image in enumerate(training):
-        first.setdefault(image.tobytes(), row)
-    found = (first.get(image.tobytes()) for image in inputs)
+def find_equal(
+    training: npt.NDArray[Any] | PhotoStream, inputs: npt.NDArray[Any], ids: Sequence[str]
+) -> list[str | None]:
+    """The same for images, which are compared byte by byte; streamed ones by their digests."""
+    streamed = isinstance(training, PhotoStream)
+    first: dict[Any, int] = {}
+    for row, image in enumerate(training.digests.tolist() if isinstance(training, PhotoStream) else training):
+        first.setdefault(image if streamed else image.tobytes(), row)
+    found = (first.get(digest_of(image) if streamed else image.tobytes()) for image in inputs)
     return [ids[row] if row is not None else None for row in found]
 
 
@@ -118,7 +123,7 @@ class Leaks:
         ids = source.ids if source.ids is not None else [str(row) for row in range(len(source.inputs))]
         if check is None:
             return cls(ids, [None] * len(ids), compared=False)
-        return cls(ids, check.find(source.inputs, hashes_of(source)))
+        return cls(ids, check.find(source.array, hashes_of(source)))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

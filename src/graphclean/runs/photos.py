@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..config.settings import PhotoStorage
 from ..data.arrays import Pixels
 from ..data.hub import HUB_PREFIX, is_saved, load_hub, load_saved, names_hub
 from ..data.image_folder import (
@@ -21,15 +22,25 @@ from ..data.image_folder import (
     read_image_folder,
     require_classes,
 )
-from ..data.images import Encoded, UnreadableImage, decoded_bytes, open_image
+from ..data.images import (
+    Decoder,
+    Encoded,
+    UnreadableImage,
+    decoded_bytes,
+    find_decoder,
+    open_image,
+    read_image,
+)
 from ..data.manifests import looks_like_manifest, read_manifest
 from ..data.measures import MEASURES, Measures
+from ..data.memory import photo_memory
 from ..data.parquet import (
     ImageTable,
     find_parts,
     read_parquet_photos,
     read_photo_table,
 )
+from ..data.photo_stream import Keeping, PhotoStream
 from ..data.progress import Progress
 from ..data.resize import to_array
 from ..data.tables import TABLES, Names
@@ -49,6 +60,8 @@ from ..embed import (
 from ..embed.cache import PIECE, KeptPhoto
 from ..embed.photos import EMBED_BATCH
 from ..errors import InputError, arg
+from .interrupts import telling_what_is_left
+from .schema import SourceRecord
 
 DEFAULT_EMBEDDER = "efficientnet-lite0"
 Items = Iterable[tuple[int, Encoded]]
@@ -103,21 +116,45 @@ class Cropping:
     """Photos as images: the center square, at `size` pixels a side."""
 
     size: int
+    shrunk: bool = False
+    """Whether JPEGs are decoded at 1/2, 1/4 or 1/8 where that is enough, as streamed photos are."""
+    decoder: Decoder = "pillow"
+    stream: bool = False
+    """Whether the photos of a training set are streamed."""
+    keep: Keeping | None = None
+    """Where streamed photos are kept; None: the first place that has room."""
     stage = "reading photos"
 
+    @classmethod
+    def choose(cls, size: int, count: int, storage: PhotoStorage, before: SourceRecord) -> "Cropping":
+        """In memory if `count` photos fit, unless asked otherwise, and as for the run that is continued."""
+        large = bool(before.get("shrunk")) if before else count * 3 * size**2 > photo_memory()
+        if storage == "memory" or (storage == "auto" and not large):
+            return cls(size)
+        keep: Keeping | None = None if storage == "auto" else storage
+        return cls(size, True, recorded_decoder(before), True, keep)
+
     def describe(self) -> dict[str, Any]:
-        """The size, and the scale of pixels, bytes as for arrays of images."""
-        return {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
+        """The size, how JPEGs are decoded, and the scale of pixels, bytes as for arrays of images."""
+        described: dict[str, Any] = {"size": self.size, "pixels": vars(Pixels("bytes", 0, 255))}
+        return described | ({"shrunk": True, "decoder": self.decoder} if self.shrunk else {})
 
     def batches(self, items: Items) -> Iterator[PhotoBatch]:
         """uint8 images (n, 3, size, size)."""
+        side = self.size if self.shrunk else None
         return read_batches(
             items,
-            open_image,
+            lambda photo: read_image(photo, side, self.decoder).image,
             lambda image: to_array(image, self.size),
             refusal=UnreadableImage,
-            weigh=decoded_bytes,
+            weigh=lambda photo: decoded_bytes(photo, side),
         )
+
+
+def recorded_decoder(described: SourceRecord) -> Decoder:
+    """The decoder that a run recorded, or the best one; Pillow if that one is not installed here."""
+    best = find_decoder()
+    return "pillow" if described.get("decoder", best) != best else best
 
 
 @dataclass(frozen=True)
@@ -126,7 +163,7 @@ class Photos:
 
     images: ImageSet
     reading: Reading
-    inputs: npt.NDArray[Any]
+    inputs: npt.NDArray[Any] | PhotoStream
     rows: npt.NDArray[np.int64]
     """The photo of each of `inputs`, in ascending order."""
     problems: dict[int, str]
@@ -206,6 +243,8 @@ def read_photos(
     progress: Progress | None = None,
 ) -> Photos:
     """Read the inputs of all photos; features in the `cache` are reused."""
+    if isinstance(reading, Cropping) and reading.stream:
+        return _stream(images, reading, source, progress)
     key = _key(reading, source) if isinstance(reading, Embedding) else None
     stamps = images.stamps() if key is not None else []
     # The leading process's cache is that of all, which need not share a disk.
@@ -233,6 +272,19 @@ def read_photos(
     return Photos(images, reading, whole, np.flatnonzero(readable), problems, measures[readable])
 
 
+def _stream(images: ImageSet, reading: Cropping, source: Path, progress: Progress | None) -> Photos:
+    """Photos that are streamed, after they were read once."""
+    stream = PhotoStream(
+        images, reading.size, place=_place(source), keep=reading.keep, decoder=reading.decoder
+    )
+    with telling_what_is_left(lambda: f"the pixels of {stream.kept:,} photos" if stream.kept else None):
+        stream.scan(progress)
+    if not len(stream):
+        stream.close()
+        raise _nothing(images, stream.problems, source)
+    return Photos(images, reading, stream, stream.rows, stream.problems, stream.measures)
+
+
 def _join_kept(found: dict[int, KeptPhoto]) -> list[PhotoBatch]:
     """Cached features as one batch."""
     if not found:
@@ -246,8 +298,12 @@ def _key(reading: Embedding, source: Path) -> Key | None:
     version = embedder_version(reading.embedder)
     if version is None:
         return None
-    place = str(source) if names_hub(source) else os.path.realpath(source)
-    return Key(reading.name, version, place)
+    return Key(reading.name, version, _place(source))
+
+
+def _place(source: Path) -> str:
+    """Where photos are, for caches."""
+    return str(source) if names_hub(source) else os.path.realpath(source)
 
 
 def stream_photos(

@@ -25,6 +25,9 @@ class SourceRecord(TypedDict, total=False):
     weights: str
     probe: list[float]
     size: int
+    shrunk: bool
+    """Whether JPEGs were decoded at a smaller scale, by which decoder."""
+    decoder: str
     pixels: Scale
     images_key: str | None
     features_key: str | None

@@ -12,6 +12,7 @@ from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
 from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
+from ..data.photo_stream import PhotoStream
 from ..data.tables import Names
 from ..distributed.environment import job_id, started_again
 from ..distributed.group import ALONE, current, use
@@ -143,7 +144,7 @@ def train(
     place = choose_device(device)
     route = Route(preset, earlier.get("route")) if preset is not None else None
     usual = usual_embedder(earlier)
-    way = _Way(settings, embedder, usual, place, base, route)
+    way = _Way(settings, embedder, usual, place, base, route, earlier if goes_on else SourceRecord())
     cache = EmbeddingCache()
     with telling_what_is_kept(cache):
         used = embedder if embedder is not None else usual
@@ -202,7 +203,7 @@ def train_arrays(
     check_target(out, overwrite=overwrite)
     base = load_preset(preset) if preset is not None else Config()
     route = Route(preset) if preset is not None else None
-    way = _Way(settings, None, None, choose_device(device), base, route)
+    way = _Way(settings, None, None, choose_device(device), base, route, SourceRecord())
     route = way.settle(source.kind, len(source.inputs))
     return train_source(
         source,
@@ -272,6 +273,9 @@ def train_source(
         )
         if route.why is not None:
             watcher.say(route.why)
+        if isinstance(source.inputs, PhotoStream):
+            watcher.say(source.inputs.note)
+            alone.callback(source.close)
         if place.type == "cpu" and config.training.network == LARGE_NETWORK:
             watcher.say(
                 f"{LARGE_NETWORK} takes very long without a GPU; preset small-images has a small network, "
@@ -326,6 +330,8 @@ class _Way:
     device: torch.device
     base: Config
     route: Route | None
+    before: SourceRecord
+    """What the run that is continued was made from."""
 
     @property
     def config(self) -> Config:
@@ -353,7 +359,7 @@ class _Way:
                 f"{arg('embedder')} {name} makes features of photos, but {training.network} "
                 f"(preset {route.preset}) takes the photos themselves; leave one of them out"
             )
-        return Cropping(training.image_size)
+        return Cropping.choose(training.image_size, count, training.photo_storage, self.before)
 
 
 def _check_out(out: Path, resume: bool, overwrite: bool, device: str) -> tuple[ConfigFile | None, bool, str]:

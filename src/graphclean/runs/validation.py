@@ -76,7 +76,7 @@ def read_validation(
             f"{path}: its samples have the shape {found.inputs.shape[1:]}, those of {labels_of} "
             f"{source.inputs.shape[1:]}"
         )
-    inputs = found.inputs
+    inputs = found.array
     if inputs.ndim == 2:
         inputs = check_embeddings(inputs, what=f"{path}: embeddings", zeros=True)
     classes = {str(name): code for code, name in enumerate(encode_written(source.labels).classes)}

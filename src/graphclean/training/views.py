@@ -39,11 +39,12 @@ class Views:
         """Crop, flip and strongly augment images (uint8); add noise to features (float).
 
         Without `strong`, the second half are weak views too. With `smallest` below 1, a view is a resized
-        crop of at least that fraction of the image.
+        crop of at least that fraction of the image; otherwise `training.crop_scale` says whether.
         """
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch.repeat(2, 1))
+        smallest = smallest if smallest < 1 else s.crop_scale
         crops: Tensor | None = None
         draws: Tensor | Parts | None = None
         if smallest < 1:
@@ -71,7 +72,10 @@ class Views:
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch)
-        if s.crop_padding > 0 or s.horizontal_flip:
+        if s.crop_scale < 1:
+            crops = draw_resized_crops(len(batch), self.generator, flip=s.horizontal_flip)
+            batch = apply_resized_crops(batch, crops, smallest=s.crop_scale)
+        elif s.crop_padding > 0 or s.horizontal_flip:
             crops = draw_crops(len(batch), self.generator, flip=s.horizontal_flip)
             batch = apply_crops(batch, crops, pad=s.crop_padding)
         return scale(batch)
