@@ -26,6 +26,8 @@ from graphclean.training.operations import OPERATIONS, apply_operations
 from graphclean.training.views import scale
 
 INTERPOLATED = ("rotate", "shear_x", "shear_y")
+LARGE = [pytest.param(3, side, side, marks=pytest.mark.slow) for side in (224, 299)]
+"""Sizes that photos are trained at."""
 LEVELS = (0.17, 0.64, 0.97, 1.9, 3.4, 4.7, 5.8, 7.3, 8.6, 9.9)
 
 
@@ -97,7 +99,9 @@ def at_levels(name: str, images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["random", "smooth"])
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31), (1, 8, 8)])
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31), (1, 8, 8), *LARGE]
+)
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in INTERPOLATED])
 def test_operation_equals_pillows(name: str, channels: int, height: int, width: int, kind: str) -> None:
     images = pictures(kind, 2 * len(LEVELS), channels, height, width)
@@ -110,7 +114,7 @@ def test_operation_equals_pillows(name: str, channels: int, height: int, width: 
 
 
 @pytest.mark.parametrize("kind", ["random", "smooth"])
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31)])
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31), *LARGE])
 @pytest.mark.parametrize("name", INTERPOLATED)
 def test_interpolated_operation_is_pillows_within_a_level(
     name: str, channels: int, height: int, width: int, kind: str
@@ -119,7 +123,8 @@ def test_interpolated_operation_is_pillows_within_a_level(
     ours, pillows = at_levels(name, pictures(kind, 2 * len(LEVELS), channels, height, width))
     difference = (ours.int() - pillows.int()).abs()
     assert difference.max() <= 1
-    assert (difference > 0).float().mean() < 0.005
+    # The slack for rounded coordinates, which grows with the side, tips that fraction of all pixels.
+    assert (difference > 0).float().mean() < max(0.005, 1.2 * max(height, width) * 2**-14)
     assert (pillows == 0).any()  # the black that comes in at the edges has been compared too
 
 
@@ -186,7 +191,7 @@ def test_crops_reach_every_offset_and_flip_half() -> None:
 
 
 @pytest.mark.parametrize("kind", ["random", "smooth"])
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 8, 8), (3, 20, 31)])
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 8, 8), (3, 20, 31), *LARGE])
 def test_resized_crops_are_pillows_within_a_level(channels: int, height: int, width: int, kind: str) -> None:
     """Pillow rounds after each of its two directions, and the weights before."""
     images, draws = pictures(kind, 60, channels, height, width), draw_resized_crops(60, seeded())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphclean.training.autoaugment import FILL, POLICY, Parts, apply_autoaugment, draw_autoaugment
 from graphclean.training.operations import OPERATIONS
-from tests.training.test_augment import pictures, seeded
+from tests.training.test_augment import LARGE, pictures, seeded
 
 GRIDS = {
     "shear_y": np.linspace(0, 0.3, 10),
@@ -80,7 +80,9 @@ class Drawn:
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31), (1, 8, 8)])
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(3, 32, 32), (1, 32, 32), (3, 20, 31), (1, 8, 8), LARGE[0]]
+)
 @pytest.mark.parametrize("kind", ["random", "smooth"])
 def test_every_sub_policy_equals_pillows(
     monkeypatch: pytest.MonkeyPatch, channels: int, height: int, width: int, kind: str
@@ -112,7 +114,8 @@ def test_every_sub_policy_equals_pillows(
         if rough:
             tipped.append((difference > 0).float().mean())
     # At the slope of level 8, 4/15, a fifteenth of what is interpolated is a whole level, and may tip.
-    assert torch.stack(tipped).mean() < 0.02
+    slack = max(height, width) * 2**-14 if height > 32 else 0
+    assert torch.stack(tipped).mean() < 0.02 + slack
 
 
 PUBLISHED = """

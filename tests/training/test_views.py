@@ -57,6 +57,18 @@ def test_resized_crops_take_the_place_of_shifted_ones() -> None:
     assert torch.equal(strong, scale(apply_autoaugment(second, draw_autoaugment(20, generator))))
 
 
+def test_a_crop_scale_makes_them_the_usual_ones() -> None:
+    images = pictures("smooth", 20, 3, 16, 16)
+    settings = dataclasses.replace(TINY, strong_augmentation="off", crop_scale=0.3)
+    views = Views(settings, seeded())
+    both, alone, smaller = views(images), views.weak(images), views(images, smallest=0.1)
+    generator = seeded()
+    twice = images.repeat(2, 1, 1, 1)
+    for found, of, smallest in ((both, twice, 0.3), (alone, images, 0.3), (smaller, twice, 0.1)):
+        crops = draw_resized_crops(len(of), generator, flip=False)
+        assert torch.equal(found, scale(apply_resized_crops(of, crops, smallest=smallest)))
+
+
 @pytest.mark.parametrize(("kind", "warmup"), [("augmix", True), ("autoaugment", False)])
 def test_warm_up_takes_no_autoaugment(
     kind: StrongAugmentation, warmup: bool, monkeypatch: pytest.MonkeyPatch

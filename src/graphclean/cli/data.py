@@ -177,8 +177,8 @@ def cache(
         table = plain_table("photos", "size in px", "size", "last used", "data")
         for one in packed:
             count = f"{one.kept:,} of {one.key.photos:,}"
-            cells = (count, str(one.key.size), _megabytes(one.size), _time(one.used), one.key.data)
-            table.add_row(*map(escape, cells))
+            size = (str(one.key.size), _megabytes(one.size))
+            table.add_row(*map(escape, (count, *size, _time(one.used), one.key.data)))
         console.print(table)
     if freed_code is not None:
         what = f"{_megabytes(freed_code)} of compiled code removed"

@@ -16,6 +16,7 @@ from ..data.arrays import Images
 from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet
 from ..data.images import DECODING, Encoded, UnreadableImage, decoded_bytes, open_image
+from ..data.shards import ShardImages
 from ..data.tables import Names
 from ..embed.photos import decoders
 from ..errors import InputError, arg
@@ -131,7 +132,7 @@ def _of_photos(images: ImageSet, ids: list[str], path: Path) -> Pictures:
         known = stamps()[place[row]] if row in place else []
         return repr(known) if known else None
 
-    return Pictures(find, isinstance(images, ImageFiles), stamp)
+    return Pictures(find, isinstance(images, ImageFiles | ShardImages), stamp)
 
 
 def _read_array(run: Path, source: SourceRecord, path: Path, names: Names) -> Images:

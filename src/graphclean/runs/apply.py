@@ -140,7 +140,11 @@ def apply(
         return _copy_table(
             run, source, path, table, form, out, dry_run=dry_run, overwrite=overwrite, progress=progress
         )
-    assert isinstance(images, ImageFiles)
+    if not isinstance(images, ImageFiles):
+        raise InputError(
+            f"{path}: the photos are in tar shards, and can't be linked or copied one by one; "
+            f"without that, a table of labels is written, and with {arg('form')} hf one with the photos"
+        )
     target = out if out is not None else run / "cleaned"
     refuse_sources(target, sources)
     photos = find_files(images, path, table["id"].tolist())

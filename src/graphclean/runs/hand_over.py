@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.image_folder import ImageFiles
+from ..data.image_folder import ImageFiles, ImageSet
+from ..data.images import Encoded
+from ..data.parquet import ImageTable
 from ..data.progress import Progress
 from ..errors import InputError, arg
 from .cleaned_parquet import write_cleaned
@@ -62,7 +64,8 @@ class HandOver:
         images = find_photos(path, recorded_names(self.source), labeled=False)
         if not isinstance(images, ImageFiles):
             raise InputError(
-                f"{path}: the photos are in a table, and {form} takes files; {arg('form')} hf writes a table"
+                f"{path}: the photos are in a table or in shards, and {form} takes files; {arg('form')} hf "
+                "writes a table"
             )
         return find_files(images, path, self.outcome.table["id"].tolist())
 
@@ -93,16 +96,16 @@ class HandOver:
         fingerprint: Any
         if photos:
             images = find_photos(path, recorded_names(self.source))
-            if not isinstance(images, ImageFiles):
+            if isinstance(images, ImageTable):
                 return write_cleaned(
-                    images,  # type: ignore[arg-type]
+                    images,
                     self.outcome.table,
                     self.out,
                     dry_run=self.dry_run,
                     overwrite=self.overwrite,
                     progress=self.progress,
                 )
-            content: Content = of_files(find_files(images, path, self.outcome.table["id"].tolist()))
+            content: Content = of_files(find_encoded(images, path, self.outcome.table["id"].tolist()))
             fingerprint = images.stamps()
         else:
             labels = find_labels(self.run, self.source)
@@ -128,5 +131,10 @@ class HandOver:
 
 def find_files(images: ImageFiles, path: Path, ids: list[str]) -> list[Path | None]:
     """The file of each id, which may be a link; None if it is gone or may not be opened."""
-    place = match_photos(images, ids, path)
-    return [images.paths[place[row]] if row in place else None for row in range(len(ids))]
+    return [photo if isinstance(photo, Path) else None for photo in find_encoded(images, path, ids)]
+
+
+def find_encoded(images: ImageSet, path: Path, ids: list[str]) -> list[Encoded | None]:
+    """The same for photos of any set that has them in files."""
+    place, there = match_photos(images, ids, path), dict(images.items())
+    return [there.get(place[row]) if row in place else None for row in range(len(ids))]

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from .._files import replaced, sweep
+from ..data.images import Encoded, FilePart, UnreadableImage
 from ..data.progress import Progress
 from ..data.tables import PARQUET
 from ..errors import InputError, arg, occupied
@@ -28,15 +29,19 @@ Content: TypeAlias = Callable[[int], Any]
 """Maps a row of the run to its photo, as in `PHOTO`, or its features."""
 
 
-def of_files(photos: Sequence[Path | None]) -> Content:
-    """Photos as stored in their files."""
+def of_files(photos: Sequence[Encoded | None]) -> Content:
+    """Photos as stored in their files, or in shards."""
 
     def read(row: int) -> Any:
         photo = photos[row]
         try:
-            return None if photo is None else {"bytes": photo.read_bytes(), "path": photo.name}
+            if isinstance(photo, FilePart):
+                return {"bytes": photo.read(), "path": str(row)}
+            return {"bytes": photo.read_bytes(), "path": photo.name} if isinstance(photo, Path) else None
         except OSError as error:
-            raise InputError(f"{photo}: can't be read: {error.strerror}") from error
+            raise InputError(f"{error.filename}: can't be read: {error.strerror}") from error
+        except UnreadableImage as error:
+            raise InputError(f"a photo in a shard can't be read: {error}") from error
 
     return read
 

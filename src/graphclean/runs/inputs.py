@@ -18,6 +18,7 @@ from ..data.hub import names_hub
 from ..data.image_folder import ImageFiles, ImageSet, empty_folders
 from ..data.photo_stream import PhotoStream
 from ..data.progress import Progress
+from ..data.shards import RANGE, names_shards, shards_exist
 from ..data.tables import TABLES, Names, check_file
 from ..embed import Embedder, EmbeddingCache, FunctionEmbedder, weights_sha256
 from ..embed.quality import is_blank
@@ -337,7 +338,7 @@ def path_or(given: Path | None, before: str | None) -> Path | None:
 
 def is_there(data: Path) -> bool:
     """Whether the file or folder exists; sets on the hub are not checked until they are fetched."""
-    return names_hub(data) or locate(data)[0].exists()
+    return names_hub(data) or locate(data)[0].exists() or shards_exist(data)
 
 
 def find_data(run: Path, source: SourceRecord, data: Path | None) -> Path:
@@ -391,6 +392,7 @@ def refuse_sources(target: Path, sources: Iterable[Any]) -> None:
 def source_name(data: Path) -> str:
     """The name of a run or a table of predictions, derived from its data."""
     place, split = locate(data)
+    place = place.with_name(RANGE.sub("", place.name).replace("-.", ".")) if names_shards(place) else place
     whole = Path(os.path.abspath(place))  # `.` and `..` have names too
     name = whole.name if whole.is_dir() else whole.stem
     return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))

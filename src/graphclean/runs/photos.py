@@ -43,6 +43,7 @@ from ..data.parquet import (
 from ..data.photo_stream import Keeping, PhotoStream
 from ..data.progress import Progress
 from ..data.resize import to_array
+from ..data.shards import names_shards, read_shards
 from ..data.tables import TABLES, Names
 from ..distributed.group import current
 from ..embed import (
@@ -186,7 +187,7 @@ def are_photos(data: Path, names: Names, embedder: str | Embedder | None) -> boo
     """Whether DATA is photos (a folder, one file, a table of them or of paths, `hf:NAME`), not embeddings."""
     if embedder == "none":
         return False
-    if names_hub(data) or locate(data)[0].is_dir() or names_photo(data):
+    if names_hub(data) or locate(data)[0].is_dir() or names_photo(data) or names_shards(data):
         return True
     table = data.suffix.lower() in TABLES
     asked = embedder is not None or names.path_column is not None
@@ -217,6 +218,8 @@ def _list_photos(data: Path, names: Names, labeled: bool) -> ImageSet:
     if names_hub(data):
         name, _, split = str(data).removeprefix(HUB_PREFIX).partition(":")
         return read_photo_table(load_hub(name, split or None), names, labeled=labeled)
+    if names_shards(data) and not find_parts(data):
+        return read_shards(data, names, labeled=labeled)
     place, split_name = locate(data)
     if is_saved(place):
         return read_photo_table(load_saved(place, split_name), names, labeled=labeled)
