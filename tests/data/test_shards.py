@@ -182,7 +182,7 @@ def test_what_is_unclear_is_refused_by_name(tmp_path: Path, refuse: Refuse) -> N
     refuse("clean bad.tar", "bad.tar: 1.json is damaged")
     both = json.dumps({"label": 1, "class": 2}).encode()
     write_tar(tmp_path / "both.tar", [("1.png", photo()), ("1.json", both)])
-    refuse("clean both.tar", "several labels (label, class); name one with --label-column")
+    refuse("clean both.tar", "more than one label (label, class); name one with --label-column")
     (tmp_path / "a.tar.gz").write_bytes(b"\x1f\x8b")
     refuse("clean a.tar.gz", "compressed")
     with pytest.raises(MissingLabels):

@@ -101,12 +101,12 @@ class PackedPhotos:
                     _create(folder, key)
                 for name in (PACK_PIXELS, PACK_RECORDS):
                     os.utime(folder / name)
-            self._records = (folder / PACK_RECORDS).open("r+b")
+            found = np.fromfile(folder / PACK_RECORDS, dtype=PACK_RECORD)
         except (InputError, OSError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
             raise NoRoomError(f"{root}: {reason_of(cause)}") from error
         self.pixels = folder / PACK_PIXELS
-        self.records: npt.NDArray[np.void] = np.fromfile(self._records, dtype=PACK_RECORD)
+        self.records: npt.NDArray[np.void] = found
         """What is known of each photo; `there` once its pixels are on the disk."""
         self._new: list[int] = []
 
@@ -132,10 +132,10 @@ class PackedPhotos:
             return
         with self.pixels.open("r+b") as file:
             os.fsync(file.fileno())
-        for row in sorted(self._new):
-            self._records.seek(row * PACK_RECORD.itemsize)
-            self._records.write(self.records[row].tobytes())
-        self._records.flush()
+        with (self.pixels.parent / PACK_RECORDS).open("r+b") as file:
+            for row in sorted(self._new):
+                file.seek(row * PACK_RECORD.itemsize)
+                file.write(self.records[row].tobytes())
         self._new = []
 
     def map(self) -> Tensor:
@@ -143,14 +143,6 @@ class PackedPhotos:
         shape = (self.key.photos, 3, self.key.size, self.key.size)
         # A private map, since torch warns of read-only arrays; nothing is written to it.
         return torch.from_numpy(np.memmap(self.pixels, dtype=np.uint8, mode="c", shape=shape))
-
-    def close(self) -> None:
-        """List what is new, if it can be written."""
-        if not self._records.closed:
-            with suppress(OSError):
-                self.flush()
-            with suppress(OSError):
-                self._records.close()
 
 
 def cache_folder() -> Path:

@@ -141,7 +141,7 @@ class PhotoStream:
         """End the workers and write what is new; pixels on the disk can still be read."""
         self._workers.close()
         if self._packed is not None:
-            self._packed.close()
+            self._flush()
 
     def scan(self, progress: Progress | None = None) -> None:
         """Read every photo once: whether it can be read, its digest and measures, its pixels to the disk.

@@ -101,12 +101,8 @@ def read_shards(data: Path, names: Names, *, labeled: bool = True) -> ShardImage
         some = f"; {ids[0]}: {problems[0]}" if problems else ""
         raise InputError(f"no images in {data}{some}")
     if labeled and not any(label is not None for label in labels):
-        wanted = (
-            f"a field {names.label_column!r} of KEY.json" if names.label_column else "KEY.cls or KEY.json"
-        )
-        raise MissingLabels(
-            f"{data}: not one sample has a label ({wanted})", "name its field with label_column"
-        )
+        what = f"{names.label_column!r} in KEY.json" if names.label_column else "KEY.cls or KEY.json"
+        raise MissingLabels(f"{data}: no sample has a label ({what})", f"name it with {arg('label_column')}")
     return ShardImages(ids, [label or "" for label in labels] if labeled else None, problems, parts)
 
 
