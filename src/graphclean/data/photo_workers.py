@@ -111,8 +111,6 @@ class PhotoWorkers:
         """End all processes, whatever they are doing."""
         self._end()
         self.threads.shutdown(cancel_futures=True)
-        for process in self._all:
-            _close(process)
 
     def decode(self, photos: Sequence[Encoded], rows: Sequence[int], job: PhotoJob) -> Decoded:
         """Decode photos in this thread's process; called in one of `threads`.
@@ -229,7 +227,7 @@ def _end(processes: "list[subprocess.Popen[bytes]]", errors: IO[bytes], closed: 
     for process in [*processes]:
         process.kill()
     for process in [*processes]:
-        process.wait()
+        _close(process)
     errors.close()
 
 
