@@ -19,6 +19,7 @@ from sections.graph import cpu_section, cuda_section
 from sections.methods import methods_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
+from sections.streaming import streaming_section
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -29,7 +30,11 @@ LOG = Path(__file__).parents[1] / "results" / "README.md"
 PROCESSES = Path(__file__).parents[1] / "docs" / "processes.md"
 
 
-UNRECORDED = {"methods": "Every method on the digits", "few": "Few small images"}
+UNRECORDED = {
+    "methods": "Every method on the digits",
+    "few": "Few small images",
+    "streaming-cuda": "Photos that stream, on a GPU",
+}
 """Headings of sections that may not be recorded yet."""
 
 
@@ -52,6 +57,8 @@ def render() -> str:
         "engine-cuda": engine_section,
         "graph-cpu": cpu_section,
         "graph-cuda": cuda_section,
+        "streaming-cpu": streaming_section,
+        "streaming-cuda": streaming_section,
     }
     for name, section in sections.items():
         result = load(name)

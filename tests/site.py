@@ -1,7 +1,9 @@
 """The blocks of the docs' pages, and a folder with all the data that they speak of."""
 
+import io
 import re
 import shlex
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +82,15 @@ def write_data(folder: Path) -> None:
     contents = [{"bytes": (folder / path).read_bytes(), "path": path} for path, _ in rows]
     photos = {"image": contents, "label": [name for _, name in rows]}
     pd.DataFrame(photos).to_parquet(folder / "photos.parquet")
+
+    (folder / "shards").mkdir()
+    for number in range(3):
+        with tarfile.open(folder / "shards" / f"train-{number:06}.tar", "w") as shard:
+            for place, (path, name) in list(enumerate(rows))[number::3]:
+                for kind, content in (("png", (folder / path).read_bytes()), ("cls", name.encode())):
+                    member = tarfile.TarInfo(f"{place:04}.{kind}")
+                    member.size = len(content)
+                    shard.addfile(member, io.BytesIO(content))
 
     digits = noisy_digits(noise=0.3)
     first, second = slice(0, IMAGES), slice(IMAGES, 2 * IMAGES)
