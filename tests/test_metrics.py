@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve, top_k_accuracy_score
 
 from graphclean.metrics import (
     auroc,
@@ -9,6 +9,7 @@ from graphclean.metrics import (
     open_set_f,
     score_cleaning,
     score_open_set,
+    top_k_accuracy,
 )
 
 
@@ -34,6 +35,31 @@ def test_fpr_of_tied_scores_by_hand() -> None:
     """Twenty scores, each of one known sample and one OOD: 19 of either pass together."""
     score = np.repeat(np.arange(20.0), 2)
     assert fpr_at_95(score, np.tile([True, False], 20)) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 49, 50, 60])
+def test_top_k_accuracy_equals_scikit_learn(k: int) -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 50, 400)
+    scores = rng.normal(0, 1, (400, 50))
+    scores[np.arange(400), truth] += 1
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    if k < 50:  # scikit-learn warns of a metric that is always 1
+        assert top_k_accuracy(shares, truth, k) == top_k_accuracy_score(
+            truth, shares, k=k, labels=np.arange(50)
+        )
+    else:
+        assert top_k_accuracy(shares, truth, k) == 1
+    if k == 1:
+        assert top_k_accuracy(shares, truth, k) == (shares.argmax(1) == truth).mean()
+
+
+def test_top_k_accuracy_of_ties_and_of_nothing_by_hand() -> None:
+    """Four equal shares: the first class is the prediction, the first two are the top 2."""
+    equal, truth = np.full((4, 4), 0.25), np.arange(4)
+    assert [top_k_accuracy(equal, truth, k) for k in (1, 2, 4)] == [0.25, 0.5, 1]
+    assert (equal.argmax(1) == truth).mean() == top_k_accuracy(equal, truth, 1)
+    assert np.isnan(top_k_accuracy(equal[:0], truth[:0], 5))
 
 
 def test_open_set_f_by_hand() -> None:

@@ -44,6 +44,19 @@ def open_set_f(right: Bools, accepted: Bools, is_ood: Bools) -> float:
     return 2 * true / (2 * true + false + missed) if true else 0.0
 
 
+def top_k_accuracy(probabilities: Floats, truth: npt.NDArray[np.int64], k: int) -> float:
+    """Fraction of samples whose true class is among the `k` most probable; of tied classes, the first counts.
+
+    With k = 1 it is the accuracy of the most probable class. NaN without samples.
+    """
+    if not len(truth):
+        return float("nan")
+    own = np.take_along_axis(probabilities, truth[:, None], axis=1)
+    earlier = np.arange(probabilities.shape[1]) < truth[:, None]
+    before = (probabilities > own) | ((probabilities == own) & earlier)
+    return float((before.sum(axis=1) < k).mean())
+
+
 @dataclass(frozen=True)
 class BestThreshold:
     """The threshold with the largest F on the samples it is scored on: for the paper's tables only."""
