@@ -38,7 +38,7 @@ def read_manifest(
     identity = find_id(path, header, id_column) or cells
     table = read_table(path, list({name: None for name in (cells, label, identity) if name is not None}))
     root = Path(os.path.realpath(path.parent))
-    find = _Finder(root)
+    find = PathFinder(root)
     places = [find(cell) for cell in table.texts(cells)]
     images = ImageFiles(
         root=root,
@@ -80,7 +80,7 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-class _Finder:
+class PathFinder:
     """Resolves the files named in a table; each folder is resolved only once."""
 
     def __init__(self, root: Path) -> None:
