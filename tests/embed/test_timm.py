@@ -20,7 +20,7 @@ from graphclean.runs.inputs import recorded_reading
 from graphclean.runs.photos import Embedding
 from graphclean.runs.schema import SourceRecord
 from graphclean.training.inference import describe_network, rebuild_network
-from graphclean.training.networks import TimmNetwork, build_network, require_network
+from graphclean.training.networks import TimmNetwork, build_network, network_options, require_network
 from graphclean.training.views import scale
 from tests.builders import Cli
 from tests.embed.fakes import MEAN, STD, StandIn, fake_timm
@@ -159,6 +159,31 @@ def test_a_network_undoes_our_scaling_and_does_its_own(calls: list[dict[str, Any
     assert torch.allclose(out.z.norm(dim=1), torch.ones(5))
     gray = build_network("timm:tiny", 4, input_shape=(1, 16, 16)).eval()
     assert gray(scale(photos(2, 16, channels=1))).logits.shape == (2, 4)
+
+
+def test_a_network_from_scratch_may_take_imagenets_statistics(calls: list[dict[str, Any]]) -> None:
+    """Its own are those of published weights, which it doesn't start from."""
+    settings = TrainingSettings(
+        network="timm:tiny", pretrained=False, normalization="imagenet", image_size=20, crop_size=16
+    )
+    torch.manual_seed(0)
+    network = build_network("timm:tiny", 4, input_shape=(3, 20, 20), **network_options(settings)).eval()
+    assert calls == [{"name": "tiny", "pretrained": False}]
+    assert isinstance(network, TimmNetwork)
+    batch = photos(5, 20)
+    x = batch[:, :, 2:18, 2:18].float() / 255
+    for channel, (mean, std) in enumerate(zip((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), strict=True)):
+        x[:, channel] = (x[:, channel] - mean) / std
+    with torch.no_grad():
+        expected = network.trunk.network.forward_features(x).mean((2, 3))
+        features = network(scale(batch)).features
+        assert features is not None
+        assert torch.allclose(features, expected, atol=1e-4)
+    described = describe_network(settings, network)
+    assert described["options"] == {"crop_size": 16, "normalization": "imagenet"}
+    again = rebuild_network(described, network.state_dict(), 4, (3, 20, 20))
+    with torch.no_grad():
+        assert torch.equal(again(scale(batch)).logits, network(scale(batch)).logits)
 
 
 def test_sizes_are_told_to_those_that_must_know(calls: list[dict[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from graphclean.methods.blocks import classification
 from graphclean.methods.blocks.classification import MixupClassification
 from graphclean.methods.ngc import NGC, NgcSettings, first_epoch
 from graphclean.training import EpochReport, Trained, Trainer
+from graphclean.training.augment import draw_beta
 from graphclean.training.batches import ResidentInputs
 from graphclean.training.method import Selection, TrainerContext
 from tests.training.test_trainer import GRAPH, TINY, assert_same, ngc, train_until, trainer
@@ -127,6 +128,42 @@ def test_mixup_of_zero_leaves_images_as_they_are() -> None:
     assert torch.equal(mix.images, views[[0, 2, 4, 6, 8, 10, 12, 14]])
     assert torch.equal(mix.targets, given[[0, 2, 4, 6]].repeat(2))
     assert mix.weight.tolist() == [1] * 8
+
+
+def test_the_weak_views_alone_may_be_mixed() -> None:
+    made = trainer()
+    given = made.given[:8]
+    views = made.views(made.inputs.inputs[:8])  # type: ignore[attr-defined]
+    trusted = torch.tensor([True, False] * 4)
+    mixup = MixupClassification(0.5, "weak")
+    mixup.begin_epoch(made, trusted.unsqueeze(0))
+    made.generator.manual_seed(5)
+    mix = mixup.mix(made, views, given, trusted)
+    assert mix is not None
+    made.generator.manual_seed(5)
+    lam = draw_beta(0.5, 0.5, made.generator)
+    partner = torch.randperm(4, generator=made.generator)
+    weak = views[[0, 2, 4, 6]]
+    torch.testing.assert_close(mix.images, lam * weak + (1 - lam) * weak[partner])
+    assert torch.equal(mix.targets, given[[0, 2, 4, 6]])
+    assert torch.equal(mix.partner_targets, given[[0, 2, 4, 6]][partner])
+    assert mix.weight.tolist() == [1] * 4
+
+
+def test_ngc_hands_its_choice_of_views_on() -> None:
+    """And an unknown one is refused."""
+    passed: list[int] = []
+
+    class Watched(Decided):
+        def _passes(self, views: torch.Tensor, mix: Any, *, contrast: bool) -> dict[str, torch.Tensor]:
+            passed.append(len(mix.images))
+            return super()._passes(views, mix, contrast=contrast)
+
+    for choice in ("both", "weak"):
+        one_step(Watched(mixup_views=choice))
+    assert passed == [64, 32]
+    with pytest.raises(ValueError, match="mixup_views must be one of both, weak"):
+        NgcSettings(mixup_views="strong")  # type: ignore[arg-type]
 
 
 def test_selected_samples_come_in_few_sizes_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from graphclean.methods.rog import RoG, RogSettings, weigh_layers
 from graphclean.training import Trainer
 from graphclean.training.inference import describe_network, rebuild_network
 from graphclean.training.method import Batch
-from graphclean.training.networks import LayerHeads
+from graphclean.training.predictors import LayerHeads
 from graphclean.training.views import scale
 from tests.methods.test_conditions import SHORT, given, make
 from tests.training.test_trainer import digits

@@ -215,6 +215,43 @@ def test_resized_crops_are_pillows_within_a_level(channels: int, height: int, wi
     assert max(fractions) > 0.9
 
 
+def test_crops_of_a_size_are_parts_of_larger_crops() -> None:
+    """Every offset is reached, and with padding those outside the image, too."""
+    images = pictures("random", 400, 3, 10, 12) | 1
+    draws = draw_crops(400, seeded(), flip=False)
+    for pad, offsets in ((0, (4, 6)), (2, (8, 10))):
+        ours = apply_crops(images, draws, pad=pad, size=7)
+        assert ours.shape == (400, 3, 7, 7)
+        seen = set()
+        for image, (top, left, _), result in zip(images, draws.tolist(), ours, strict=True):
+            y, x = int(top * offsets[0]), int(left * offsets[1])
+            padded = torch.nn.functional.pad(image, (pad,) * 4)
+            assert torch.equal(result, padded[:, y : y + 7, x : x + 7])
+            seen.add((y, x))
+        assert seen == {(y, x) for y in range(offsets[0]) for x in range(offsets[1])}
+    mirrored = draws.clone()
+    mirrored[:, 2] = 0
+    flipped = apply_crops(images, mirrored, pad=0, size=7)
+    assert torch.equal(flipped, apply_crops(images, draws, pad=0, size=7).flip(3))
+
+
+def test_resized_crops_of_a_size_are_pillows_within_a_level() -> None:
+    """Enlarged, as where a part of 320 pixels becomes 299: there Pillow does not widen its filter."""
+    images, draws = pictures("smooth", 40, 3, 16, 16), draw_resized_crops(40, seeded(), flip=False)
+    ours = apply_resized_crops(images, draws, smallest=0.4, size=20)
+    assert ours.shape == (40, 3, 20, 20)
+    for image, result, (u, v, left, top, _) in zip(images, ours, draws.tolist(), strict=True):
+        area, wider = 0.4 + 0.6 * u, math.exp((2 * v - 1) * math.log(4 / 3))
+        across, down = 16 * min(math.sqrt(area * wider), 1), 16 * min(math.sqrt(area / wider), 1)
+        x, y = left * (16 - across), top * (16 - down)
+        picture = Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+        resized = picture.resize((20, 20), Image.Resampling.BILINEAR, box=(x, y, x + across, y + down))
+        expected = torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+        inner = (result.int() - expected.int()).abs()
+        assert inner.max() <= 2
+        assert inner.float().mean() < 0.6
+
+
 def test_resized_crops_without_flip_are_the_same_crops() -> None:
     images = pictures("smooth", 50, 3, 16, 16)
     mirrored, straight = (

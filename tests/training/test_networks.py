@@ -8,16 +8,20 @@ from graphclean.config.settings import Trunk
 from graphclean.errors import InputError
 from graphclean.training.networks import (
     NETWORKS,
+    BottleneckBlock,
     EmbeddingHead,
     Network,
     PreActBlock,
     PreActResNet18,
+    ResNet50,
     SmallConv,
     build_network,
 )
 
-SHAPES = {"preact-resnet18": (3, 32, 32), "small-conv": (1, 8, 8), "embedding-head": (20,)}
-FEATURES = {"preact-resnet18": 512, "small-conv": 128, "embedding-head": 256}
+SHAPES = {
+    "preact-resnet18": (3, 32, 32), "resnet50": (3, 32, 32), "small-conv": (1, 8, 8), "embedding-head": (20,)
+}  # fmt: skip
+FEATURES = {"preact-resnet18": 512, "resnet50": 2048, "small-conv": 128, "embedding-head": 256}
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -64,6 +68,7 @@ def test_forward_is_the_head_of_the_features(name: str) -> None:
     ("name", "modules"),
     [
         ("preact-resnet18", [*(f"blocks.{i}" for i in range(8)), "final"]),
+        ("resnet50", [f"stages.{i}" for i in range(4)]),
         ("small-conv", ["trunk.3", "trunk.6", "trunk"]),
         ("embedding-head", ["trunk"]),
     ],
@@ -129,6 +134,61 @@ def test_preact_halves_the_map_three_times() -> None:
         x = part(x)
         sizes.append((x.shape[1], x.shape[2], x.shape[3]))
     assert sizes[::2] == sizes[1::2] == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+
+
+def test_resnet50_has_the_published_parameters_and_maps() -> None:
+    """25.56 million with 1,000 classes, and a map of 7 × 7 for an image of 224 pixels."""
+    with torch.device("meta"):
+        net = ResNet50(1000)
+        x = net.stem(torch.empty(1, 3, 224, 224))
+        maps = [tuple(x.shape[1:])]
+        for stage in net.stages:
+            x = stage(x)
+            maps.append(tuple(x.shape[1:]))
+    assert count(net) - count(net.projector) == 25_557_032
+    assert maps == [(64, 56, 56), (256, 56, 56), (512, 28, 28), (1024, 14, 14), (2048, 7, 7)]
+    blocks = [part for part in net.modules() if isinstance(part, BottleneckBlock)]
+    assert [type(block.shortcut) is nn.Identity for block in blocks] == [
+        place > 0 for depth in (3, 4, 6, 3) for place in range(depth)
+    ]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bottleneck_worked_out_by_hand(stride: int) -> None:
+    torch.manual_seed(0)
+    part = BottleneckBlock(8, 4, stride).eval()
+    x = torch.randn(2, 8, 6, 6)
+    body = [layer for layer in part.body if not isinstance(layer, nn.ReLU)]
+    y = relu(_norm_only(conv2d(x, body[0].weight), body[1]))  # type: ignore[arg-type]
+    y = relu(_norm_only(conv2d(y, body[2].weight, stride=stride, padding=1), body[3]))  # type: ignore[arg-type]
+    y = _norm_only(conv2d(y, body[4].weight), body[5])  # type: ignore[arg-type]
+    assert isinstance(part.shortcut, nn.Sequential)
+    around = part.shortcut
+    z = _norm_only(conv2d(x, around[0].weight, stride=stride), around[1])  # type: ignore[arg-type]
+    torch.testing.assert_close(part(x), relu(y + z))
+
+
+def _norm_only(x: Tensor, norm: nn.Module) -> Tensor:
+    """What an untrained BN in evaluation mode does."""
+    assert isinstance(norm, nn.BatchNorm2d)
+    return x / (1 + norm.eps) ** 0.5
+
+
+@pytest.mark.parametrize(("size", "first"), [(8, 2), (7, 2), (12, 0)])
+@pytest.mark.parametrize("flip_tta", [False, True])
+def test_evaluation_sees_the_center_of_larger_images(size: int, first: int, flip_tta: bool) -> None:
+    """As torchvision's center crop: of 12 − 7 pixels, two on the left and three on the right."""
+    torch.manual_seed(0)
+    net = build_network("small-conv", 3, input_shape=(3, 12, 12), crop_size=size).eval()
+    plain = build_network("small-conv", 3, input_shape=(3, size, size)).eval()
+    plain.load_state_dict(net.state_dict())
+    net.flip_tta = plain.flip_tta = flip_tta
+    x = torch.randn(4, 3, 12, 12)
+    center = x[:, :, first : first + size, first : first + size]
+    assert torch.equal(net(x).logits, plain(center).logits)
+    assert torch.equal(net.forward_all(x)[1][0], plain.forward_all(center)[1][0])
+    assert torch.equal(net(center).logits, plain(center).logits)
+    assert torch.equal(net.train()(center).logits, plain.train()(center).logits)
 
 
 @pytest.mark.parametrize("widths", [(6, 6, 1), (6, 8, 2), (6, 8, 1), (6, 6, 2)])
@@ -319,7 +379,7 @@ def test_small_conv_learns_digits_memorized() -> None:
         ("preact_resnet18", r"preact_resnet18: no such network .*; did you mean preact-resnet18\?"),
         ("smallconv", r"did you mean small-conv\?"),
         ("embedding", r"no such network \(one of timm is timm:NAME\); did you mean embedding-head\?$"),
-        ("zzz", "there are preact-resnet18, small-conv, embedding-head$"),
+        ("zzz", "there are preact-resnet18, resnet50, small-conv, embedding-head$"),
     ],
 )
 def test_unknown_networks_are_refused_with_the_nearest(name: str, hint: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphclean.config.settings import StrongAugmentation
+from graphclean.errors import InputError
 from graphclean.training.augment import (
     apply_augmix,
     apply_crops,
@@ -17,6 +18,7 @@ from graphclean.training.augment import (
     draw_resized_crops,
 )
 from graphclean.training.autoaugment import apply_autoaugment, draw_autoaugment
+from graphclean.training.inference import describe_network, embed_new, rebuild_network
 from graphclean.training.networks import PIXEL_CENTER
 from graphclean.training.views import Views, scale
 from tests.training.test_augment import pictures, seeded
@@ -67,6 +69,47 @@ def test_a_crop_scale_makes_them_the_usual_ones() -> None:
     for found, of, smallest in ((both, twice, 0.3), (alone, images, 0.3), (smaller, twice, 0.1)):
         crops = draw_resized_crops(len(of), generator, flip=False)
         assert torch.equal(found, scale(apply_resized_crops(of, crops, smallest=smallest)))
+
+
+@pytest.mark.parametrize(("area", "size"), [(0.4, 0), (0.4, 12), (1, 12)])
+def test_settings_choose_size_and_kind_of_crops(area: float, size: int) -> None:
+    images = pictures("smooth", 20, 3, 16, 16)
+    options = {"crop_scale": area, "crop_size": size, "crop_padding": 0, "strong_augmentation": "off"}
+    settings = dataclasses.replace(TINY, horizontal_flip=False, **options)  # type: ignore[arg-type]
+    generator, twice = seeded(), images.repeat(2, 1, 1, 1)
+    if area < 1:
+        crops = draw_resized_crops(40, generator, flip=False)
+        expected = apply_resized_crops(twice, crops, smallest=area, size=size)
+    else:
+        expected = apply_crops(twice, draw_crops(40, generator, flip=False), pad=0, size=size)
+    views = Views(settings, seeded())(images)
+    assert views.shape[2:] == (size or 16, size or 16)
+    assert torch.equal(views, scale(expected))
+    one = Views(settings, seeded()).weak(images)
+    assert one.shape == (20, 3, *views.shape[2:])
+    started = Views(settings, seeded())(images, smallest=0.2)
+    crops = draw_resized_crops(40, seeded(), flip=False)
+    assert torch.equal(started, scale(apply_resized_crops(twice, crops, smallest=0.2, size=size)))
+
+
+def test_crops_larger_than_the_images_are_refused() -> None:
+    with pytest.raises(InputError, match=r"training\.crop_size = 9 is more than an image of 8×8 pixels"):
+        trainer(dataclasses.replace(TINY, crop_size=9))
+
+
+@pytest.mark.slow
+def test_training_on_crops_predicts_from_the_center() -> None:
+    """In training, in a saved description of the network, and for new images."""
+    settings = dataclasses.replace(TINY, epochs=1, crop_size=6, crop_padding=0, crop_scale=0.5)
+    made = trainer(settings, ngc(warmup_epochs=0))
+    trained = made.train()
+    images = made.inputs.inputs  # type: ignore[attr-defined]
+    torch.testing.assert_close(embed_new(trained.network, images).z, trained.z)
+    torch.testing.assert_close(embed_new(trained.network, images[:, :, 1:7, 1:7]).z, trained.z)
+    described = describe_network(settings, trained.network)
+    assert described["options"] == {"crop_size": 6}
+    again = rebuild_network(described, trained.network.state_dict(), made.n_classes, made.inputs.shape)
+    assert torch.equal(embed_new(again, images).z, embed_new(trained.network, images).z)
 
 
 @pytest.mark.parametrize(("kind", "warmup"), [("augmix", True), ("autoaugment", False)])

@@ -20,6 +20,7 @@ StrongAugmentation = Literal["augmix", "augmix-last-chain", "autoaugment", "off"
 Compile = Literal["auto", "on", "off"]
 PhotoStorage = Literal["auto", "memory", "disk", "encoded", "decode"]
 Trunk = Literal["he", "release"]
+Normalization = Literal["own", "imagenet"]
 SEEDS = 2**32
 """Seeds must be below this, which every generator accepts."""
 PLAIN = (
@@ -30,8 +31,8 @@ PLAIN = (
 PER_DATA_SET = ("graph.k", "graph.eta", "method.warmup_epochs")
 """Chosen by the paper for each data set and noise, and left open by the presets `paper` and `release`."""
 NOT_NEGATIVE = (
-    "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "feature_noise_std",
-    "self_supervised_epochs",
+    "min_lr", "lr_warmup_epochs", "weight_decay", "crop_padding", "crop_size",
+    "feature_noise_std", "self_supervised_epochs",
 )  # fmt: skip
 ESTIMATED = ("k", "eta", "accept")
 """Settings of the graph whose value `auto` requires leave-one-out evidence."""
@@ -162,6 +163,10 @@ class TrainingSettings:
     """A name from `training.networks`, or `timm:NAME` (extra timm)."""
     pretrained: bool = True
     """Start a timm network from its published weights; other networks have none."""
+    normalization: Normalization = "own"
+    """Scale the pixels for a timm network as its `own` published weights need, or by the statistics of
+    `imagenet`, as papers do that train it from scratch; other networks have one scaling.
+    """
     image_size: int = 64
     """Side in pixels of the center squares that photos are resized to; arrays of images keep their size."""
     photo_storage: PhotoStorage = "auto"
@@ -187,7 +192,10 @@ class TrainingSettings:
     """Zero pixels around an image before a random crop of its size; 0: no random crops."""
     crop_scale: float = 1.0
     """Smallest area, as a fraction of the image, of random resized crops, as is usual for photos (0.08 to
-    0.4). 1: crops of the image's own size, by `crop_padding`.
+    0.4). 1: crops that are not resized, but shifted, by `crop_padding`.
+    """
+    crop_size: int = 0
+    """Side in pixels of the crops to train on; predictions use the center of that size. 0: all of the image.
     """
     horizontal_flip: bool = True
     """Flip images horizontally at random; off for digits and letters."""

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config.settings import Normalization
 from ..errors import InputError, extra
 
 TIMM_PREFIX = "timm:"
+IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation of ImageNet's pixels, which are from 0 to 1, by color."""
 
 
 class Backbone(nn.Module):
@@ -27,10 +30,12 @@ class Backbone(nn.Module):
         channels: int = 3,
         size: int | None = None,
         weights: Path | None = None,
+        normalization: Normalization = "own",
     ) -> None:
         """`name` is timm's name; images have `size` pixels a side, or the size the network was trained at.
 
-        `weights` is a file of pretrained weights to load instead of those that timm would download.
+        `weights` is a file of pretrained weights to load instead of those that timm would download. With the
+        `normalization` `imagenet`, pixels are scaled by ImageNet's statistics instead.
         """
         super().__init__()
         timm = require_timm(name)
@@ -49,9 +54,10 @@ class Backbone(nn.Module):
             raise InputError(f"{TIMM_PREFIX}{name}: can't be loaded: {reason}") from error
         config = timm.data.resolve_model_data_config(self.network)
         self.size: int = size if size is not None else int(config["input_size"][-1])
-        # Not in the state: the name of a saved network determines its scaling.
-        self.register_buffer("mean", _per_channel(config["mean"], channels), persistent=False)
-        self.register_buffer("std", _per_channel(config["std"], channels), persistent=False)
+        # Not in the state: name and options of a saved network determine its scaling.
+        statistics = (config["mean"], config["std"]) if normalization == "own" else IMAGENET_STATISTICS
+        for part, values in zip(("mean", "std"), statistics, strict=True):
+            self.register_buffer(part, _per_channel(values, channels), persistent=False)
         self.dim = self._measure(channels)
 
     def forward(self, pixels: Tensor) -> Tensor:

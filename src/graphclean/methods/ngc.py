@@ -15,7 +15,7 @@ from ..ood import bimodal_ood_probability, class_prototypes, max_prototype_simil
 from ..training.losses import Positives, contrastive_losses
 from ..training.method import Batch, Method, MethodInfo, Selection, TrainerContext, join_state, split_state
 from .blocks.balanced import balanced_batches
-from .blocks.classification import Mix, MixupClassification
+from .blocks.classification import Mix, MixedViews, MixupClassification
 from .blocks.consistency import Consistency
 
 LONGEST_WARMUP = 0.1
@@ -36,6 +36,8 @@ class NgcSettings:
     """
     mixup_alpha: float = 8.0
     """λ ~ Beta(alpha, alpha) per batch; 0 turns mixup off."""
+    mixup_views: MixedViews = "both"
+    """Classify `both` views, or the `weak` one alone, as the authors' release does on WebVision."""
     lambda_inst: float = 1.0
     """Weight of the instance contrastive loss, λ1 of Eq. 7."""
     lambda_subgraph: float = 1.0
@@ -61,6 +63,7 @@ class NgcSettings:
 
     def __post_init__(self) -> None:
         check_choice("subgraph_positives", self.subgraph_positives, Positives)
+        check_choice("mixup_views", self.mixup_views, MixedViews)
         if not 0 <= self.ood_gate_start <= 1:
             raise ValueError("ood_gate_start must be from 0 to 1")
         for name in ("tau_inst", "tau_subgraph"):
@@ -102,7 +105,7 @@ class NGC(Method):
         self.cleaner = GraphCleaner(
             run.given, run.n_classes, self.graph, decided=run.decided, group=run.group
         )
-        self.mixup = MixupClassification(s.mixup_alpha)
+        self.mixup = MixupClassification(s.mixup_alpha, s.mixup_views)
         self.excluded: Tensor | None = None
         self.warmup_end = s.warmup_epochs if s.warmup_epochs != "auto" else run.settings.epochs
         """The first epoch after warm-up, counted from 0; with `auto`, none until the graph suffices."""

@@ -7,7 +7,8 @@ from torch import Generator, Tensor
 from torch.nn.functional import nll_loss
 
 from ..training.method import Batch, MethodInfo, Selected, Selection, TrainerContext
-from ..training.networks import LayerHeads, Network
+from ..training.networks import Network
+from ..training.predictors import LayerHeads
 from .blocks.layer_heads import FittedHeads, embed_layers
 from .blocks.robust_covariance import robust_gaussians, smallest_of_each
 from .blocks.supervised import classify_weak

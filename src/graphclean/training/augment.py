@@ -28,19 +28,28 @@ def draw_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
     return draws
 
 
-def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4) -> Tensor:
+def apply_crops(images: Tensor, draws: Tensor, *, pad: int = 4, size: int = 0) -> Tensor:
     """The weak view: a random crop of the image padded with `pad` black pixels, flipped with probability ½.
 
-    `draws` determine the row and column offsets, then the flip.
+    `draws` determine the row and column offsets, then the flip. Crops have `size` pixels a side, or 0: those
+    of the image.
     """
-    height, width = images.shape[2:]
-    top, left = (draws[:, :2] * (2 * pad + 1)).long().unsqueeze(2).unbind(1)
-    columns = torch.arange(width, device=images.device)
-    columns = torch.where(draws[:, 2:] < 0.5, width - 1 - columns, columns) + left
-    rows = (torch.arange(height, device=images.device) + top) * (width + 2 * pad)
+    (height, width), (h, w) = images.shape[2:], _view_sides(images, size)
+    top = (draws[:, :1] * (height + 2 * pad - h + 1)).long()
+    left = (draws[:, 1:2] * (width + 2 * pad - w + 1)).long()
+    columns = torch.arange(w, device=images.device)
+    columns = torch.where(draws[:, 2:] < 0.5, w - 1 - columns, columns) + left
+    rows = (torch.arange(h, device=images.device) + top) * (width + 2 * pad)
     index = (rows.unsqueeze(2) + columns.unsqueeze(1)).flatten(1)
     padded = pad_edges(images, (pad, pad, pad, pad)).flatten(2)
-    return padded.gather(2, index.unsqueeze(1).expand(-1, images.shape[1], -1)).view(images.shape)
+    cropped = padded.gather(2, index.unsqueeze(1).expand(-1, images.shape[1], -1))
+    return cropped.view(*images.shape[:2], h, w)
+
+
+def _view_sides(images: Tensor, size: int) -> tuple[int, int]:
+    """Height and width of crops of `size`; 0: as the images."""
+    height, width = images.shape[2:]
+    return (size, size) if size else (height, width)
 
 
 def draw_resized_crops(n: int, generator: Generator, *, flip: bool = True) -> Tensor:
@@ -51,13 +60,14 @@ def draw_resized_crops(n: int, generator: Generator, *, flip: bool = True) -> Te
     return draws
 
 
-def apply_resized_crops(images: Tensor, draws: Tensor, *, smallest: float) -> Tensor:
+def apply_resized_crops(images: Tensor, draws: Tensor, *, smallest: float, size: int = 0) -> Tensor:
     """SimCLR's random resized crop: a part of each image scaled to full size, flipped with probability ½.
 
     `draws` determine the area, a fraction from `smallest` to 1, the aspect ratio, from ¾ to 4/3, the
-    horizontal and vertical position, and the flip.
+    horizontal and vertical position, and the flip. The part is scaled to `size` pixels a side, or 0: to the
+    size of the image.
     """
-    height, width = images.shape[2:]
+    height, width = _view_sides(images, size)
     area = smallest + (1 - smallest) * draws[:, :1]
     wider = (4 / 3) ** (2 * draws[:, 1:2] - 1)
     sides = torch.cat([area * wider, area / wider], 1).sqrt().clamp(max=1)

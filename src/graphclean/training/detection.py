@@ -14,8 +14,8 @@ from ..ood.detectors import check_needs, load_detector, unusable
 from .batches import Inputs
 from .inference import INFERENCE_BATCH, evaluating, map_outputs, run_network
 from .method import Method
-from .networks import Predictor
 from .outcome import Trained
+from .predictors import Predictor
 from .views import scale
 
 DETECTOR_FOLDS = 5

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..config import TrainingSettings
 from ..ood.detector import Needs, Outputs
-from .networks import Ensemble, LayerHeads, Output, Predictor, build_network, network_options
+from .networks import Ensemble, Output, build_network, network_options
+from .predictors import LayerHeads, Predictor
 from .views import scale
 
 INFERENCE_BATCH = 1024

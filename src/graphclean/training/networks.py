@@ -4,13 +4,13 @@ Weights are initialized by PyTorch's defaults for each layer from its global gen
 `torch.manual_seed` before building fixes them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from torch import Tensor, cat, double, nn, stack
+from torch import Tensor, cat, nn, stack
 from torch.nn.functional import conv2d, normalize, pad, relu
 
-from ..config.settings import TrainingSettings, Trunk
+from ..config.settings import Normalization, TrainingSettings, Trunk
 from ..embed.backbones import TIMM_PREFIX, Backbone, require_timm
 from ..errors import InputError, check_choice, suggest
 
@@ -18,6 +18,10 @@ EMBEDDING_DIM = 64
 """Length of z, as in the paper."""
 PIXEL_CENTER, PIXEL_SCALE = 127.5, 64.0
 """Pixels enter every network as (pixel − center) / scale."""
+
+
+BOTTLENECK = 4
+"""Output channels of a bottleneck block per channel of its 3×3 convolution."""
 
 
 class Output(NamedTuple):
@@ -43,6 +47,8 @@ class Network(nn.Module):
         self.projector = nn.Linear(feature_dim, embedding_dim)
         self.flip_tta = False
         """In evaluation mode, average over an image and its mirror image (`training.flip_tta`)."""
+        self.crop_size = 0
+        """In evaluation mode, take the center of larger images, of that side (`training.crop_size`)."""
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The trunk: a batch of inputs to features (B, feature_dim)."""
@@ -60,12 +66,14 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         """Logits and embeddings from inputs."""
+        x = self._center(x)
         if self.training or not self.flip_tta:
             return self.forward_head(self.forward_features(x))
         return self._forward_mean(self.forward_features(cat([x, x.flip(-1)])))
 
     def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
         """The output of `forward` in evaluation mode, and features of several depths, in one pass."""
+        x = self._center(x)
         if not self.flip_tta:
             layers = self.forward_layers(x)
             return self.forward_head(layers[-1]), layers
@@ -75,6 +83,14 @@ class Network(nn.Module):
     def linear_head(self) -> tuple[Tensor, Tensor]:
         """Weight and bias that map features to logits."""
         return self.classifier.weight, self.classifier.bias
+
+    def _center(self, x: Tensor) -> Tensor:
+        """The inputs, or the center of images in evaluation mode."""
+        size = self.crop_size
+        if self.training or not size or min(x.shape[2:]) <= size:
+            return x
+        top, left = ((side - size) // 2 for side in x.shape[2:])
+        return x[:, :, top : top + size, left : left + size]
 
     def _forward_mean(self, seen: Tensor) -> Output:
         """The mean over images and their mirror images, given the features of both, stacked in this order."""
@@ -121,49 +137,6 @@ class Ensemble(nn.Module):
         logits = stack([out.logits for out in outputs]).mean(0)
         features = cat([out.features for out in outputs if out.features is not None], 1)
         return Output(logits, cat([out.z for out in outputs], 1) / len(outputs) ** 0.5, features)
-
-
-class LayerHeads(nn.Module):
-    """A network with a linear classifier on each of its last layers in place of its own classifier.
-
-    The probability of a class is the weighted mean of those of the classifiers, and z is the trunk's
-    features, normalized to unit length. The classifiers are fitted rather than trained, and run in float64
-    even under autocast, since differences between discriminants are small relative to their terms.
-    """
-
-    def __init__(self, network: Network, widths: Sequence[int]) -> None:
-        super().__init__()
-        self.network, self.widths = network, list(widths)
-        made = (nn.Linear(width, network.n_classes, dtype=double) for width in widths)
-        self.heads = nn.ModuleList(made).requires_grad_(requires_grad=False)
-        self.shares: Tensor
-        self.register_buffer("shares", Tensor([1 / len(self.widths)] * len(self.widths)).to(double))
-
-    @property
-    def feature_dim(self) -> int:
-        """Length of the features."""
-        return self.widths[-1]
-
-    def forward(self, x: Tensor) -> Output:
-        """Log probabilities, features of unit length, features."""
-        return self.forward_all(x)[0]
-
-    def forward_all(self, x: Tensor) -> tuple[Output, tuple[Tensor, ...]]:
-        """The same, and features of several depths."""
-        layers = self.network.forward_all(x)[1]
-        last = zip(self.heads, layers[-len(self.widths) :], strict=True)
-        said = [head(seen.double()).log_softmax(1) for head, seen in last]
-        mixed = (stack(said) + self.shares.log().view(-1, 1, 1)).logsumexp(0)
-        return Output(mixed.float(), normalize(layers[-1].float(), dim=1), layers[-1]), layers
-
-    def linear_head(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the classifier on the trunk's features."""
-        weight, bias = self.heads[-1].parameters()
-        return weight.float(), bias.float()
-
-
-Predictor = Network | Ensemble | LayerHeads
-"""What a run can use for prediction."""
 
 
 class PreActBlock(nn.Module):
@@ -248,6 +221,64 @@ class PreActResNet18(Network):
             return stem
         more = (0, 0, 0, 0, 0, 8 - x.shape[1])
         return conv2d(pad(x, more), pad(self.stem.weight, more), padding=1)
+
+
+class BottleneckBlock(nn.Module):
+    """1×1, 3×3 and 1×1 convolutions, each with BN, that add to a shortcut; the 3×3 one has the stride."""
+
+    def __init__(self, channels_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = BOTTLENECK * width
+        self.body = nn.Sequential(
+            *_conv_norm(channels_in, width, 1),
+            nn.ReLU(),
+            *_conv_norm(width, width, 3, stride),
+            nn.ReLU(),
+            *_conv_norm(width, out, 1),
+        )
+        changes = stride != 1 or channels_in != out
+        self.shortcut = nn.Sequential(*_conv_norm(channels_in, out, 1, stride)) if changes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, (B, 4 · width, H / stride, W / stride)."""
+        return relu(self.body(x) + self.shortcut(x))
+
+
+class ResNet50(Network):
+    """ResNet-50 (He et al., 2016) for photos, with strides in the 3×3 convolutions; 2048 features."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        input_shape: tuple[int, ...] = (3, 224, 224),
+        embedding_dim: int = EMBEDDING_DIM,
+    ) -> None:
+        super().__init__(n_classes, BOTTLENECK * 512, embedding_dim)
+        self.stem = nn.Sequential(
+            *_conv_norm(_channels(input_shape), 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)
+        )
+        stages, before = [], 64
+        for width, depth, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+            blocks = [BottleneckBlock(before, width, stride)]
+            before = BOTTLENECK * width
+            stages.append(
+                nn.Sequential(*blocks, *(BottleneckBlock(before, width, 1) for _ in range(depth - 1)))
+            )
+        self.stages = nn.Sequential(*stages)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to features (B, 2048), averaged over the last feature map."""
+        features: Tensor = self.stages(self.stem(x)).mean((2, 3))
+        return features
+
+    def forward_layers(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Features after each of the four stages."""
+        found, x = [], self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+            found.append(x.mean((2, 3)))
+        return tuple(found)
 
 
 class SmallConv(Network):
@@ -341,12 +372,15 @@ class TimmNetwork(Network):
         input_shape: tuple[int, ...],
         embedding_dim: int = EMBEDDING_DIM,
         pretrained: bool = False,
+        normalization: Normalization = "own",
     ) -> None:
         channels = _channels(input_shape)
         height, width = input_shape[1:]
         if height != width:
             raise InputError(f"{TIMM_PREFIX}{name} takes square images, not {height} × {width} pixels")
-        trunk = Backbone(name, pretrained=pretrained, channels=channels, size=height)
+        trunk = Backbone(
+            name, pretrained=pretrained, channels=channels, size=height, normalization=normalization
+        )
         super().__init__(n_classes, trunk.dim, embedding_dim)
         self.trunk = trunk
 
@@ -358,6 +392,7 @@ class TimmNetwork(Network):
 
 NETWORKS: dict[str, Callable[..., Network]] = {
     "preact-resnet18": PreActResNet18,
+    "resnet50": ResNet50,
     "small-conv": SmallConv,
     "embedding-head": EmbeddingHead,
 }
@@ -381,19 +416,40 @@ def require_network(name: str) -> None:
         raise InputError(f"{name}: no such network (one of timm is timm:NAME); {suggest(name, NETWORKS)}")
 
 
-def build_network(name: str, n_classes: int, *, input_shape: tuple[int, ...], **options: Any) -> Network:
-    """Build a network by name for inputs of `input_shape` (of one sample, without the batch dimension)."""
+def build_network(
+    name: str, n_classes: int, *, input_shape: tuple[int, ...], crop_size: int = 0, **options: Any
+) -> Network:
+    """Build a network by name for inputs of `input_shape` (of one sample, without the batch dimension).
+
+    With a `crop_size` it sees crops of that side only.
+    """
+    shape = (input_shape[0], crop_size, crop_size) if crop_size else input_shape
     if name.startswith(TIMM_PREFIX):
-        return TimmNetwork(n_classes, name.removeprefix(TIMM_PREFIX), input_shape=input_shape, **options)
-    require_network(name)
-    return NETWORKS[name](n_classes, input_shape=input_shape, **options)
+        network: Network = TimmNetwork(
+            n_classes, name.removeprefix(TIMM_PREFIX), input_shape=shape, **options
+        )
+    else:
+        require_network(name)
+        network = NETWORKS[name](n_classes, input_shape=shape, **options)
+    network.crop_size = crop_size
+    return network
 
 
 def network_options(settings: TrainingSettings) -> dict[str, Any]:
     """Options of the network from the settings."""
+    cropped = settings.crop_size and not takes_features(settings.network)
+    options: dict[str, Any] = {"crop_size": settings.crop_size} if cropped else {}
     if settings.network.startswith(TIMM_PREFIX):
-        return {"pretrained": settings.pretrained}
-    return {"trunk": settings.trunk} if settings.network == "preact-resnet18" else {}
+        if settings.normalization != "own":
+            options["normalization"] = settings.normalization
+        return {"pretrained": settings.pretrained, **options}
+    return {"trunk": settings.trunk, **options} if settings.network == "preact-resnet18" else options
+
+
+def _conv_norm(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> tuple[nn.Module, ...]:
+    """A convolution that keeps the size, up to its stride, and its BN."""
+    conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False)
+    return conv, nn.BatchNorm2d(channels_out)
 
 
 def _mean_of_both(views: Tensor) -> Tensor:

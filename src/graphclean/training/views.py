@@ -45,12 +45,8 @@ class Views:
         if batch.is_floating_point():
             return self._add_noise(batch.repeat(2, 1))
         smallest = smallest if smallest < 1 else s.crop_scale
-        crops: Tensor | None = None
+        crops = self._draw_crops(2 * len(batch), smallest)
         draws: Tensor | Parts | None = None
-        if smallest < 1:
-            crops = draw_resized_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
-        elif s.crop_padding > 0 or s.horizontal_flip:
-            crops = draw_crops(2 * len(batch), self.generator, flip=s.horizontal_flip)
         if strong and s.strong_augmentation == "autoaugment":
             draws = draw_autoaugment(len(batch), self.generator)
         elif strong and s.strong_augmentation != "off":
@@ -58,13 +54,13 @@ class Views:
         last = s.strong_augmentation == "augmix-last-chain"
         group, n = self.group, len(batch)
         if not group.several or draws is None:
-            views: Tensor = self._make(batch, crops, draws, s.crop_padding, smallest, last)
+            views: Tensor = self._make(batch, crops, draws, s.crop_padding, smallest, last, s.crop_size)
             return views
         # Random numbers are drawn for all rows; strong views, which cost time, are made of this part only.
         own = group.part(n)
         crops = torch.cat([crops[:n][own], crops[n:][own]]) if crops is not None else None
         draws = Parts(*(each[:, own] for each in draws)) if isinstance(draws, Parts) else draws[own]
-        part = self._make(batch[own], crops, draws, s.crop_padding, smallest, last)
+        part = self._make(batch[own], crops, draws, s.crop_padding, smallest, last, s.crop_size)
         return torch.cat([group.gather(each, n) for each in part.chunk(2)])
 
     def weak(self, batch: Tensor) -> Tensor:
@@ -72,21 +68,24 @@ class Views:
         s = self.settings
         if batch.is_floating_point():
             return self._add_noise(batch)
-        if s.crop_scale < 1:
-            crops = draw_resized_crops(len(batch), self.generator, flip=s.horizontal_flip)
-            batch = apply_resized_crops(batch, crops, smallest=s.crop_scale)
-        elif s.crop_padding > 0 or s.horizontal_flip:
-            crops = draw_crops(len(batch), self.generator, flip=s.horizontal_flip)
-            batch = apply_crops(batch, crops, pad=s.crop_padding)
-        return scale(batch)
+        crops = self._draw_crops(len(batch), s.crop_scale)
+        return scale(crop(batch, crops, s.crop_padding, s.crop_scale, s.crop_size))
+
+    def _draw_crops(self, n: int, smallest: float) -> Tensor | None:
+        """The random numbers of `n` crops; None if images are neither cropped nor flipped."""
+        s = self.settings
+        if smallest < 1:
+            return draw_resized_crops(n, self.generator, flip=s.horizontal_flip)
+        if s.crop_padding > 0 or s.crop_size > 0 or s.horizontal_flip:
+            return draw_crops(n, self.generator, flip=s.horizontal_flip)
+        return None
 
     def skip_weak(self, batch: int, shape: tuple[int, ...]) -> None:
         """Draw the random numbers of `weak` for a batch that another process views."""
-        s = self.settings
         if len(shape) == 1:
             torch.empty(batch, *shape, device=self.generator.device).normal_(generator=self.generator)
-        elif s.crop_padding > 0 or s.horizontal_flip:
-            draw_crops(batch, self.generator, flip=s.horizontal_flip)
+        else:
+            self._draw_crops(batch, self.settings.crop_scale)
 
     def _add_noise(self, features: Tensor) -> Tensor:
         return features + self.settings.feature_noise_std * torch.empty_like(features).normal_(
@@ -101,13 +100,10 @@ def make_views(
     pad: int,
     smallest: float,
     last_chain: bool,
+    size: int = 0,
 ) -> Tensor:
     """Both views, with AugMix or AutoAugment, from given random numbers, so that it can be compiled."""
-    both = images.repeat(2, 1, 1, 1)
-    if crops is not None and smallest < 1:
-        both = apply_resized_crops(both, crops, smallest=smallest)
-    elif crops is not None:
-        both = apply_crops(both, crops, pad=pad)
+    both = crop(images.repeat(2, 1, 1, 1), crops, pad, smallest, size)
     if draws is None:
         return scale(both)
     weak, strong = both.chunk(2)
@@ -115,6 +111,15 @@ def make_views(
         return scale(torch.cat([weak, apply_autoaugment(strong, draws)]))
     strong = apply_augmix(strong, draws, variant="last-chain" if last_chain else "full", center=PIXEL_CENTER)
     return scale(torch.cat([weak.float(), strong]))
+
+
+def crop(images: Tensor, crops: Tensor | None, pad: int, smallest: float, size: int) -> Tensor:
+    """Weak views from given random numbers: resized crops if `smallest` is below 1, else shifted ones."""
+    if crops is None:
+        return images
+    if smallest < 1:
+        return apply_resized_crops(images, crops, smallest=smallest, size=size)
+    return apply_crops(images, crops, pad=pad, size=size)
 
 
 def scale(inputs: Tensor) -> Tensor:
@@ -138,6 +143,8 @@ def check_views(shape: tuple[int, ...], settings: TrainingSettings) -> None:
         raise InputError(
             f"training.crop_padding = {settings.crop_padding}: a crop could miss an image of {size} pixels"
         )
+    if settings.crop_size > min(shape[1:]):
+        raise InputError(f"training.crop_size = {settings.crop_size} is more than an image of {size} pixels")
     strong = settings.strong_augmentation
     if strong != "off" and min(shape[1:]) < 3:
         raise InputError(f"training.strong_augmentation = {strong} needs 3×3 pixels or more, not {size}")

@@ -1,6 +1,6 @@
 """Mixup cross-entropy on the selected samples of a batch, with few distinct shapes for compiled code."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,6 +13,10 @@ BUCKETS = 8
 """If compiled, the selected samples of a step are padded to a multiple of 1 / `BUCKETS` of the batch."""
 RECOMPILE_THRESHOLD = 2_000_000
 """Number of images that compiling another size must save in a run: a GPU's throughput in its 20 s."""
+
+
+MixedViews: TypeAlias = Literal["both", "weak"]
+"""The views that are classified."""
 
 
 class Mix(NamedTuple):
@@ -30,10 +34,14 @@ class Mix(NamedTuple):
 
 
 class MixupClassification:
-    """Mix both views of each step's selected samples; λ ~ Beta(alpha, alpha), no mixing if alpha is 0."""
+    """Mix both views of each step's selected samples, or the weak ones alone; λ ~ Beta(alpha, alpha), no
+    mixing if alpha is 0.
+    """
 
-    def __init__(self, alpha: float) -> None:
+    def __init__(self, alpha: float, views: MixedViews = "both") -> None:
         self.alpha = alpha
+        self.copies = 2 if views == "both" else 1
+        """Number of views of a sample."""
         self.sizes: list[int] = []
         """Number of samples classified in each step of the epoch, including padding."""
         self._compiled: list[int] = []
@@ -61,7 +69,7 @@ class MixupClassification:
         return [size if count else 0 for count in counts]
 
     def mix(self, run: TrainerContext, views: Tensor, targets: Tensor, selected: Tensor) -> Mix | None:
-        """Mix both views of the selected samples; None for a step without any.
+        """Mix the views of the selected samples; None for a step without any.
 
         Padding repeats samples with weight 0, since blank images would distort the batch statistics.
         """
@@ -72,14 +80,15 @@ class MixupClassification:
         count = selected.sum()
         place = torch.arange(size, device=run.device)
         chosen = first[place % count]
-        weight = (place < count).float().repeat(2)
-        images = views[torch.cat([chosen, chosen + len(targets)])]
-        labels = targets[chosen].repeat(2)
+        n = self.copies * size
+        weight = (place < count).float().repeat(self.copies)
+        images = views[torch.cat([chosen + view * len(targets) for view in range(self.copies)])]
+        labels = targets[chosen].repeat(self.copies)
         if self.alpha <= 0:
-            lam, partner = torch.ones((), device=run.device), torch.arange(2 * size, device=run.device)
+            lam, partner = torch.ones((), device=run.device), torch.arange(n, device=run.device)
         else:
             lam = draw_beta(self.alpha, self.alpha, run.generator)
-            partner = torch.randperm(2 * size, generator=run.generator, device=run.device)
+            partner = torch.randperm(n, generator=run.generator, device=run.device)
         mixed = mixup(images, labels, lam, partner)
         return Mix(mixed.images, mixed.targets, mixed.partner_targets, lam, weight)
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ...training.method import Method, TrainerContext
-from ...training.networks import LayerHeads, Network, Output
+from ...training.networks import Network, Output
+from ...training.predictors import LayerHeads
 from .robust_covariance import robust_gaussians
 
 

@@ -23,7 +23,8 @@ def simclr_views(run: TrainerContext, inputs: Tensor, smallest: float) -> Tensor
         size = "×".join(map(str, inputs.shape[2:]))
         raise InputError(f"the views of this method need images of 3×3 pixels or more, not {size}")
     draws = draw_resized_crops(2 * len(inputs), run.generator, flip=run.settings.horizontal_flip)
-    parts = apply_resized_crops(inputs.repeat(2, 1, 1, 1), draws, smallest=smallest)
+    views = inputs.repeat(2, 1, 1, 1)
+    parts = apply_resized_crops(views, draws, smallest=smallest, size=run.settings.crop_size)
     return scale(apply_jitter(parts, draw_jitter(len(parts), run.generator)))
 
 
