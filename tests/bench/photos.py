@@ -1,17 +1,19 @@
 """A small WebVision and ILSVRC12 in their official layouts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from graphclean.bench.cells import CELLS, Cell
 from graphclean.bench.webvision import PhotoPart, WebVisionClasses
 
-IDS = ("n01440764", "n01443537", "n01484850", "n01491361")
-"""The first four classes; the lists go on with a fifth, which is not used."""
-NEXT = "n01494475"
-COUNTS: dict[PhotoPart, int] = {"train": 96, "val": 24, "ilsvrc12": 16}
-SMALL = WebVisionClasses(len(IDS), IDS[-1], COUNTS)
+IDS = ("n01440764", "n01443537", "n01484850", "n01491361", "n01494475", "n01496331")
+"""The first six classes; the lists go on with a seventh, which is not used."""
+NEXT = "n01498041"
+COUNTS: dict[PhotoPart, int] = {"train": 120, "val": 36, "ilsvrc12": 24}
+SMALL = WebVisionClasses(len(IDS), IDS[-1], **COUNTS)
 WRONG_OF = 8
 """Every eighth training photo is of the class after the one it was found by."""
 
@@ -68,3 +70,10 @@ def save(image: Image.Image, path: Path) -> None:
     """Save as JPEG, making the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save(path, "JPEG", quality=95)
+
+
+def webvision_cells() -> tuple[Cell, Cell]:
+    """The cells of the small layout, which is named: the real ones refuse it."""
+    whole = CELLS["webvision50"]
+    first = replace(whole, name="webvision50/tiny", photos=SMALL)
+    return first, replace(first, name="webvision50/tiny/ilsvrc12", scored_by=first.name)

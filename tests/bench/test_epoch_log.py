@@ -1,5 +1,6 @@
 """What is recorded, against small cases worked by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from graphclean.bench.epoch_log import (
     compare_strategies,
     describe_cleaning,
     describe_scores,
+    describe_top,
     mean_degrees,
     sample_kinds,
 )
@@ -53,6 +55,22 @@ def test_cleaning_beside_the_given_labels() -> None:
         "selected": 4, "wrong_known": 1, "ood": 1, "noise_rate": 0.5,
         "label_accuracy": 0.75, "given_right": 0.75,
     }  # fmt: skip
+
+
+def test_nothing_is_claimed_of_labels_whose_truth_nobody_knows() -> None:
+    unknown = replace(DRAW, protocol=replace(DRAW.protocol, noise="web"))
+    selected = torch.tensor([1, 0, 1, 1, 0, 1]).bool()
+    found = describe_cleaning(torch.zeros(6, dtype=torch.int64), selected, unknown)
+    assert found.pop("selected") == 4  # type: ignore[misc]
+    assert set(found.values()) == {None}
+    assert len(found) == 5
+
+
+def test_top_scores_of_another_validation_set() -> None:
+    shares = np.eye(8)[[0, 1, 2, 3]] * 0.5 + np.arange(8)[::-1] / 100
+    truth = np.array([0, 1, 4, 7])  # third: in fifth place after 2, 0, 1 and 3; fourth: last
+    assert describe_top(shares, truth) == {"accuracy": 0.5, "top5": 0.75, "images": 4}
+    assert describe_top(shares, truth, classified=False) == {"accuracy": None, "top5": None, "images": 4}
 
 
 def test_strategies_of_a_graph_worked_by_hand() -> None:

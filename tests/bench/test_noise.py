@@ -315,3 +315,19 @@ def test_impossible_protocols_are_refused(changes: dict[str, object], message: s
 def test_labels_must_be_whole_numbers(labels: list[object]) -> None:
     with pytest.raises(InputError, match="one whole number a sample"):
         make_draw(SMALL, labels, 700, TEST)  # type: ignore[arg-type]
+
+
+def test_labels_of_the_web_are_taken_as_they_are() -> None:
+    """Their truth is unknown, in the held-out tenth too."""
+    labels = np.random.default_rng(0).integers(0, 5, 200)
+    protocol = Protocol(noise="web", rate=0, n_ood=0, n_eval_ood=0, n_classes=5)
+    draw = make_draw(protocol, labels, 0, np.arange(40) % 5)
+    assert np.array_equal(draw.labels, labels)
+    assert (draw.eval_truth == np.arange(40) % 5).all()
+    dev = make_draw(replace(protocol, split="dev"), labels, 0)
+    assert np.array_equal(dev.labels, labels[dev.train_ind])
+    assert np.array_equal(dev.eval_truth, labels[dev.eval_ind])
+    assert len(dev.eval_ind) == 20
+    assert not draw.truth_known
+    assert not dev.truth_known
+    assert make_draw(replace(protocol, noise="sym"), labels, 0, labels).truth_known

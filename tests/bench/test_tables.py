@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from sklearn.metrics import top_k_accuracy_score
 
 from graphclean.bench.results import read_record
 from graphclean.bench.tables import (
@@ -235,6 +237,53 @@ def test_nothing_recorded_is_dashes_everywhere(tmp_path: Path) -> None:
                 assert set(line[2:]) == {"–"}
     assert row(render_table("webvision50", tmp_path, "markdown"), "ours") == ["–"] * 4
     assert "0 runs recorded." in render_table("runs", tmp_path, "markdown")
+
+
+def test_webvision_has_four_columns_with_and_without_augmix(tmp_path: Path) -> None:
+    """A run without ILSVRC12 has dashes there, and others keep their numbers."""
+    sizes, cell, other = {"train": 65_944, "test": 2_500}, "webvision50", "webvision50/ilsvrc12"
+    for seed, accuracy in enumerate((0.78, 0.80)):
+        also = {other: {"accuracy": accuracy - 0.05, "top5": 0.9, "images": 2_500}}
+        scores = {"accuracy": accuracy, "top5": 0.91}
+        write_run(tmp_path, cell, seed=seed, epochs=2, scores=scores, also=also, sizes=sizes)
+    also = {other: {"accuracy": 0.7, "top5": 0.88, "images": 2_400}}
+    scores = {"accuracy": 0.77, "top5": 0.9}
+    without = "webvision50--without-augmix"
+    write_run(tmp_path, cell, without, epochs=2, scores=scores, also=also, sizes=sizes)
+    part = {"train": 65_900, "test": 2_500}
+    write_run(tmp_path, cell, "elr--webvision50", epochs=2, scores=scores, sizes=part)
+    text = render_table("webvision50", tmp_path, "markdown")
+    assert row(text, "NGC") == ["79.16", "91.84", "74.44", "91.04"]
+    assert row(text, "ours") == [
+        "79.00 ± 1.41 (2)",
+        "91.00 ± 0.00 (2)",
+        "74.00 ± 1.41 (2)",
+        "90.00 ± 0.00 (2)",
+    ]
+    assert row(text, "ours, two networks") == ["–"] * 4
+    assert row(text, "ours w/o AugMix") == ["77.00 (1)", "90.00 (1)", "70.00 (1)", "88.00 (1)"]
+    assert row(text, "ours: elr--webvision50") == ["77.00 (1)", "90.00 (1)", "–", "–"]
+    assert "ours: elr--webvision50, two networks" not in text
+    assert [line.strip() for line in text.splitlines() if line.startswith("Not on the whole set")] == [
+        "Not on the whole set: webvision50, ours: elr--webvision50 (65,900 of 65,944 train images).",
+        f"Not on the whole set: {other}, ours: ours--without-augmix (2,400 of 2,500 images).",
+    ]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_two_networks_on_the_other_set_equal_scikit_learn(tmp_path: Path, k: int) -> None:
+    names = ("ilsvrc12_truth", "ilsvrc12_logits")
+    found = [scored_set(seed, 200) for seed in (0, 1)]
+    records = []
+    for seed, arrays in enumerate(found):
+        kept = {names[0]: arrays["truth"][:200], names[1]: arrays["logits"]}
+        path = write_run(tmp_path, "webvision50", seed=seed, epochs=2, arrays=kept)
+        records.append(read_record(path, tmp_path))
+    both = sum(softmax(arrays["logits"].astype(np.float64), axis=1) for arrays in found)
+    truth = found[0]["truth"][:200].astype(int)
+    expected = top_k_accuracy_score(truth, both, k=k)
+    assert float(ensemble_accuracy(records[0], records[1], k, names) or 0) == pytest.approx(expected)
+    assert ensemble_accuracy(records[0], records[1], k) is None
 
 
 def test_two_networks_equal_a_mean_by_hand(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from graphclean.bench.webvision import (
     read_wordnet_ids,
 )
 from graphclean.errors import InputError
-from tests.bench.photos import COUNTS, IDS, SMALL, write_ilsvrc12, write_webvision
+from tests.bench.photos import COUNTS, IDS, NEXT, SMALL, write_ilsvrc12, write_webvision
 
 
 @pytest.fixture
@@ -32,18 +32,18 @@ def edit(path: Path, old: str, new: str) -> None:
 def test_the_published_numbers() -> None:
     classes = WebVisionClasses()
     assert (classes.count, FIRST, classes.last) == (50, "n01440764", "n01697457")
-    assert dict(classes.photos) == {"train": 65_944, "val": 2_500, "ilsvrc12": 2_500}
+    assert [classes.published(part) for part in ("train", "val", "ilsvrc12")] == [65_944, 2_500, 2_500]  # type: ignore[arg-type]
 
 
 def test_the_lists_give_photos_of_the_first_classes_in_their_order(webvision: Path) -> None:
     train, val = (read_part(part, webvision, SMALL) for part in ("train", "val"))  # type: ignore[arg-type]
-    assert train.labels.tolist() == [i % 4 for i in range(12)]
+    assert train.labels.tolist() == [i % 6 for i in range(12)]
     assert train.labels.dtype == np.int64
-    assert train.images.ids[5] == "google/q0001/found 5.jpg"
-    assert train.images.paths[6] == webvision / "webvision/google/q0002/6.jpg"
+    assert train.images.ids[5] == "google/q0005/found 5.jpg"
+    assert train.images.paths[6] == webvision / "webvision/google/q0000/6.jpg"
     assert [row for row, _ in train.images.items()] == list(range(12))
     assert val.images.paths[3] == webvision / "webvision/val_images_256/val000003.jpg"
-    assert val.labels.tolist() == [i % 4 for i in range(8)]
+    assert val.labels.tolist() == [i % 6 for i in range(8)]
 
 
 def test_the_folder_itself_may_be_the_root(webvision: Path) -> None:
@@ -58,7 +58,7 @@ def test_ilsvrc12_in_three_layouts_and_two_places(webvision: Path, form: str, pl
     found = read_part("ilsvrc12", webvision, SMALL)
     names = [Path(name).name for name in found.images.ids]
     assert dict(zip(names, found.labels.tolist(), strict=True)) == {
-        f"ILSVRC2012_val_{i:08}.JPEG": i % 4 for i in range(COUNTS["ilsvrc12"])
+        f"ILSVRC2012_val_{i:08}.JPEG": i % 6 for i in range(COUNTS["ilsvrc12"])
     }
     paths = [path for path in found.images.paths if path is not None]
     assert all(path.is_file() and path.name == name for path, name in zip(paths, names, strict=True))
@@ -74,7 +74,7 @@ def test_numbered_folders_are_in_the_order_of_numbers(tmp_path: Path) -> None:
         place = folder / "imagenet" / "val" / str(label)
         place.mkdir(parents=True)
         (place / f"photo-{label}.JPEG").write_bytes(b"not opened")
-    classes = WebVisionClasses(12, f"n9{ids[-1][2:]}", {"ilsvrc12": 12})
+    classes = WebVisionClasses(12, f"n9{ids[-1][2:]}", ilsvrc12=12)
     found = read_part("ilsvrc12", tmp_path, classes)
     assert found.images.ids == [f"{label}/photo-{label}.JPEG" for label in range(12)]
     assert found.labels.tolist() == list(range(12))
@@ -90,9 +90,9 @@ def test_folders_by_wordnet_id_win_over_a_list_that_may_count_otherwise(webvisio
     "text",
     [
         "\n".join((IDS[1], IDS[0], *IDS[2:])),  # another first one
-        "\n".join((IDS[0], IDS[2], IDS[1], IDS[3])),  # first and last are right
-        "\n".join((*IDS[:3], "n01494475", IDS[3])),
-        "\n".join((IDS[0], IDS[1], IDS[1], IDS[3])),
+        "\n".join((IDS[0], IDS[2], IDS[1], *IDS[3:])),  # first and last are right
+        "\n".join((*IDS[:5], NEXT, IDS[5])),
+        "\n".join((*IDS[:4], IDS[3], IDS[5])),
         "\n".join(IDS[:3]),
         "",
     ],
@@ -100,7 +100,7 @@ def test_folders_by_wordnet_id_win_over_a_list_that_may_count_otherwise(webvisio
 def test_classes_in_another_order_are_refused(webvision: Path, text: str) -> None:
     (webvision / "webvision" / "info" / "synsets.txt").write_text(text)
     message = (
-        r"synsets\.txt: its first 4 classes are not those from n01440764 to n01491361 in ascending order"
+        r"synsets\.txt: its first 6 classes are not those from n01440764 to n01496331 in ascending order"
     )
     with pytest.raises(InputError, match=message):
         read_part("train", webvision, SMALL)
@@ -114,10 +114,10 @@ def test_a_smaller_layout_is_no_webvision_50(webvision: Path) -> None:
 def test_other_numbers_of_photos_get_a_line(webvision: Path) -> None:
     val = read_part("val", webvision, SMALL)
     assert differing_count("val", val, SMALL) == (
-        f"{webvision / 'webvision/info/val_filelist.txt'}: 8 photos of the first 4 classes, and 24 are "
+        f"{webvision / 'webvision/info/val_filelist.txt'}: 8 photos of the first 6 classes, and 36 are "
         "published; a result on them is not one of the cell"
     )
-    assert differing_count("val", val, WebVisionClasses(4, IDS[-1], {"val": 8})) is None
+    assert differing_count("val", val, WebVisionClasses(6, IDS[-1], val=8)) is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_is_missing_is_named(webvision: Path, tmp_path: Path) -> None:
     (webvision / "imagenet" / "val").mkdir(parents=True)
     with pytest.raises(InputError, match=r"val: no folders n01440764, … or 0, … of photos, and no list "):
         read_part("ilsvrc12", webvision, SMALL)
-    for name in ("0", "1", "3"):
+    for name in ("0", "1", "3", "4", "5"):
         (webvision / "imagenet" / "val" / name).mkdir()
     with pytest.raises(InputError, match=r"val/2: no such folder"):
         read_part("ilsvrc12", webvision, SMALL)
@@ -184,6 +184,6 @@ def test_what_is_missing_is_named(webvision: Path, tmp_path: Path) -> None:
 
 def test_a_class_without_photos_is_named(webvision: Path) -> None:
     path = webvision / "webvision/info/val_filelist.txt"
-    path.write_text("".join(f"val{i:06}.jpg {i}\n" for i in range(3)))
-    with pytest.raises(InputError, match=r"no photo of class 3 \(n01491361\)"):
+    path.write_text("".join(f"val{i:06}.jpg {i}\n" for i in range(5)))
+    with pytest.raises(InputError, match=r"no photo of class 5 \(n01496331\)"):
         read_part("val", webvision, SMALL)

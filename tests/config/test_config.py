@@ -68,7 +68,7 @@ def test_presets_load_and_say_why() -> None:
     assert preset_names() == [
         "cifar10-asym", "cifar10-lcnl", "cifar10-lond", "cifar10-lond-fast", "cifar10-lond-plus",
         "cifar100-lcnl", "cifar100-lond", "demo", "embeddings", "images", "images-fast", "paper", "photos",
-        "release", "small-images",
+        "release", "small-images", "webvision50", "webvision50-resnet50",
     ]  # fmt: skip
     for name in preset_names():
         assert read_preset(name).startswith("# ")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import Config, MethodChoice, apply_settings, change_settings, differing_settings, load_preset
-from ..config.overrides import METHOD, with_choice
+from ..config.overrides import METHOD, named_settings, with_choice
 from ..config.settings import PER_DATA_SET, PLAIN, SEEDS
 from ..errors import InputError, arg, suggest
 from ..methods import complete_settings, load_method
@@ -15,6 +15,7 @@ from .ablations import ABLATIONS
 from .human import HUMAN
 from .noise import NoiseKind, Protocol, Split
 from .registry import get_set
+from .webvision import WebVisionClasses
 
 OOD_SOURCES = {
     "cifar10": ("cifar100", "tinyimagenet", "places365"),
@@ -42,7 +43,14 @@ NOT_OF_CELLS = {
     "trusted samples": "samples with trusted labels, which no cell has",
 }
 """Needs of methods that the cells can't satisfy."""
-SPEED_ONLY = ("training.compile",)
+OF_PHOTOS = (
+    "training.network", "training.pretrained", "training.normalization", "training.image_size",
+    "training.crop_size", "training.crop_scale", "training.crop_padding", "training.epochs",
+    "training.batch_size", "training.lr", "training.lr_warmup_epochs", "training.weight_decay",
+    "method.mixup_alpha", "method.mixup_views",
+)  # fmt: skip
+"""Chosen by the paper for photos, instead of what all its other cells share."""
+SPEED_ONLY = ("training.compile", "training.photo_storage")
 """Settings that affect speed but not results, and hence are not part of a method's name."""
 
 
@@ -64,10 +72,16 @@ class Cell:
     """OOD images in the test set."""
     known: int | None = None
     """Number of known classes (the first ones), if not all are known."""
+    photos: WebVisionClasses | None = None
+    """For WebVision, which is no named set: the classes that are used."""
+    scored_by: str | None = None
+    """The cell whose runs score this one too, for another validation set of the same training set."""
 
     @property
     def n_classes(self) -> int:
         """Number of known classes."""
+        if self.photos is not None:
+            return self.photos.count
         return self.known if self.known is not None else get_set(self.base).n_classes
 
     def protocol(self, seed: int, split: Split) -> Protocol:
@@ -127,8 +141,14 @@ def _further_cells() -> list[Cell]:
     return [*drawn, *people, *open_set]
 
 
+def _photo_cells() -> list[Cell]:
+    """WebVision-50, and ILSVRC12's validation set, which the same run scores."""
+    first = Cell("webvision50", "webvision50", "webvision50", noise="web", rate=0, photos=WebVisionClasses())
+    return [first, replace(first, name=f"{first.name}/ilsvrc12", scored_by=first.name)]
+
+
 PAPER_CELLS = tuple(cell.name for cell in _paper_cells())
-CELLS: dict[str, Cell] = {cell.name: cell for cell in (*_paper_cells(), *_further_cells())}
+CELLS: dict[str, Cell] = {cell.name: cell for cell in (*_paper_cells(), *_photo_cells(), *_further_cells())}
 
 
 def get_cell(name: str) -> Cell:
@@ -136,6 +156,11 @@ def get_cell(name: str) -> Cell:
     if name not in CELLS:
         raise InputError(f"no cell is called {name}; {suggest(name, CELLS)}")
     return CELLS[name]
+
+
+def scored_with(cell: Cell) -> list[Cell]:
+    """The cells that a run of this one scores too, if their validation sets are there."""
+    return [other for other in CELLS.values() if other.scored_by == cell.name]
 
 
 @dataclass(frozen=True)
@@ -161,7 +186,8 @@ def make_method(
     """The cell's preset, or another one, with changes; `method` is short for the setting `method.name`.
 
     The name is `[METHOD--]PRESET[--CHANGE…]`: METHOD is omitted for `ngc`, and so are settings without effect
-    and those `PER_DATA_SET` that another preset leaves to the cell. A method other than the preset's predicts
+    and those `PER_DATA_SET` that another preset leaves to the cell; of photos also `OF_PHOTOS`, if that
+    preset names no network. A method other than the preset's predicts
     by its classifier alone, and `cross-entropy` is plain: NGC's extras (for cross-entropy AugMix too) are not
     used unless requested.
     """
@@ -173,7 +199,9 @@ def make_method(
         raise InputError(f"training.seed: the seed of a run is named with {arg('seeds')}")
     chosen = preset if preset is not None else cell.preset
     of_cell = differing_settings(load_preset(cell.preset), Config())
-    fitted = {key: value for key, value in of_cell.items() if key in PER_DATA_SET}
+    names_network = "training.network" in named_settings(chosen)
+    left = PER_DATA_SET if cell.photos is None or names_network else (*PER_DATA_SET, *OF_PHOTOS)
+    fitted = {key: value for key, value in of_cell.items() if key in left}
     start = load_preset(chosen, change_settings(Config(), fitted))
     wanted = [*settings, *(ABLATIONS[part] for part in ablate)]
     config = apply_settings(start, wanted)

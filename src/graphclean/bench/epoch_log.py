@@ -15,7 +15,7 @@ from .._shapes import check_shape
 from ..config.settings import LccEdges
 from ..errors import InputError, parse_json
 from ..graph import Cleaned, confident_edges, select_components
-from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set
+from ..metrics import best_threshold, open_set_f, score_cleaning, score_open_set, top_k_accuracy
 from .noise import Draw, LabelArray
 from .schema import Cleaning, EpochRecord, Strategy
 
@@ -82,6 +82,15 @@ def sample_kinds(draw: Draw) -> LabelArray:
 
 def describe_cleaning(labels: Tensor, selected: Tensor, draw: Draw) -> Cleaning:
     """Scores of the selected set and pseudo-labels, and the accuracy of the given labels."""
+    if not draw.truth_known:
+        return Cleaning(
+            selected=int(selected.sum()),
+            wrong_known=None,
+            ood=None,
+            noise_rate=None,
+            label_accuracy=None,
+            given_right=None,
+        )
     known = draw.truth >= 0
     found = score_cleaning(labels.cpu().numpy(), selected.cpu().numpy(), draw.truth)
     return Cleaning(
@@ -139,6 +148,17 @@ def describe_scores(
     found = _describe_scores(predicted, score, truth, threshold)
     claimed = found if classified else {"auroc", "fpr95"}
     return {name: value if name in claimed else None for name, value in found.items()}
+
+
+def describe_top(
+    probabilities: npt.NDArray[np.float64], truth: LabelArray, *, classified: bool = True
+) -> dict[str, float | None]:
+    """Top-1 and top-5 accuracy on a validation set, if a classifier was trained, and its number of images."""
+    found = {"accuracy": 1, "top5": 5}
+    scores = {
+        name: top_k_accuracy(probabilities, truth, k) if classified else None for name, k in found.items()
+    }
+    return {**scores, "images": len(truth)}
 
 
 def _describe_scores(

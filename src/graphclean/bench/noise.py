@@ -14,7 +14,7 @@ from ..data.tables import READING
 from ..errors import InputError, parse_json
 
 LabelArray: TypeAlias = npt.NDArray[np.int64]
-NoiseKind: TypeAlias = Literal["sym", "asym", "pair", "instance", "human"]
+NoiseKind: TypeAlias = Literal["sym", "asym", "pair", "instance", "human", "web"]
 Split: TypeAlias = Literal["test", "dev"]
 
 OOD_LABEL = -1
@@ -43,7 +43,7 @@ class Protocol:
     noise: NoiseKind = "sym"
     rate: float = 0.5
     """Fraction of the in-distribution samples whose label is resampled (possibly to the true one); for
-    `instance` noise the mean rate; ignored for `human` labels.
+    `instance` noise the mean rate; ignored for `human` and `web` labels.
     """
     n_ood: int = 20_000
     """OOD images in the training set; the development split takes its own from these."""
@@ -86,13 +86,18 @@ class Draw:
     labels: LabelArray
     """The labels to train on."""
     truth: LabelArray
-    """Their true classes, -1 for OOD."""
+    """Their true classes, -1 for OOD; the labels themselves where nobody knows them (`truth_known`)."""
     eval_ind: LabelArray
     """Indices into the base test set, or into the base training set for the development split."""
     eval_ood: LabelArray
     """Indices into the pool."""
     eval_truth: LabelArray
     """True classes of the evaluation samples, -1 for OOD."""
+
+    @property
+    def truth_known(self) -> bool:
+        """Whether it is known which labels are wrong: not of `web` labels, which are as they were found."""
+        return self.protocol.noise != "web"
 
     def digest(self) -> str:
         """SHA-256 of the content, the same on every machine."""
@@ -239,6 +244,8 @@ def _spoil(
     if protocol.noise == "instance":
         assert basis is not None
         return instance_dependent(truth, protocol.rate, protocol.n_classes, basis, rng)
+    if protocol.noise == "web":
+        return truth.copy()
     if protocol.noise == "human":
         return _check_labels(basis, protocol.n_classes, "given")  # type: ignore[arg-type]
     return symmetric(truth, protocol.rate, protocol.n_classes, rng)

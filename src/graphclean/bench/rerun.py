@@ -10,7 +10,7 @@ from .noise import Split
 from .runner import Job
 from .schema import Result
 
-COMPARED = ("accuracy", "auroc", "f_auto", "f_best")
+COMPARED = ("accuracy", "top5", "auroc", "f_auto", "f_best")
 RENAMED = {"training.augmix": "training.strong_augmentation"}
 RENAMED_VALUES = {"full": "augmix", "last-chain": "augmix-last-chain"}
 """Renamed settings of older results, and their renamed values."""
@@ -46,6 +46,9 @@ def job_of(result: Result, path: Path) -> Job:
 def compare(old: Result, new: Result) -> list[tuple[str, float, float]]:
     """Name, recorded value and new value of every score that both have."""
     pairs = [(name, old["scores"].get(name), new["scores"].get(name)) for name in COMPARED]
+    for name, scores in old.get("also", {}).items():
+        now_scores = new.get("also", {}).get(name, {})
+        pairs += [(f"{name} {key}", scores.get(key), now_scores.get(key)) for key in COMPARED[:2]]
     pairs.append(("label accuracy", old["cleaning"]["label_accuracy"], new["cleaning"]["label_accuracy"]))
     pairs.append(("seconds", old["seconds"], new["seconds"]))
     return [(name, then, now) for name, then, now in pairs if then is not None and now is not None]

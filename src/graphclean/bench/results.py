@@ -20,12 +20,15 @@ RESULT_FORMAT = 1
 """Version of the result format; incremented if older readers would misread a result."""
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-DIMENSIONS = {"logits": 2, "predicted": 1, "similarity": 1, "truth": 1, "map": 2, "kind": 1}
+DIMENSIONS = {
+    "logits": 2, "predicted": 1, "similarity": 1, "truth": 1, "map": 2, "kind": 1, "ilsvrc12_logits": 2,
+    "ilsvrc12_truth": 1,
+}  # fmt: skip
 """Dimensions of the arrays next to a result, each used by a figure or an ensemble.
 
 `truth` (-1 is OOD) of the evaluation set; with OOD also `predicted` and `similarity` (1 − OOD score); on a
 test set `logits` (log-probabilities, of known samples only). `map` and `kind` (of `SAMPLE_KINDS`) of some
-training samples.
+training samples. Logits and truth of ILSVRC12, where it was scored too.
 """
 INTEGER_TYPES = (np.int8, np.int16, np.int32, np.int64)
 NAME = re.compile(r"\d+\.json")
@@ -89,7 +92,7 @@ class Record:
                 raise InputError(f"{path}: damaged: {name} is {what}; {AGAIN}")
             if array.size == 0 or (array.dtype.kind == "f" and np.isnan(array).any()):
                 raise InputError(f"{path}: damaged: {name} is empty, or not all numbers; {AGAIN}")
-        if len({len(array) for name, array in found.items() if name != "logits"}) > 1:
+        if len({len(array) for name, array in found.items() if not name.endswith("logits")}) > 1:
             raise InputError(f"{path}: damaged: {' and '.join(names)} differ in length; {AGAIN}")
         return found
 
@@ -106,6 +109,12 @@ def number(entry: Any, keys: tuple[str, ...], path: Path) -> float | None:
     if isinstance(entry, bool) or not isinstance(entry, int | float) or not abs(entry) < LARGEST:
         raise InputError(f"{path}: damaged: {'.'.join(keys)} is not a number; {AGAIN}")
     return float(entry)
+
+
+def other_arrays(cell: str) -> tuple[str, str]:
+    """Names of the arrays with truth and logits of a validation set that is scored too, by its cell."""
+    name = cell.rpartition("/")[2]
+    return f"{name}_truth", f"{name}_logits"
 
 
 def slug(cell: str, split: str) -> str:

@@ -5,7 +5,7 @@ import shutil
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..ood.model import Predictions
 from ..runs.folder import in_use
 from ..runs.interrupts import StopSignals, one_line_errors
 from ..training import EpochReport, InterruptedRun, Trained
-from ..training.batches import ResidentInputs
+from ..training.batches import place_inputs
 from ..training.fit import Prepared, TrainingResult, finish, prepare
 from ..training.method import Selection
 from ..training.model import NetworkModel
@@ -40,6 +40,7 @@ from .epoch_log import (
     compare_strategies,
     describe_cleaning,
     describe_scores,
+    describe_top,
     mean_degrees,
     sample_kinds,
 )
@@ -47,7 +48,15 @@ from .inputs import Material, Sources, prepare_material
 from .machine import forget_host_peak, host_peak_gib, machine
 from .map import choose_mapped, make_map
 from .noise import Split
-from .results import Arrays, find_seeds, list_results, read_record, read_result, write_result
+from .results import (
+    Arrays,
+    find_seeds,
+    list_results,
+    other_arrays,
+    read_record,
+    read_result,
+    write_result,
+)
 from .schema import EpochRecord, Result
 
 STRATEGIES_EVERY = 10
@@ -70,6 +79,8 @@ class Job:
     split: Split
     detectors: tuple[str, ...] = ()
     """Names of further detectors to score on the same network."""
+    also: tuple[str, ...] = ()
+    """Cells that this run must score too (`Cell.scored_by`)."""
 
     @property
     def config(self) -> Config:
@@ -111,9 +122,10 @@ def find_done(job: Job, results: Path) -> Path | None:
     result is newer than the result and had its default value then.
     """
     found = find_seeds(results, job.cell.name, job.split, job.method.name)
-    if job.seed in found and job.detectors:
-        there = read_record(found[job.seed], results).data.get("detectors", {})
-        missing = [name for name in job.detectors if name not in there]
+    if job.seed in found and (job.detectors or job.also):
+        data = read_record(found[job.seed], results).data
+        there = {**data.get("detectors", {}), **data.get("also", {})}
+        missing = [name for name in (*job.detectors, *job.also) if name not in there]
         if missing:
             raise InputError(
                 f"{found[job.seed]}: made without scores of {', '.join(missing)}, and its network is gone; "
@@ -210,9 +222,9 @@ def run_job(
                 trained = train_job(job, material, prepared, log, watch=watch)
                 started = time.perf_counter()
                 finished = finish(prepared, trained)
-                record, predictions = _score(job, material, finished)
+                record, found, others = _score(job, material, finished)
                 seconds = time.perf_counter() - started
-                arrays = _gather_arrays(job, material, finished, predictions)
+                arrays = _gather_arrays(job, material, finished, found, others)
             except InterruptedRun as stop:
                 raise _stopped(job, str(stop), asked.number or signal.SIGINT) from None
         epochs = log.first(job.config.training.epochs)
@@ -240,7 +252,7 @@ def _stopped(job: Job, how: str, number: int) -> RunStopped:
 def prepare_job(job: Job, material: Material, work: Path, device: torch.device) -> Prepared:
     """Prepare the job's images and labels as `graphclean train` would."""
     return prepare(
-        material.train_images().numpy(),
+        material.train_inputs(),
         Labels(material.draw.labels, list(range(job.cell.n_classes))),
         job.config,
         build_method(job.config),
@@ -255,14 +267,15 @@ def train_job(
 ) -> Trained:
     """Train or resume, logging epochs in the work folder."""
     draw, config, trainer = material.draw, job.config, prepared.trainer
-    kinds = sample_kinds(draw)
+    kinds = sample_kinds(draw) if draw.truth_known else None
     known = None
     if job.split == "dev" and _classifies(job):
-        known = ResidentInputs(torch.as_tensor(material.known_scored()).to(trainer.device))
+        known = place_inputs(torch.as_tensor(material.known_scored()), trainer.device)
     known_truth = draw.eval_truth[: len(draw.eval_ind)]
 
     def after_selection(epoch: int, chosen: Selection) -> None:
-        if isinstance(chosen, Cleaned) and (epoch % STRATEGIES_EVERY == 0 or epoch == config.training.epochs):
+        due = epoch % STRATEGIES_EVERY == 0 or epoch == config.training.epochs
+        if isinstance(chosen, Cleaned) and due and draw.truth_known:
             found = compare_strategies(chosen, draw.truth, job.cell.n_classes, config.graph.lcc_edges)
             log.add(epoch, strategies=found)
 
@@ -276,7 +289,9 @@ def train_job(
         record = log.add(
             **report.to_dict(),
             cleaning=describe_cleaning(chosen.labels, chosen.selected, draw),
-            degrees=mean_degrees(chosen, kinds) if isinstance(chosen, Cleaned) else None,
+            degrees=mean_degrees(chosen, kinds)
+            if isinstance(chosen, Cleaned) and kinds is not None
+            else None,
             strategies=earlier.get("strategies"),
             accuracy=accuracy,
         )
@@ -291,8 +306,10 @@ def _classifies(job: Job) -> bool:
     return load_method(job.config.method.name).info.kind != "ood"
 
 
-def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonObject, Predictions]:
-    """Score the evaluation set, once, after the last epoch."""
+def _score(
+    job: Job, material: Material, result: TrainingResult
+) -> tuple[JsonObject, Predictions, dict[str, Predictions]]:
+    """Score the evaluation set and others of photos, once, after the last epoch."""
     draw, chosen, model = material.draw, result.trained.selection, result.model
     found = model.score(material.scored_images().numpy())
     threshold, classified = model.found if job.cell.ood is not None else None, _classifies(job)
@@ -304,6 +321,9 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
         classified=classified,
     )
     scores["control_auroc"] = _run_control(material, model, found.ood_score) if threshold else None
+    if job.cell.photos is not None:
+        scores["top5"] = describe_top(found.probabilities, draw.eval_truth, classified=classified)["top5"]
+    others = {name: model.score(material.also_images(name)) for name in material.sources.also}
     more, notes = {}, list(result.model.notes)
     for name, other in result.more.items():
         new = other.score(material.scored_images().numpy())
@@ -312,6 +332,10 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
             new.classes, new.ood_score, draw.eval_truth, other.threshold, classified=classified
         )
         more[name] = {key: values[key] for key in DETECTOR_SCORES} | {"threshold": other.threshold}
+    also = {
+        name: describe_top(one.probabilities, material.sources.also[name].labels, classified=classified)
+        for name, one in others.items()
+    }
     record = {
         **job.about,
         "config": job.sections,
@@ -321,24 +345,42 @@ def _score(job: Job, material: Material, result: TrainingResult) -> tuple[JsonOb
         "threshold": _describe_threshold(threshold) if threshold is not None else None,
         "scores": scores,
         **({"detectors": more} if more else {}),
+        **({"also": also} if also else {}),
         "cleaning": describe_cleaning(chosen.labels, chosen.selected, draw),
-        "verdicts": asdict(score_verdicts(result.cleaning.verdicts, draw.truth, draw.truth < 0)),
-        "notes": [*notes, *result.trained.notes, *result.cleaning.summary.warnings],
-    }
-    return record, found
+        "notes": [
+            *material.sources.notes, *notes, *result.trained.notes, *result.cleaning.summary.warnings
+        ],
+    }  # fmt: skip
+    if draw.truth_known:
+        verdicts = score_verdicts(result.cleaning.verdicts, draw.truth, draw.truth < 0)
+        record["verdicts"] = asdict(verdicts)
+    return record, found, others
 
 
-def _gather_arrays(job: Job, material: Material, result: TrainingResult, found: Predictions) -> Arrays:
+def _gather_arrays(
+    job: Job,
+    material: Material,
+    result: TrainingResult,
+    found: Predictions,
+    others: Mapping[str, Predictions],
+) -> Arrays:
     """The arrays that figures and two-seed ensembles need."""
     draw, z = material.draw, result.trained.z
     mapped = choose_mapped(len(draw.labels))
     arrays: Arrays = {}
-    points = make_map(z[torch.as_tensor(mapped, device=z.device)].float().cpu().numpy())
-    if points is not None:
-        arrays |= {"map": points, "kind": sample_kinds(draw)[mapped]}
+    if draw.truth_known:
+        points = make_map(z[torch.as_tensor(mapped, device=z.device)].float().cpu().numpy())
+        if points is not None:
+            arrays |= {"map": points, "kind": sample_kinds(draw)[mapped]}
     if job.split == "test":
         known = found.probabilities[draw.eval_truth >= 0]
         arrays |= {"truth": draw.eval_truth, "logits": np.log(known.clip(1e-30))}
+    for name, one in others.items():
+        truth, logits = other_arrays(name)
+        arrays |= {
+            truth: material.sources.also[name].labels,
+            logits: np.log(one.probabilities.clip(1e-30)),
+        }
     if job.cell.ood is not None:
         arrays |= {"truth": draw.eval_truth, "predicted": found.classes, "similarity": 1 - found.ood_score}
     return arrays

@@ -19,11 +19,11 @@ class Machine(TypedDict, total=False):
 
 
 class Cleaning(TypedDict):
-    """Scores of the selected set and pseudo-labels against the truth."""
+    """Scores of the selected set and pseudo-labels against the truth; null if that is unknown."""
 
     selected: int
-    wrong_known: int
-    ood: int
+    wrong_known: int | None
+    ood: int | None
     noise_rate: float | None
     label_accuracy: float | None
     given_right: float | None
@@ -72,6 +72,10 @@ class Result(TypedDict, total=False):
     scores: Required[dict[str, float | None]]
     detectors: dict[str, dict[str, float | None]]
     """Further detectors on the same network, by name: `auroc`, `fpr95`, `f_auto`, `f_best`, `threshold`."""
+    also: dict[str, dict[str, float | None]]
+    """Other validation sets scored in the same run, by the names of their cells: `accuracy`, `top5`, and the
+    number of `images`.
+    """
     cleaning: Required[Cleaning]
     verdicts: JsonObject
     notes: list[str]

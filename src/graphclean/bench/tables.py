@@ -14,17 +14,20 @@ import numpy as np
 from scipy.special import softmax
 
 from ..errors import InputError, suggest
-from .cells import CELLS
+from ..metrics import top_k_accuracy
+from .cells import CELLS, scored_with
 from .epoch_log import CONTROL_LIMIT
 from .markdown import markdown_table
 from .registry import SETS
-from .results import Record, read_records
+from .results import Record, other_arrays, read_records
 
 TableFormat: TypeAlias = Literal["markdown", "latex"]
 _Columns: TypeAlias = dict[str, Callable[[str, str], str]]
 """Column name -> the text for a cell and a method."""
 
 NOT_RUN = "–"
+WEBVISION = "webvision50"
+"""The cell of WebVision, whose runs are scored on ILSVRC12 too."""
 OWN = "ours"
 """Name of the method of a cell's own preset, whichever that is."""
 ABLATION_NAMES = {
@@ -86,20 +89,26 @@ def mean_and_deviation(values: Sequence[Decimal], decimals: int) -> str:
     return f"{round_text(mean(values), decimals)}{spread} ({len(values)})"
 
 
-def ensemble_accuracy(first: Record, second: Record) -> Decimal | None:
-    """Top-1 accuracy of the mean softmax of two runs on known samples; None without the logits of both."""
+def ensemble_accuracy(
+    first: Record, second: Record, k: int = 1, arrays: tuple[str, str] = ("truth", "logits")
+) -> Decimal | None:
+    """Top-k accuracy of the mean softmax of two runs on known samples; None without the logits of both.
+
+    `arrays` names the truth and logits of the set that is scored.
+    """
     shares, truths = [], []
     for record in (first, second):
-        arrays = record.arrays("logits", "truth")
-        if arrays is None or record.number("scores", "accuracy") is None:
+        found = record.arrays(*arrays)
+        if found is None or record.number("scores", "accuracy") is None:
             return None
-        shares.append(softmax(arrays["logits"].astype(np.float64), axis=1))
-        truths.append(arrays["truth"][arrays["truth"] >= 0])
+        truth, logits = (found[name] for name in arrays)
+        shares.append(softmax(logits.astype(np.float64), axis=1))
+        truths.append(truth[truth >= 0].astype(np.int64))
     if shares[0].shape != shares[1].shape or not np.array_equal(truths[0], truths[1]):
         raise InputError(
             f"{first.path} and {second.path} were scored on different images; run one of the two again"
         )
-    right = int(((shares[0] + shares[1]).argmax(1) == truths[0]).sum())
+    right = round(top_k_accuracy(shares[0] + shares[1], truths[0], k) * len(truths[0]))
     return Decimal(right) / len(truths[0])
 
 
@@ -120,18 +129,22 @@ class _Runs:
         among = set(cells)
         return [OWN, *sorted({method for cell, method in self.found if cell in among} - {OWN})]
 
-    def score(self, cell: str, method: str, key: str, decimals: int = 2) -> str:
+    def score(
+        self, cell: str, method: str, key: str, decimals: int = 2, within: tuple[str, ...] = ("scores",)
+    ) -> str:
         """Mean ± standard deviation of a score, in percent except for F."""
         factor = 1 if key.startswith("f_") else 100
-        values = [record.number("scores", key) for record in self.of(cell, method)]
+        values = [record.number(*within, key) for record in self.of(cell, method)]
         return mean_and_deviation(
             [factor * _decimal(value) for value in values if value is not None], decimals
         )
 
-    def two_networks(self, cell: str, method: str) -> str:
-        """Accuracy of the ensemble of the first two seeds, in percent."""
+    def two_networks(
+        self, cell: str, method: str, k: int = 1, arrays: tuple[str, str] = ("truth", "logits")
+    ) -> str:
+        """Top-k accuracy of the ensemble of the first two seeds, in percent."""
         pair = self._pair(cell, method)
-        value = ensemble_accuracy(*pair) if len(pair) == 2 else None
+        value = ensemble_accuracy(pair[0], pair[1], k, arrays) if len(pair) == 2 else None
         return NOT_RUN if value is None else round_text(100 * value, 2)
 
     def two_networks_note(self, cells: Iterable[str]) -> str:
@@ -168,14 +181,28 @@ def _partial_notes(records: Iterable[Record]) -> list[str]:
     """
     notes = []
     for record in records:
-        base = SETS.get(record.cell.partition("/")[0])
+        whole = _published(record.cell)
         for part in ("train", "test") if record.split == "test" else ("train",):
             has = record.number("sizes", part)
-            if base is not None and has is not None and has != base.splits[part]:
-                share = f"{has:,.0f} of {base.splits[part]:,} {part} images"
+            if part in whole and has is not None and has != whole[part]:
+                share = f"{has:,.0f} of {whole[part]:,} {part} images"
                 who = _our_name(_our_method(record))
                 notes.append(f"Not on the whole set: {record.cell}, {who} ({share}).")
+        for name in record.data.get("also", {}):
+            has, part = record.number("also", name, "images"), name.rpartition("/")[2]
+            if part in whole and has is not None and has != whole[part]:
+                share = f"{has:,.0f} of {whole[part]:,} images"
+                notes.append(f"Not on the whole set: {name}, {_our_name(_our_method(record))} ({share}).")
     return list(dict.fromkeys(notes))
+
+
+def _published(cell: str) -> dict[str, int]:
+    """The published numbers of images of the sets of a cell, as far as known."""
+    photos = CELLS[cell].photos if cell in CELLS else None
+    if photos is not None:
+        return {"train": photos.train, "test": photos.val, "ilsvrc12": photos.ilsvrc12}
+    base = SETS.get(cell.partition("/")[0])
+    return dict(base.splits) if base is not None else {}
 
 
 def _decimal(value: float) -> Decimal:
@@ -285,11 +312,23 @@ def _ablation_accuracy(records: list[Record]) -> MarkdownTable:
     return MarkdownTable(["", "", *cells], rows, notes)
 
 
-def _webvision50(_: list[Record]) -> MarkdownTable:
-    theirs = paper()["webvision50"]
+def _webvision50(records: list[Record]) -> MarkdownTable:
+    """The paper's rows, then ours with and without AugMix, and those of all other methods that were run."""
+    runs, theirs = _Runs(records), paper()["webvision50"]
+    other = scored_with(CELLS[WEBVISION])[0].name
     rows = [[name, *values] for name, values in theirs["rows"].items()]
-    rows.append(["ours", *[NOT_RUN] * len(theirs["columns"])])
-    return MarkdownTable(["method", *theirs["columns"]], rows, ["Accuracy in percent. Ours: not run."])
+    own = [OWN, f"{OWN}--{ABLATION_NAMES['w/o AugMix']}"]
+    for method in dict.fromkeys([*own, *runs.methods([WEBVISION])]):
+        name = {own[1]: f"{OWN} w/o AugMix"}.get(method, _our_name(method))
+        places = [(within, key) for within in (("scores",), ("also", other)) for key in ("accuracy", "top5")]
+        scores = [runs.score(WEBVISION, method, key, within=within) for within, key in places]
+        sets = [(k, arrays) for arrays in (("truth", "logits"), other_arrays(other)) for k in (1, 5)]
+        pairs = [runs.two_networks(WEBVISION, method, k, arrays) for k, arrays in sets]
+        rows.append([name, *scores])
+        if method in own or set(pairs) != {NOT_RUN}:
+            rows.append([f"{name}, two networks", *pairs])
+    notes = [f"Accuracy in percent. {OURS_NOTE} {TWO_NETWORKS}", *runs.partial_notes([WEBVISION])]
+    return MarkdownTable(["method", *theirs["columns"]], rows, notes)
 
 
 def _runs_table(records: list[Record]) -> MarkdownTable:

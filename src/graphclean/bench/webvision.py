@@ -1,20 +1,22 @@
 """WebVision-50: photos of the first 50 classes of WebVision, found through Google, and two validation sets.
 
-The official file lists are read, and every photo that they name must exist. No photo is opened here.
+The official file lists are read, and every photo that they name must exist.
 """
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ..config import TrainingSettings
 from ..data.image_folder import ImageFiles, read_image_folder
 from ..data.images import short_reason
 from ..data.manifests import PathFinder
+from ..data.photo_stream import PhotoStream
+from ..data.progress import Progress
 from ..errors import InputError, arg
 from .datasets import ROOT_VARIABLE, data_root
 from .noise import LabelArray
@@ -46,9 +48,13 @@ class WebVisionClasses:
     count: int = 50
     last: str = "n01697457"
     """WordNet id of the last one, the African crocodile, so that another order is noticed."""
-    photos: Mapping[PhotoPart, int] = field(
-        default_factory=lambda: MappingProxyType({"train": 65_944, "val": 2_500, "ilsvrc12": 2_500})
-    )
+    train: int = 65_944
+    val: int = 2_500
+    ilsvrc12: int = 2_500
+
+    def published(self, part: PhotoPart) -> int:
+        """The number of photos published for a part."""
+        return {"train": self.train, "val": self.val, "ilsvrc12": self.ilsvrc12}[part]
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,18 @@ class LabeledPhotos:
     labels: LabelArray
     source: Path
     """The list or folder that the labels are from."""
+
+
+@dataclass(frozen=True)
+class StreamedPhotos:
+    """The readable photos of a part with their classes; those that can't be read are left out."""
+
+    images: PhotoStream
+    labels: LabelArray
+    classes: tuple[str, ...]
+    """WordNet ids, in order."""
+    note: str | None = None
+    """A line about photos that can't be read."""
 
 
 def find_webvision(root: Path | None) -> Path:
@@ -107,9 +125,37 @@ def read_part(part: PhotoPart, root: Path | None, classes: WebVisionClasses) -> 
     return found
 
 
+def stream_part(
+    part: PhotoPart,
+    root: Path | None,
+    classes: WebVisionClasses,
+    settings: TrainingSettings,
+    progress: Progress | None = None,
+) -> StreamedPhotos:
+    """A part as center squares of `image_size`; every photo is read once to see whether it can be.
+
+    Photos are streamed on every machine, since their pixels would differ a little from those in memory.
+    """
+    storage = settings.photo_storage
+    if storage == "memory":
+        raise InputError(
+            "training.photo_storage=memory: photos of a cell are streamed; take auto, disk, encoded or decode"
+        )
+    found = read_part(part, root, classes)
+    keep = None if storage == "auto" else storage
+    stream = PhotoStream(found.images, settings.image_size, place=str(found.source), keep=keep)
+    stream.scan(progress)
+    return StreamedPhotos(
+        stream,
+        found.labels[stream.rows],
+        tuple(read_wordnet_ids(find_webvision(root), classes)),
+        _describe_problems(found, stream.problems, "are left out") if stream.problems else None,
+    )
+
+
 def differing_count(part: PhotoPart, found: LabeledPhotos, classes: WebVisionClasses) -> str | None:
     """A line about a number of photos other than the published one; None if it is the same."""
-    has, published = len(found.labels), classes.photos[part]
+    has, published = len(found.labels), classes.published(part)
     if has == published:
         return None
     return (
@@ -181,14 +227,16 @@ def _read_list(path: Path, folder: Path, count: int) -> LabeledPhotos:
 
 def _check_there(found: LabeledPhotos) -> None:
     """Refuse a set of which photos are missing or outside its folder."""
-    problems = found.images.problems
-    if problems:
-        some = ", ".join(f"{found.images.ids[row]}: {problems[row]}" for row in sorted(problems)[:MENTIONED])
-        more = ", …" if len(problems) > MENTIONED else ""
-        raise InputError(
-            f"{found.source}: {len(problems):,} of {len(found.labels):,} photos can't be read from "
-            f"{found.images.root} ({some}{more})"
-        )
+    if found.images.problems:
+        where = f"can't be read from {found.images.root}"
+        raise InputError(_describe_problems(found, found.images.problems, where))
+
+
+def _describe_problems(found: LabeledPhotos, problems: Mapping[int, str], what: str) -> str:
+    """A line that names some of the photos that can't be read."""
+    some = ", ".join(f"{found.images.ids[row]}: {problems[row]}" for row in sorted(problems)[:MENTIONED])
+    more = ", …" if len(problems) > MENTIONED else ""
+    return f"{found.source}: {len(problems):,} of {len(found.labels):,} photos {what} ({some}{more})"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

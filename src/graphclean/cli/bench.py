@@ -1,7 +1,8 @@
 """`graphclean bench …`: run the paper's cells, list results, and show tables and figures."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from .options import Commands, DataRoot, MethodOption, Quiet, as_option, flag
 from .progress import StageProgress
 
 if TYPE_CHECKING:
+    from ..bench.cells import Cell
     from ..bench.runner import Job, Watch
     from ..bench.schema import EpochRecord, Result
 
@@ -85,7 +87,7 @@ def run(
     """Run cells, one result per seed; recorded runs are skipped, interrupted ones continue."""
     with loading():
         from ..bench.cells import Cell, get_cell, make_method
-        from ..bench.inputs import check_sources, load_sources
+        from ..bench.inputs import Sources, check_sources, load_sources
         from ..bench.results import result_path
         from ..bench.runner import GO_ON, Job, find_done, find_same_settings, run_job
         from ..data.decode import may_write
@@ -93,7 +95,9 @@ def run(
 
     cells, scored = _split_detectors(cells, detectors or [])
     names, numbers = _split_seeds(cells, seeds or [])
-    chosen = [get_cell(cell) for cell in names]
+    named = [get_cell(cell) for cell in names]
+    chosen = list(dict.fromkeys(get_cell(cell.scored_by or cell.name) for cell in named))
+    others = tuple(cell.name for cell in named if cell.scored_by is not None)
     methods = {
         cell.name: make_method(
             cell, settings or [], method=method, ablate=ablate or [], preset=preset, name=name
@@ -106,50 +110,64 @@ def run(
     without = [cell.name for cell in chosen if cell.ood is None]
     if scored and without:
         raise InputError(f"--detector {scored[0]}: {without[0]} has no OOD samples to tell; leave it out")
-    jobs = [Job(cell, methods[cell.name], seed, split.value, scored) for cell in chosen for seed in numbers]
+    if others and split is SplitName.dev:
+        raise InputError(f"{others[0]}: a validation set, which the development split never opens")
+    jobs = [
+        Job(cell, methods[cell.name], seed, split.value, scored, _of_cell(others, cell))
+        for cell in chosen
+        for seed in numbers
+    ]
     to_run = [job.cell for job in jobs if find_done(job, results) is None]
-    for partial in check_sources(to_run, split.value, root):
+    for partial in check_sources(to_run, split.value, root, others):
         _say(f"warning: {partial}", quiet)
     for job in {job.cell: job for job in jobs}.values() if name is None else ():
         twin = find_same_settings(job, results)
         if twin is not None:
             message = f"{job.method.name} has the settings of {twin}, which is recorded"
             _say(f"warning: {message}; --name {twin} adds seeds to it", quiet)
+
+    def load(job: Job) -> Sources:
+        with StageProgress(quiet=quiet) as progress:
+            return load_sources(job.cell, job.split, root, progress, settings=job.config.training)
+
     loaded: Cell | None = None
     elsewhere: list[InUseError] = []
-    for job in jobs:
-        done = find_done(job, results)  # again, since another process may have finished first
-        if done is not None:
-            _say(f"{job.title}: already in {done}", quiet)
-            continue
-        path = result_path(results, job.cell.name, job.split, job.method.name, job.seed)
-        try:
-            if loaded != job.cell:
-                with StageProgress(quiet=quiet) as progress:
-                    sources = load_sources(job.cell, job.split, root, progress)
-                loaded = job.cell
-            _say(f"{job.title} on {where.type}", quiet)
-            folder = job.work_folder(work)
-            watch = None if quiet else _follow(job)
-            result = run_job(
-                job,
-                sources,
-                folder,
-                path,
-                where,
-                sharing=sharing,
-                keep=keep,
-                watch=watch,
-                say=lambda text: _say(text, quiet),
-            )
-        except KeyboardInterrupt:
-            raise RunStopped(f"interrupted; {GO_ON}", 130) from None
-        except InUseError as error:
-            _say(f"{job.title}: another process is working on it", quiet)
-            elsewhere.append(error)
-            continue
-        if not quiet:
-            _show_result(result, path)
+    with ExitStack() as opened:
+        for job in jobs:
+            done = find_done(job, results)  # again, since another process may have finished first
+            if done is not None:
+                _say(f"{job.title}: already in {done}", quiet)
+                continue
+            path = result_path(results, job.cell.name, job.split, job.method.name, job.seed)
+            try:
+                if loaded != job.cell:
+                    opened.close()
+                    sources = opened.enter_context(closing(load(job)))
+                    loaded = job.cell
+                    for note in sources.notes:
+                        _say(f"warning: {note}", quiet)
+                _say(f"{job.title} on {where.type}", quiet)
+                folder = job.work_folder(work)
+                watch = None if quiet else _follow(job)
+                result = run_job(
+                    job,
+                    sources,
+                    folder,
+                    path,
+                    where,
+                    sharing=sharing,
+                    keep=keep,
+                    watch=watch,
+                    say=lambda text: _say(text, quiet),
+                )
+            except KeyboardInterrupt:
+                raise RunStopped(f"interrupted; {GO_ON}", 130) from None
+            except InUseError as error:
+                _say(f"{job.title}: another process is working on it", quiet)
+                elsewhere.append(error)
+                continue
+            if not quiet:
+                _show_result(result, path)
     if elsewhere:
         raise elsewhere[0]
 
@@ -186,18 +204,19 @@ def rerun(
         for partial in check_sources([job.cell], job.split, root):
             _say(f"warning: {partial}", quiet)
         with StageProgress(quiet=quiet) as progress:
-            sources = load_sources(job.cell, job.split, root, progress)
+            sources = load_sources(job.cell, job.split, root, progress, settings=job.config.training)
         _say(f"{job.title} on {where.type}", quiet)
         try:
-            new = run_job(
-                job,
-                sources,
-                job.work_folder(work),
-                path,
-                where,
-                watch=None if quiet else _follow(job),
-                say=lambda text: _say(text, quiet),
-            )
+            with closing(sources):
+                new = run_job(
+                    job,
+                    sources,
+                    job.work_folder(work),
+                    path,
+                    where,
+                    watch=None if quiet else _follow(job),
+                    say=lambda text: _say(text, quiet),
+                )
         except KeyboardInterrupt:
             raise RunStopped(f"interrupted; {GO_ON}", 130) from None
     rows: list[tuple[str, ...]] = [("", "recorded", "now", "difference")]
@@ -218,7 +237,7 @@ def list_cells() -> None:
     rows = [("cell", "noise", "OOD in training", "preset")]
     for cell in CELLS.values():
         ood = f"{cell.n_ood:,} of {cell.ood}" if cell.ood is not None else "none"
-        rate = "" if cell.noise == "human" else f" {100 * cell.rate:.0f} %"
+        rate = "" if cell.noise in ("human", "web") else f" {100 * cell.rate:.0f} %"
         rows.append((cell.name, f"{cell.noise}{rate}", ood, cell.preset))
     _print_rows(rows)
 
@@ -250,6 +269,9 @@ def list_done(results: Results = Path("results")) -> None:
                 str(len(record.epochs)),
             )
         )
+        for name, values in record.data.get("also", {}).items():
+            shown = (_percent(values.get("accuracy")), _percent(None), _decimals(None))
+            rows.append((name, record.split, record.method, str(record.seed), *shown, rows[-1][-1]))
     if len(rows) == 1:
         typer.echo(f"No results in {results}.")
     else:
@@ -371,10 +393,12 @@ def _show_result(result: "Result", path: Path) -> None:
     from ..bench.epoch_log import CONTROL_LIMIT
 
     scores = result["scores"]
-    line = f"accuracy {_percent(scores['accuracy'])}"
+    line = f"accuracy {_percent(scores['accuracy'])}{_top5(scores)}"
     if scores["auroc"] is not None:
         line += f", AUROC {_percent(scores['auroc'])}, F {_decimals(scores['f_auto'])}"
     typer.echo(f"{line}, {result['seconds']:,.0f} s: {path}")
+    for name, values in result.get("also", {}).items():
+        typer.echo(f"  {name}: accuracy {_percent(values['accuracy'])}{_top5(values)}")
     for name, values in result.get("detectors", {}).items():
         typer.echo(f"  {name}: AUROC {_percent(values['auroc'])}, F {_decimals(values['f_auto'])}")
     control = scores["control_auroc"]
@@ -383,6 +407,18 @@ def _show_result(result: "Result", path: Path) -> None:
             f"control: known images resized like OOD images are separated from the others with an AUROC of "
             f"{control:.3f}, over {CONTROL_LIMIT}: part of what is detected may be the resizing"
         )
+
+
+def _top5(scores: "Mapping[str, float | None]") -> str:
+    """Top-5 accuracy, where it was recorded."""
+    return f", top-5 {_percent(scores['top5'])}" if "top5" in scores else ""
+
+
+def _of_cell(others: "Sequence[str]", cell: "Cell") -> tuple[str, ...]:
+    """Those of the cells that are scored by runs of this one."""
+    from ..bench.cells import get_cell
+
+    return tuple(name for name in others if get_cell(name).scored_by == cell.name)
 
 
 def _say(text: str, quiet: bool) -> None:

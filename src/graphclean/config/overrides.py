@@ -24,9 +24,14 @@ def load_preset(name: str, start: Config | None = None) -> Config:
 
 def left_open(name: str) -> tuple[str, ...]:
     """Settings that a preset leaves to be chosen for each data set, as the paper's presets do."""
-    tree = tomllib.loads(read_preset(name))
-    named = {f"{section}.{key}" for section, values in tree.items() for key in values}
+    named = named_settings(name)
     return tuple(setting for setting in PER_DATA_SET if setting not in named)
+
+
+def named_settings(preset: str) -> set[str]:
+    """The settings that a preset names, as `section.name`."""
+    tree = tomllib.loads(read_preset(preset))
+    return {f"{section}.{key}" for section, values in tree.items() for key in values}
 
 
 def recorded_settings(tree: dict[str, dict[str, Any]], where: str) -> Config:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from hashlib import sha256
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
@@ -201,6 +202,12 @@ class PhotoStream:
             for found in waiting:
                 found.cancel()
         return out
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "PhotoStream":
+        """Some of the rows, in this order, of the same photos; call after `scan`."""
+        part = copy(self)
+        part.rows = self.rows[rows]
+        return part
 
     def _choose(self, asked: Keeping | None) -> Keeping:
         if asked in (None, "disk"):

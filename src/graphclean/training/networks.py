@@ -20,7 +20,7 @@ PIXEL_CENTER, PIXEL_SCALE = 127.5, 64.0
 """Pixels enter every network as (pixel − center) / scale."""
 
 
-BOTTLENECK = 4
+EXPANSION = 4
 """Output channels of a bottleneck block per channel of its 3×3 convolution."""
 
 
@@ -228,7 +228,7 @@ class BottleneckBlock(nn.Module):
 
     def __init__(self, channels_in: int, width: int, stride: int) -> None:
         super().__init__()
-        out = BOTTLENECK * width
+        out = EXPANSION * width
         self.body = nn.Sequential(
             *_conv_norm(channels_in, width, 1),
             nn.ReLU(),
@@ -254,14 +254,14 @@ class ResNet50(Network):
         input_shape: tuple[int, ...] = (3, 224, 224),
         embedding_dim: int = EMBEDDING_DIM,
     ) -> None:
-        super().__init__(n_classes, BOTTLENECK * 512, embedding_dim)
+        super().__init__(n_classes, EXPANSION * 512, embedding_dim)
         self.stem = nn.Sequential(
             *_conv_norm(_channels(input_shape), 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)
         )
         stages, before = [], 64
         for width, depth, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
             blocks = [BottleneckBlock(before, width, stride)]
-            before = BOTTLENECK * width
+            before = EXPANSION * width
             stages.append(
                 nn.Sequential(*blocks, *(BottleneckBlock(before, width, 1) for _ in range(depth - 1)))
             )
