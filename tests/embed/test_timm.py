@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from graphclean.config import TrainingSettings
+from graphclean.config import TrainingSettings, load_preset
 from graphclean.embed import embedder_version, load_embedder
 from graphclean.embed.backbones import Backbone, require_timm
 from graphclean.embed.timm import TimmEmbedder
@@ -234,6 +234,41 @@ def real_timm() -> None:
         require_timm("resnet18")
     except InputError as error:
         pytest.skip(f"timm can't be imported here: {error.__cause__}")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_timm")
+def test_the_papers_network_for_webvision_from_scratch() -> None:
+    """Inception-ResNet-v2 as published: 54.38 million parameters with 50 classes, and our projector."""
+    settings = load_preset("webvision50").training
+    network = build_network(settings.network, 50, input_shape=(3, 320, 320), **network_options(settings))
+    assert isinstance(network, TimmNetwork)
+    count = sum(part.numel() for part in network.parameters())
+    assert count - sum(part.numel() for part in network.projector.parameters()) == 54_383_314
+    assert (network.feature_dim, network.crop_size, network.trunk.size) == (1536, 299, 299)
+    assert torch.allclose(network.trunk.mean.flatten(), torch.tensor([0.485, 0.456, 0.406]))
+    out = network.train()(scale(photos(2, 299)))
+    out.logits.sum().backward()
+    assert (out.logits.shape, out.z.shape) == ((2, 50), (2, 64))
+    assert network.eval()(scale(photos(1, 320))).logits.shape == (1, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_timm")
+def test_our_resnet50_is_timms() -> None:
+    """The same features from the same weights."""
+    ours, theirs = (build_network(name, 2, input_shape=(3, 64, 64)) for name in ("resnet50", "timm:resnet50"))
+    assert isinstance(theirs, TimmNetwork)
+    own = [name for name in ours.state_dict() if name.startswith(("stem.", "stages."))]
+    state = dict(theirs.trunk.network.state_dict())
+
+    assert len(own) == len(state)
+    ours.load_state_dict(dict(zip(own, state.values(), strict=True)), strict=False)
+    x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    network = theirs.eval().trunk.network
+    with torch.no_grad():
+        expected = network.forward_head(network.forward_features(x), pre_logits=True)
+        torch.testing.assert_close(ours.eval().forward_features(x), expected)
 
 
 @pytest.mark.usefixtures("real_timm")
