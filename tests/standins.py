@@ -18,6 +18,7 @@ from graphclean.bench.noise import CIFAR10_CLASSES
 from graphclean.bench.registry import SETS, NamedSet
 from graphclean.config import Config, change_settings, load_preset
 from tests.bench.builders import stripes
+from tests.bench.photos import SMALL
 from tests.data.builders import cifar_files, encode, tar, tiny_files, with_archive, with_files, zipped
 
 BATCH = 24
@@ -67,14 +68,17 @@ def makers_server() -> Iterator[dict[str, NamedSet]]:
 
 
 def small_cells() -> dict[str, Cell]:
-    """For cells with tens of thousands of images of no class: the same with a few."""
-    return {name: replace(cell, n_ood=20, n_eval_ood=10) for name, cell in CELLS.items() if cell.ood}
+    """For cells with tens of thousands of images of no class, or of photos: the same with a few."""
+    mixed = {name: replace(cell, n_ood=20, n_eval_ood=10) for name, cell in CELLS.items() if cell.ood}
+    return mixed | {name: replace(cell, photos=SMALL) for name, cell in CELLS.items() if cell.photos}
 
 
 def short_preset(name: str, start: Config | None = None) -> Config:
     """For the hours that a benchmark's preset takes: the same with two epochs of a small network."""
     small = {"training.epochs": 2, "method.warmup_epochs": 1, "training.network": "small-conv"}
-    return change_settings(load_preset(name, start), small)
+    found = load_preset(name, start)
+    crops = {"training.image_size": 32, "training.crop_size": 28} if found.training.crop_size else {}
+    return change_settings(found, {**small, **crops})
 
 
 def load_dataset(name: str, split: str) -> Any:

@@ -37,6 +37,7 @@ from graphclean.methods import OWN_METHODS, load_method
 from graphclean.ood.detectors import OWN_DETECTORS, load_detector
 from graphclean.report.theme import KIND_STYLES
 from graphclean.runs.decisions import DecisionLog
+from tests.bench.photos import write_webvision_sets
 from tests.embed.fakes import fake_timm
 from tests.site import LANGUAGES, PAGES, ROOT, Block, SitePage, read_page, write_data
 from tests.standins import (
@@ -127,6 +128,7 @@ def second_review() -> None:
 GIVEN: dict[str, Callable[[], None]] = {
     "runs/train-clean": lambda: run_command(["clean", "photos/train", "--quiet"]),
     "theirs": second_review,
+    "sets": lambda: write_webvision_sets(Path("sets")),
 }
 """Folders that pages may begin with, and how they are made."""
 

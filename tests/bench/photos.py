@@ -72,6 +72,12 @@ def save(image: Image.Image, path: Path) -> None:
     image.save(path, "JPEG", quality=95)
 
 
+def write_webvision_sets(root: Path) -> Path:
+    """WebVision and ILSVRC12."""
+    write_ilsvrc12(write_webvision(root) / "imagenet", "id")
+    return root
+
+
 def webvision_cells() -> tuple[Cell, Cell]:
     """The cells of the small layout, which is named: the real ones refuse it."""
     whole = CELLS["webvision50"]

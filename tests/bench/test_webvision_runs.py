@@ -23,7 +23,7 @@ from graphclean.data.photo_stream import PhotoStream
 from graphclean.errors import InputError
 from graphclean.methods import complete_settings
 from tests.bench.builders import read_arrays
-from tests.bench.photos import COUNTS, IDS, SMALL, webvision_cells, write_ilsvrc12, write_webvision
+from tests.bench.photos import COUNTS, IDS, SMALL, webvision_cells, write_webvision_sets
 from tests.bench.test_cells import PAPER
 from tests.builders import Cli
 
@@ -46,9 +46,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    root = write_webvision(tmp_path / "data")
-    write_ilsvrc12(root / "imagenet", "id")
-    return root
+    return write_webvision_sets(tmp_path / "data")
 
 
 @pytest.mark.slow
