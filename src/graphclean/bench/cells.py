@@ -49,7 +49,7 @@ OF_PHOTOS = (
     "training.batch_size", "training.lr", "training.lr_warmup_epochs", "training.weight_decay",
     "method.mixup_alpha", "method.mixup_views",
 )  # fmt: skip
-"""Chosen by the paper for photos, instead of what all its other cells share."""
+"""Chosen by the paper or its release for photos, instead of what all other cells share."""
 SPEED_ONLY = ("training.compile", "training.photo_storage")
 """Settings that affect speed but not results, and hence are not part of a method's name."""
 
