@@ -66,6 +66,22 @@ def test_photos_are_embedded_by_all(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_photos_are_streamed_to_all(cli: Cli, tmp_path: Path) -> None:
+    for number in range(40):
+        photo = tmp_path / "photos" / "ab"[number % 2] / f"{number:02}.png"
+        photo.parent.mkdir(parents=True, exist_ok=True)
+        scene(40 + number, 32 + number % 7).save(photo)
+    settings = ("epochs=2", "network=small-conv", "image_size=16", "batch_size=8", "crop_padding=2")
+    words = [word for setting in settings for word in ("--set", f"training.{setting}")]
+    train = ("train", "photos", "--preset", "small-images", "--set", "training.photo_storage=disk", *words)
+    everyone = commands(tmp_path, *train, "--out", "run", size=2)
+    assert [done.code for done in everyone] == [0, 0], everyone[0].err
+    assert "photos are streamed" in everyone[0].err
+    assert cli(*train, "--out", "alone").code == 0
+    assert_same_tables(tmp_path / "run" / "verdicts.csv", tmp_path / "alone" / "verdicts.csv", "verdicts")
+
+
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run_in_one_line_and_resume_works(cli: Cli, tmp_path: Path) -> None:
     save_digits(tmp_path)
     hook = Hook(1, STEP, 5, signal.SIGKILL)

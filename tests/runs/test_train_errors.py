@@ -145,7 +145,7 @@ def test_too_small_a_gpu_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
             "graphclean.training.trainer.Trainer._step",
             "training.batch_size, which is 64, as with training.batch_size=32",
         ),
-        ("graphclean.graph.cleaner.nearest_neighbors", "graph.k, which is 8, as with graph.k=4"),
+        ("graphclean.graph.cleaner.divide_neighbors", "graph.k, which is 8, as with graph.k=4"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)

@@ -41,6 +41,8 @@ class Group:
     size: int = 1
     forced: bool = False
     """Whether a single process exchanges with itself, too, to measure what that costs."""
+    first_here: bool = True
+    """Whether this is the first process of its machine."""
 
     @property
     def several(self) -> bool:
@@ -125,6 +127,15 @@ class Group:
         values: list[Any] = [None] * self.size
         self._call(dist.all_gather_object, values, value)
         return values
+
+    @contextmanager
+    def one_first(self) -> Iterator[None]:
+        """Let one process per machine do the block first: the others find what it left in the caches."""
+        if not self.first_here:
+            self.all_say(None)
+        yield
+        if self.first_here:
+            self.all_say(None)
 
     def agree(self, flag: bool) -> bool:
         """The leading process's flag, exchanged on the host, so that no device waits for it."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ..errors import InputError
+from ..errors import InputError, RunStopped
 from .environment import read_place
 from .group import ALONE, Followed, Group, LostProcessError, use
 
@@ -27,7 +27,8 @@ def joined(*, forced: bool = False) -> Iterator[Group]:
     too, to measure what that costs.
     """
     place = read_place()
-    group = Group(*place, forced=forced) if place is not None else ALONE
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    group = Group(*place, forced=forced, first_here=first) if place is not None else ALONE
     if not group.several:
         yield group
         return
@@ -45,12 +46,17 @@ def joined(*, forced: bool = False) -> Iterator[Group]:
     except BaseException as error:
         if not group.leads:
             group.leave_reason(" ".join(str(error).split()) or type(error).__name__)
-        elif (lost := group.lost(only_with_reason=True)) is not None:
-            raise lost from error
+        elif _by_signal(error) and (lost := group.lost(only_with_reason=True)) is not None:
+            raise lost from error  # torchrun ends the others when one fails
         raise
     finally:
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _by_signal(error: BaseException) -> bool:
+    stopped = isinstance(error, RunStopped) and error.code > 128
+    return stopped or isinstance(error, KeyboardInterrupt | SystemExit)
 
 
 def _connect(group: Group) -> None:

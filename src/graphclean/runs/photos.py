@@ -128,7 +128,14 @@ class Cropping:
 
     @classmethod
     def choose(cls, size: int, count: int, storage: PhotoStorage, before: SourceRecord) -> "Cropping":
-        """In memory if `count` photos fit, unless asked otherwise, and as for the run that is continued."""
+        """In memory if `count` photos fit, unless asked otherwise, and as for the run that is continued.
+
+        The leading process of a group chooses, since memory and decoders may differ by machine.
+        """
+        return current().leader_says(cls._choose(size, count, storage, before))
+
+    @classmethod
+    def _choose(cls, size: int, count: int, storage: PhotoStorage, before: SourceRecord) -> "Cropping":
         large = bool(before.get("shrunk")) if before else count * 3 * size**2 > photo_memory()
         if storage == "memory" or (storage == "auto" and not large):
             return cls(size)
@@ -277,11 +284,12 @@ def read_photos(
 
 def _stream(images: ImageSet, reading: Cropping, source: Path, progress: Progress | None) -> Photos:
     """Photos that are streamed, after they were read once."""
-    stream = PhotoStream(
-        images, reading.size, place=_place(source), keep=reading.keep, decoder=reading.decoder
-    )
-    with telling_what_is_left(lambda: f"the pixels of {stream.kept:,} photos" if stream.kept else None):
-        stream.scan(progress)
+    with current().one_first():
+        stream = PhotoStream(
+            images, reading.size, place=_place(source), keep=reading.keep, decoder=reading.decoder
+        )
+        with telling_what_is_left(lambda: f"the pixels of {stream.kept:,} photos" if stream.kept else None):
+            stream.scan(progress)
     if not len(stream):
         stream.close()
         raise _nothing(images, stream.problems, source)

@@ -109,7 +109,8 @@ class SharedInputs:
     def stream(self, batches: Tensor) -> Iterator[Tensor]:
         """Yield whole batches."""
         group, size = self.group, batches.shape[1]
-        if not group.several or isinstance(self.inputs, ResidentInputs):
+        read = not isinstance(self.inputs, ResidentInputs)  # of the leading process, if memory differs
+        if not group.several or not group.agree(read):
             yield from self.inputs.stream(batches)
             return
         for part in self.inputs.stream(batches[:, group.part(size)]):

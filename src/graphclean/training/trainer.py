@@ -78,7 +78,7 @@ class Trainer:
         checkpoint: Path | None = None,
         group: Group | None = None,
     ) -> None:
-        """`prior`: verdicts on the inputs, for methods that need them; for `decided` see `TrainerContext`."""
+        """`prior`: verdicts on the inputs, if the method needs them; for `decided` see `TrainerContext`."""
         self.group = group if group is not None else current()
         check_views(inputs.shape, settings)
         if "trusted samples" in method.info.needs and trusted is None:
@@ -402,9 +402,7 @@ class Trainer:
 
     def _check(self, state: EpochState) -> None:
         """Refuse to continue or save if a loss or a weight is not finite."""
-        where = f"epoch {self.epoch + 1}"
-        if self._starting:
-            where = f"self-supervised epoch {self.started + 1}"
+        where = f"self-supervised epoch {self.started + 1}" if self._starting else f"epoch {self.epoch + 1}"
         totals = dict(zip(self._leader.weights, state.totals.tolist(), strict=True))
         check_finite(where, totals, self.method.networks.parameters())
 
