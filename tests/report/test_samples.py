@@ -6,13 +6,13 @@ import pytest
 
 from graphclean.report import samples as room
 from graphclean.report.samples import (
+    Duplicates,
     as_columns,
+    choose_classes,
     choose_rows,
     count_classes,
     count_pairs,
     cut_classes,
-    duplicate_groups,
-    is_conflicting,
     rank,
     read_samples,
     rows_with_issues,
@@ -40,7 +40,7 @@ def test_labels_become_codes_and_an_unknown_label_a_class_of_its_own() -> None:
     assert samples.classes == ["cat", "dog", "emu"]
     assert samples.given.tolist() == [0, 0, 1, 1, -1, 2]
     assert samples.proposed.tolist() == [0, 1, 1, 0, 0, -1]
-    assert samples.near == [[1, 2], [0], [], [4], [], []]
+    assert list(samples.near) == [[1, 2], [0], [], [4], [], []]
 
 
 def test_the_detectors_score_skips_what_could_not_be_read_and_is_left_out_where_it_does_not_fit() -> None:
@@ -78,6 +78,15 @@ def test_pairs_and_classes_are_counted_over_all() -> None:
     assert count_classes(samples)[:2] == [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]
 
 
+def test_the_matrix_shows_the_classes_with_the_most_labels_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = read_samples(TABLE, ["cat", "dog"], None)
+    pairs = [[0, 0, 9], [1, 1, 9], [0, 2, 1], [2, 1, 3], [2, -1, 50]]
+    assert choose_classes(samples, pairs) == [0, 1, 2]
+    monkeypatch.setattr(room, "MOST_IN_MATRIX", 2)
+    assert choose_classes(samples, pairs) == [1, 2]
+    assert choose_classes(samples, []) == [0, 1]
+
+
 def test_too_many_rows_are_sampled_suspects_first(monkeypatch: pytest.MonkeyPatch) -> None:
     many = pd.concat([TABLE.iloc[[0]]] * 90 + [TABLE.iloc[[1]]] * 10, ignore_index=True)
     many["label_quality"] = np.linspace(0.9, 0.1, 100)
@@ -109,13 +118,13 @@ def test_photos_that_something_is_wrong_with() -> None:
 def test_groups_with_conflicting_labels_come_first() -> None:
     """A label that is not there conflicts with none."""
     samples = read_samples(TABLE, ["cat", "dog"], None)
-    assert duplicate_groups(samples) == [[0, 3], [2, 4]]
-    assert is_conflicting(samples, [0, 3])
-    assert not is_conflicting(samples, [2, 4])
+    assert Duplicates.find(samples) == Duplicates([[0, 3], [2, 4]], 1)
     other = TABLE.assign(given_label=["cat", "cat", "dog", "cat", "emu", "emu"])
-    assert duplicate_groups(read_samples(other, ["cat", "dog"], None)) == [[2, 4], [0, 3]]
+    assert Duplicates.find(read_samples(other, ["cat", "dog"], None)) == Duplicates([[2, 4], [0, 3]], 1)
+    unlabeled = TABLE.assign(given_label=[None, "cat", None, None, None, "emu"])
+    assert Duplicates.find(read_samples(unlabeled, ["cat", "dog"], None)) == Duplicates([[0, 3], [2, 4]], 0)
     alone = TABLE.assign(duplicate_group=pd.array([None] * 6, dtype="Int64"))
-    assert duplicate_groups(read_samples(alone, ["cat", "dog"], None)) == []
+    assert Duplicates.find(read_samples(alone, ["cat", "dog"], None)) == Duplicates([], 0)
 
 
 def test_class_names_are_cut_where_they_would_not_fit_and_stay_different() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -14,7 +15,7 @@ import graphclean
 from graphclean.data.tables import Names
 from graphclean.errors import InputError
 from graphclean.report import cells as fitting
-from graphclean.report.cells import CELL_LENGTHS, fit_cells
+from graphclean.report.cells import CELL_LENGTHS, ShownCells, fit_cells
 from graphclean.runs.cells import LONGEST_SHOWN, Shown, hold_cells, read_cells
 from tests.builders import Cli, Refuse
 
@@ -149,13 +150,26 @@ def test_python_gives_values_with_arrays_and_names_with_paths(tmp_path: Path, te
 
 
 def test_cells_are_cut_until_a_page_can_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = {"text": ["y" * 1500, "short"]}
-    assert fit_cells(cells) == cells
+    texts = pa.chunked_array([["y" * 1500, "short"]])
+
+    def fitted(samples: int = 2, most: int = 10) -> list[str]:
+        return fit_cells(ShownCells({"text": texts}), samples, most).take(np.arange(2))["text"]
+
+    assert fitted() == ["y" * 1500, "short"]
     monkeypatch.setattr(fitting, "MOST_CELL_BYTES", 300)
-    assert fit_cells(cells) == {"text": ["y" * 200 + "…", "short"]}
+    assert fitted() == ["y" * 200 + "…", "short"]
     monkeypatch.setattr(fitting, "MOST_CELL_BYTES", 1)
-    assert fit_cells(cells) == {"text": ["y" * CELL_LENGTHS[-1] + "…", "short"]}
-    assert fit_cells({}) == {}
+    assert fitted() == ["y" * CELL_LENGTHS[-1] + "…", "short"]
+    assert fit_cells(ShownCells(), 2, 10).take(np.arange(2)) == {}
+
+
+def test_of_more_samples_than_the_page_holds_some_decide_how_long_a_cell_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = pa.chunked_array([["y" * 500] * 1000])
+    monkeypatch.setattr(fitting, "MOST_CELL_BYTES", 5500)
+    assert fit_cells(ShownCells({"text": texts}), 1000, 10).length == CELL_LENGTHS[0]
+    assert fit_cells(ShownCells({"text": texts}), 1000, 20).length == CELL_LENGTHS[2]
 
 
 def test_numbers_and_gaps_in_memory_are_text() -> None:

@@ -63,7 +63,7 @@ def review(
     """
     with loading():
         from ..report.review import answering, open_review, prepare
-        from ..runs.decisions import DecisionLog, merge_decisions, settle
+        from ..runs.decisions import DecisionLog, merge_decisions
         from ..runs.interrupts import StopSignals, interrupt
 
     if merge is not None:
@@ -87,7 +87,7 @@ def review(
                 while stop.number is None:  # an indefinite wait would miss a signal that arrives as it begins
                     time.sleep(0.1)
         if not quiet and not as_json:
-            screen.show_reviewed(len(settle(log.decisions)), folder)
+            screen.show_reviewed(len(log.settled.all()), folder)
 
 
 def apply(

@@ -15,8 +15,11 @@ from ..embed.quality import ISSUES
 from ..errors import InputError, occupied
 from ..runs.decisions import read_decided
 from ..runs.folder import (
+    GROUP_COLUMN,
+    LIST_COLUMNS,
     POINTS,
     REPORT,
+    VERDICT_COLUMNS,
     read_config,
     read_env,
     read_metrics,
@@ -29,19 +32,20 @@ from ..runs.schema import ConfigFile, SourceRecord, SummaryFile
 from .cells import choose_cells, fit_cells
 from .escape import count_bytes, to_json
 from .kept import KeptParts
+from .lists import Ints
 from .map import draw_map, read_points
 from .page import render_page
 from .samples import (
     FLAGGED,
-    Ints,
+    MOST_ROWS,
+    Duplicates,
     Samples,
     as_columns,
+    choose_classes,
     choose_rows,
     count_classes,
     count_pairs,
     cut_classes,
-    duplicate_groups,
-    is_conflicting,
     rank,
     read_samples,
     rows_with_issues,
@@ -140,21 +144,23 @@ def build_page(
     require_finished(run)
     summary, source = read_summary(run), config.get("source", SourceRecord())
     detector_score, mapped, z = read_points(run)
-    verdicts = read_verdicts(run)
+    verdicts = read_verdicts(run, VERDICT_COLUMNS | {GROUP_COLUMN, *LIST_COLUMNS}, arrow=True)
     samples = read_samples(verdicts, summary.get("classes", []), detector_score)
+    del verdicts
     classes = cut_classes(samples.classes)
     cut = {short: name for short, name in zip(classes, samples.classes, strict=True) if short != name}
-    samples = replace(
-        samples, classes=classes, cells=fit_cells(choose_cells(run, source, samples.ids, show, data))
-    )
+    cells = fit_cells(choose_cells(run, source, samples.ids, show, data), len(samples), MOST_ROWS)
+    samples = replace(samples, classes=classes, cells=cells)
+    groups, flawed = Duplicates.find(samples), rows_with_issues(samples)
     tell("drawing the map", 0, 1)
     kept = KeptParts(run)
     plan = draw_map(mapped, z, samples, kept)
     pictures, why = _find_pictures(run, source, samples, data)
-    shown = _choose_shown(samples, plan, pictures, kept, tell)
+    order = picture_order(samples, groups, flawed, np.asarray(plan["row"] if plan else [], dtype=np.int64))
+    shown = _choose_shown(samples, plan, pictures, kept, order, tell)
     notes = _describe_gaps(run, source, samples, shown, pictures, why, reviewing=token is not None)
     page = render_page(
-        facts=_gather_facts(run, config, summary, samples, shown, token),
+        facts=_gather_facts(run, config, summary, samples, shown, groups, len(flawed), token),
         table=shown.table,
         words=describe_run(run, config, summary, samples, reviewing=token is not None),
         notes=[*notes, *(str(note) for note in summary.get("warnings", []))],
@@ -170,9 +176,13 @@ def build_page(
 
 
 def _choose_shown(
-    samples: Samples, plan: dict[str, Any] | None, pictures: Pictures | None, kept: KeptParts, tell: Progress
+    samples: Samples,
+    plan: dict[str, Any] | None,
+    pictures: Pictures | None,
+    kept: KeptParts,
+    order: Ints,
+    tell: Progress,
 ) -> _Shown:
-    order = picture_order(samples, np.asarray(plan["row"] if plan else [], dtype=np.int64))
     rows = choose_rows(samples, order)
     place = {int(row): number for number, row in enumerate(rows)}
     table = to_json(as_columns(samples, rows))
@@ -233,10 +243,13 @@ def _gather_facts(
     summary: SummaryFile,
     samples: Samples,
     shown: _Shown,
+    duplicates: Duplicates,
+    flawed: int,
     token: str | None,
 ) -> dict[str, Any]:
     """The data for the page's scripts, except the table."""
-    groups, detector = duplicate_groups(samples), summary.get("detector")
+    detector, pairs = summary.get("detector"), count_pairs(samples)
+    matrix = choose_classes(samples, pairs)
     return {
         "mode": "report" if token is None else "review",
         "run": str(run),
@@ -251,13 +264,16 @@ def _gather_facts(
         "map": shown.plan,
         "issues": list(ISSUES),
         "issue_counts": summary.get("photo_issues", {}),
-        "with_issues": len(rows_with_issues(samples)),
-        "groups": len(groups),
-        "conflicting": sum(is_conflicting(samples, group) for group in groups),
+        "with_issues": flawed,
+        "groups": len(duplicates.groups),
+        "conflicting": duplicates.conflicting,
         "duplicates": [
-            held for group in groups if (held := [shown.place[row] for row in group if row in shown.place])
+            held
+            for group in duplicates.groups
+            if (held := [shown.place[row] for row in group if row in shown.place])
         ],
-        "pairs": count_pairs(samples),
+        "matrix": matrix,
+        "pairs": [pair for pair in pairs if pair[0] in matrix and pair[1] in matrix],
         "by_class": count_classes(samples),
         "border": sweep_thresholds(samples, detector) if detector else None,
         "trained": config.get("kind") == "train",
@@ -287,7 +303,7 @@ def _find_pictures(
         return None, str(error)
 
 
-def picture_order(samples: Samples, mapped: Ints) -> Ints:
+def picture_order(samples: Samples, duplicates: Duplicates, flawed: Ints, mapped: Ints) -> Ints:
     """Rows by how much their pictures are needed: suspects with their neighbors, duplicates, photos with
     quality issues, the map, and all others if the run is small.
     """
@@ -299,9 +315,9 @@ def picture_order(samples: Samples, mapped: Ints) -> Ints:
                 if number < len(rows):
                     yield rows[number]
                     yield from samples.near[rows[number]]
-        for group in duplicate_groups(samples)[:MOST_GROUPS]:
+        for group in duplicates.groups[:MOST_GROUPS]:
             yield from group[:MOST_OF_GROUP]
-        yield from rows_with_issues(samples)[:MOST_PICTURES].tolist()
+        yield from flawed[:MOST_PICTURES].tolist()
         yield from mapped.tolist()
         if len(samples) <= MOST_PICTURES:
             yield from range(len(samples))

@@ -14,7 +14,8 @@ from ..data.verdict import Verdict
 from ..errors import InputError
 from ..runs.folder import POINTS
 from .kept import KeptParts
-from .samples import Floats, Ints, Samples
+from .lists import Ints
+from .samples import Floats, Samples
 
 LEAST_MAPPED = 10
 """With fewer samples, a map is not informative."""

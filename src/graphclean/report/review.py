@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..data.progress import Progress
 from ..errors import InputError, parse_json
-from ..runs.decisions import DecisionLog, now, settle, settle_notes
+from ..runs.decisions import DecisionLog, now, settle_notes
 from .build import Page, build_page
 
 HOST = "127.0.0.1"
@@ -109,7 +109,7 @@ class ReviewServer(ThreadingHTTPServer):
     def states(self) -> dict[str, Any]:
         """The current decision of each row that has one, latest last, and the notes."""
         with self.writing:
-            held, notes = settle(self.log.decisions), settle_notes(self.log.decisions)
+            held, notes = self.log.settled.all(), settle_notes(self.log.decisions)
         return {
             "decisions": [asdict(decision) for decision in held.values()],
             "notes": {row: decision.note for row, decision in notes.items()},
@@ -124,15 +124,15 @@ class ReviewServer(ThreadingHTTPServer):
         if self.page is not None and isinstance(label, str):
             label = self.page.cut.get(label, label)
         with self.writing:
-            samples, before = self.log.samples, self.log.decisions
+            samples, settled = self.log.samples, self.log.settled
             made = [samples.decide(row, kind, label, self.by, note=note, time=time) for row in rows]
-            held = settle(before) if kind == "undo" else {}
+            undone: set[int] = set()
             for decision in made if kind == "undo" else ():
-                if held.pop(decision.row, None) is None:
+                if settled.find(decision.row) is None or decision.row in undone:
                     raise InputError(f"there is nothing to undo for {decision.id}")
+                undone.add(decision.row)
             self.log.add(*made)
-            held = settle(self.log.decisions)
-            states = [held.get(decision.row) for decision in made]
+            states = [settled.find(decision.row) for decision in made]
         return [None if state is None else asdict(state) for state in states]
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..training.model import DetectorRecord
-from .samples import Floats, Ints, Samples
+from .lists import Ints
+from .samples import Floats, Samples
 
 THRESHOLD_STEPS = 200
 BINS = 60

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from .._files import has_file, replaced
 from ..data.image_folder import ImageSet
 from ..data.numpy_files import load_arrays, one_a_row
 from ..data.parquet import MANY, ImageTable
-from ..data.tables import TABLES, Names, cell_text, find_id, nearest, read_header, read_table
+from ..data.tables import TABLES, Names, Table, cell_text, find_id, nearest, read_header, read_table
 from ..errors import InputError, arg
 from .folder import SHOWN_CELLS
 from .photos import find_photos
@@ -80,17 +82,31 @@ def write_cells(cells: Cells, folder: Path) -> None:
             pd.DataFrame(cells, dtype=object).to_parquet(draft, index=False)
 
 
-def read_cells(run: Path, samples: int) -> Cells:
-    """The cells of a run folder; empty if none were requested."""
+def read_texts(run: Path, samples: int) -> dict[str, pa.ChunkedArray]:
+    """The cells of a run folder, in Arrow; empty if none were requested."""
     if not has_file(run / SHOWN_CELLS):
         return {}
     table = read_table(run / SHOWN_CELLS)
-    cells = {name: [_cut(text) for text in table.texts(name)] for name in table.columns.column_names}
-    if any(len(texts) != samples for texts in cells.values()):
+    if len(table.columns) != samples:
         raise InputError(
             f"{run / SHOWN_CELLS}: damaged: not one row a sample; delete it, or give {arg('show')}"
         )
-    return cells
+    return {name: _texts(table, name) for name in table.columns.column_names}
+
+
+def _texts(table: Table, name: str) -> pa.ChunkedArray:
+    column = table.columns[name]
+    kind = column.type
+    if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
+        column = pa.chunked_array([table.texts(name)], pa.large_string())
+    return pc.utf8_slice_codeunits(pc.fill_null(column, ""), 0, LONGEST_SHOWN + 1)
+
+
+def read_cells(run: Path, samples: int) -> Cells:
+    """The same as text."""
+    return {
+        name: [_cut(text) for text in texts.to_pylist()] for name, texts in read_texts(run, samples).items()
+    }
 
 
 def _find_tables(data: Path, names: Names, labels: Path | None, *, photos: bool) -> list[CellTable]:

@@ -3,13 +3,15 @@
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
 from .._files import has_file, locked
@@ -53,17 +55,14 @@ class ReviewedSamples:
     @classmethod
     def read(cls, run: Path) -> Self:
         """Read the verdicts of a run folder."""
-        table = read_verdicts(run)
-        given, proposed = (
-            [None if pd.isna(value) else str(value) for value in table[name]]
-            for name in ("given_label", "proposed_label")
-        )
-        return cls([str(name) for name in table["id"]], [str(v) for v in table["verdict"]], given, proposed)
+        table = read_verdicts(run, ("id", "verdict", "given_label", "proposed_label"))
+        texts = [_texts(table[name]) for name in ("verdict", "given_label", "proposed_label")]
+        return cls([str(name) for name in table["id"].tolist()], *texts)
 
-    @property
-    def classes(self) -> set[str]:
+    @cached_property
+    def classes(self) -> frozenset[str]:
         """All labels, given or proposed."""
-        return {name for name in (*self.given, *self.proposed) if name is not None}
+        return frozenset({*self.given, *self.proposed} - {None})
 
     def decide(
         self,
@@ -116,6 +115,12 @@ class ReviewedSamples:
                 raise InputError(f"{path}, decision {number}: there is no decision {decision.kind!r}")
             if decision.label is not None and decision.label not in classes:
                 raise InputError(f"{path}, decision {number}: no class {decision.label!r} in this run")
+
+
+def _texts(column: "pd.Series[Any]") -> list[Any]:
+    """The values of a column that repeat, as text; None where there is none."""
+    codes, names = pd.factorize(column)  # -1 if there is no label
+    return list(np.array([*map(str, names), None], dtype=object)[codes])
 
 
 def now() -> str:
@@ -184,17 +189,39 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def settle(decisions: Sequence[Decision]) -> dict[int, Decision]:
-    """The decision in effect for each row, most recent last; an undo restores the previous one."""
-    by_row: dict[int, list[Decision]] = {}
-    for decision in decisions:
+class Settled:
+    """The decision in effect for each row, while decisions are added; an undo restores the previous one."""
+
+    def __init__(self, decisions: Iterable[Decision] = ()) -> None:
+        self._stacks: dict[int, list[Decision]] = {}
+        for decision in decisions:
+            self.add(decision)
+
+    def add(self, decision: Decision) -> None:
+        """Let a decision take effect; its row becomes the most recent one."""
         if decision.kind == NOTE:
-            continue
-        stack = by_row.pop(decision.row, [])
-        stack = stack[:-1] if decision.kind == "undo" else [*stack, decision]
+            return
+        stack = self._stacks.pop(decision.row, [])
+        if decision.kind != "undo":
+            stack.append(decision)
+        elif stack:
+            stack.pop()
         if stack:
-            by_row[decision.row] = stack
-    return {row: stack[-1] for row, stack in by_row.items()}
+            self._stacks[decision.row] = stack
+
+    def find(self, row: int) -> Decision | None:
+        """The decision on a row, if there is one."""
+        stack = self._stacks.get(row)
+        return stack[-1] if stack else None
+
+    def all(self) -> dict[int, Decision]:
+        """All of them by row, most recent last."""
+        return {row: stack[-1] for row, stack in self._stacks.items()}
+
+
+def settle(decisions: Iterable[Decision]) -> dict[int, Decision]:
+    """The decision in effect for each row, most recent last."""
+    return Settled(decisions).all()
 
 
 def settle_notes(decisions: Sequence[Decision]) -> dict[int, Decision]:
@@ -235,6 +262,7 @@ class DecisionLog:
             self._file = self._alone.enter_context(self.path.open("ab", buffering=0))
             self.decisions = read_decisions(self.path)
             self.samples.check(self.decisions, self.path)
+            self.settled = Settled(self.decisions)
             # A torn line would corrupt the one after it, and so would a line without a newline.
             text = self.path.read_bytes()
             if _is_whole(text.rpartition(b"\n")[2]):
@@ -261,6 +289,8 @@ class DecisionLog:
                 self._file.truncate(size)
             raise InputError(f"{self.path}: can't be written: {error.strerror}") from error
         self.decisions.extend(decisions)
+        for decision in decisions:
+            self.settled.add(decision)
 
     def close(self) -> None:
         """Release the file, and delete it if it is empty."""
@@ -308,7 +338,7 @@ def merge_decisions(run: Path, other: Path) -> Merged:
     with DecisionLog(run) as log:
         placed, gone = place_decisions(theirs, log.samples.ids)
         log.samples.check(placed or theirs, other)
-        ours = settle(log.decisions)
+        ours = log.settled.all()
         for row, decision in settle(placed).items():
             mine = ours.get(row)
             if mine is not None and mine.label == decision.label:

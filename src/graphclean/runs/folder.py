@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,7 +33,7 @@ from .._files import (
 from .._shapes import check_shape
 from .._version import __version__
 from ..cleaning.knn_model import MODEL, PROTOTYPES
-from ..data.tables import read_table
+from ..data.tables import Table, check_names, open_parquet, read_table
 from ..data.verdict import Verdict
 from ..distributed.environment import job_id
 from ..distributed.group import current
@@ -363,33 +363,47 @@ def read_scores(run: Path) -> ScoresFile | None:
     return cast(ScoresFile, read_json(run / SCORES, ScoresFile)) if has_file(run / SCORES) else None
 
 
-def read_verdicts(run: Path) -> pd.DataFrame:
-    """Read the verdicts of a run, one row per sample, in the order of its data."""
+def read_verdicts(run: Path, columns: Collection[str] | None = None, *, arrow: bool = False) -> pd.DataFrame:
+    """Read the verdicts of a run, one row per sample, in the order of its data.
+
+    Only these `columns` are read, as far as the run has them. With `arrow`, lists stay in Arrow: as Python
+    objects, those of a million samples take more time and memory than everything else.
+    """
     path = run / VERDICTS_FILE
     _require(path)
-    table = read_table(path)
-    kinds = {field.name: field.type for field in table.columns.schema}
+    with open_parquet(path) as file:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        check_names(path, None, file.schema_arrow.names)
     wrong = next((f"no column {name}" for name in sorted(VERDICT_COLUMNS - kinds.keys())), None)
     wrong = wrong if wrong is not None else _wrong_column(kinds)
     if wrong is not None:
         raise InputError(f"{path}: damaged: {wrong}")
-    verdicts = table.frame()
-    unknown = sorted(set(verdicts["verdict"].map(str)) - set(Verdict))
+    wanted = [name for name in kinds if columns is None or name in columns]
+    table = read_table(path, wanted)
+    lists = [name for name in LIST_COLUMNS if name in wanted]
+    verdicts = Table(path, table.columns.drop_columns(lists)).frame()
+    unknown = (
+        sorted(set(map(str, verdicts["verdict"].unique())) - set(Verdict)) if "verdict" in wanted else []
+    )
     if unknown:
         raise InputError(f"{path}: damaged: there is no verdict {unknown[0]}")
-    scores = {name: verdicts[name].astype("float64") for name in SCORE_COLUMNS}
+    scores = {name: verdicts[name].astype("float64") for name in SCORE_COLUMNS if name in wanted}
     for name, values in scores.items():
         outside = values[(values - 0.5).abs() > 0.5 + ROUNDING]
         if len(outside):
             raise InputError(f"{path}: damaged: {name} holds {outside.iloc[0]:g}, which is not from 0 to 1")
-    lists: dict[str, Any] = {
-        name: [names or [] for names in table.columns[name].to_pylist()]
-        for name in LIST_COLUMNS
-        if name in kinds
-    }
-    nothing = pd.Series(pd.NA, index=verdicts.index, dtype="Int64")  # for runs made before there were groups
-    group = verdicts[GROUP_COLUMN].astype("Int64") if GROUP_COLUMN in kinds else nothing
-    return verdicts.assign(**lists, **scores, **{GROUP_COLUMN: group})
+    for name in lists:
+        column = table.columns[name]
+        cells: Any = column.to_pylist() if not arrow else pd.arrays.ArrowExtensionArray(column)
+        verdicts.insert(wanted.index(name), name, cells if arrow else [names or [] for names in cells])
+    verdicts = verdicts.assign(**scores)
+    if columns is None or GROUP_COLUMN in columns:
+        nothing = pd.Series(
+            pd.NA, index=verdicts.index, dtype="Int64"
+        )  # for runs made before there were groups
+        group = verdicts[GROUP_COLUMN].astype("Int64") if GROUP_COLUMN in kinds else nothing
+        verdicts = verdicts.assign(**{GROUP_COLUMN: group})
+    return verdicts
 
 
 def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:

@@ -77,7 +77,7 @@ def read_samples(run: Path, model: Model) -> LeakageCheck | None:
     if unit is None or standardizer is None or not has_file(run / TRAINING_SAMPLES):
         return None
     tensors, facts = read_tensors(run / TRAINING_SAMPLES)
-    ids = [str(name) for name in read_verdicts(run)["id"]]
+    ids = [str(name) for name in read_verdicts(run, ["id"])["id"].tolist()]
     rows, hashes = tensors.get("rows"), tensors.get("hashes")
     beyond, ratio = tensors.get("beyond"), facts.get("ratio")
     whole = [part for part in (rows, hashes) if part is not None]

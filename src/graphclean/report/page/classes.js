@@ -3,16 +3,12 @@
 const MOST_CLASSES = 12;
 
 function startClasses(root, galleries) {
-  const moved = new Array(facts.classes.length).fill(0);
-  for (const [from, to, number] of facts.pairs) {
-    if (from !== to) { moved[from] += number; moved[to] += number; }
-  }
   const all = [...facts.classes.keys()];
-  const chosen = all.length <= MOST_CLASSES ? all : [...all].sort((a, b) => moved[b] - moved[a]).slice(0, MOST_CLASSES).sort((a, b) => a - b);
+  const chosen = facts.matrix;
 
   const numbers_ = new Map(facts.pairs.map(([from, to, number]) => [`${from} ${to}`, number]));
-  const off = Math.max(1, ...facts.pairs.filter(([from, to]) => from !== to).map((pair) => pair[2]));
-  const same = Math.max(1, ...facts.pairs.filter(([from, to]) => from === to).map((pair) => pair[2]));
+  const most = (isSame) => facts.pairs.reduce((least, [from, to, number]) => ((from === to) === isSame ? Math.max(least, number) : least), 1);
+  const [same, off] = [most(true), most(false)];
   const heat = (number, most) => ({ "--heat": `${Math.round(14 + 34 * (number / most))}%` });
   const few = all.length > chosen.length ? ` Shown are the ${chosen.length} of ${count(all.length)} classes with the most labels changed.` : "";
   const tall = chosen.some((place) => className(place).length > 3);
