@@ -18,7 +18,7 @@ from ..runs.export import Exported, export
 from ..runs.folder import read_config, read_summary, read_verdicts, require_finished
 from ..runs.formats import Format
 from ..runs.memory import hold_like
-from ..runs.predict import judge_new, predict
+from ..runs.predict import join_parts, judge_new, predict
 from .names import NameOptions, to_names
 from .summary import as_html, as_text
 
@@ -101,7 +101,11 @@ class Run:
                 )
             if out is None:
                 return judge_new(self.path, Path(data), **options)
-            return predict(self.path, Path(data), out=Path(out), overwrite=overwrite, **options)[0]
+            parts: list[pd.DataFrame] = []
+            found = predict(
+                self.path, Path(data), out=Path(out), overwrite=overwrite, gather=parts, **options
+            )
+            return join_parts(parts, found)
 
     def apply(
         self,

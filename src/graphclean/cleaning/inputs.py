@@ -83,10 +83,11 @@ def check_embeddings(
         floats = array.astype(np.float32)
     unusable = ~np.isfinite(floats).all(axis=1)
     if unusable.any():
-        _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values")
-        _refuse_rows(unusable, f"{what} have values beyond the range of float32, which ends at 3.4e38,")
+        _refuse_rows(~np.isfinite(array).all(axis=1), f"{what} have NaN or infinite values", 0)
+        beyond = f"{what} have values beyond the range of float32, which ends at 3.4e38,"
+        _refuse_rows(unusable, beyond, 1)
     if not zeros:
-        _refuse_rows(~floats.any(1), f"{what} are all zero")
+        _refuse_rows(~floats.any(1), f"{what} are all zero", 2)
     double = double if double is not None else array.dtype.itemsize > 4 and _is_far(array)
     return array.astype(np.float64) if double else floats
 
@@ -97,12 +98,34 @@ def _is_far(array: npt.NDArray[Any]) -> bool:
     return bool((np.abs(array.mean(0, dtype=np.float64)) > FAR * deviation)[deviation > 0].any())
 
 
-def _refuse_rows(bad: Any, problem: str) -> None:
+def _refuse_rows(bad: Any, problem: str, place: int) -> None:
     rows = np.flatnonzero(bad)
     if len(rows):
+        raise BadRows(problem, place, rows, len(bad))
+
+
+class BadRows(InputError):  # noqa: N818 – it names the data's state
+    """Rows that can't be used, all of them for the same reason.
+
+    `place` is that of the reason among all: where there are several, the first is reported.
+    """
+
+    def __init__(self, problem: str, place: int, rows: Codes, total: int) -> None:
         some = ", ".join(str(row) for row in rows[:3]) + (", …" if len(rows) > 3 else "")
         count = f"{len(rows)} row{'s' if len(rows) > 1 else ''}"
-        raise InputError(f"{problem} in {count} of {len(bad)} (counted from 0: {some}); drop or mend them")
+        super().__init__(f"{problem} in {count} of {total} (counted from 0: {some}); drop or mend them")
+        self.problem, self.place, self.rows = problem, place, rows
+
+
+def refuse_all(found: Sequence[tuple[int, BadRows]], total: int) -> None:
+    """Refuse the rows found in parts of `total` rows, as if these had been looked at as a whole.
+
+    Each part comes with the number of its first row.
+    """
+    if found:
+        first = min((bad for _, bad in found), key=lambda bad: bad.place)
+        rows = [start + bad.rows for start, bad in found if bad.place == first.place]
+        raise BadRows(first.problem, first.place, np.concatenate(rows), total)
 
 
 def encode_labels(labels: Any, n: int | None = None) -> Labels:

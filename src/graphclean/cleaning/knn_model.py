@@ -20,7 +20,7 @@ from ..ood import Threshold
 from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
 from .detection import FeatureDetector
 from .evidence import Standardizer
-from .inputs import Array, check_embeddings
+from .inputs import Array, Floats, check_embeddings
 
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 
@@ -194,13 +194,18 @@ class KnnModel:
         """The whole model as one module."""
         return KnnJudge(self)
 
-    @torch.no_grad()
-    def score(self, z: Any, progress: Progress | None = None) -> Predictions:
-        """Score raw embeddings as used in training."""
+    def check(self, z: Any) -> Floats:
+        """Refuse embeddings that can't be scored; returns them as they are scored."""
         array = check_embeddings(z, double=self.standardizer.double)
         width = len(self.standardizer.mean)
         if array.shape[1] != width:
             raise InputError(f"these embeddings have {array.shape[1]} columns, the run was made with {width}")
+        return array
+
+    @torch.no_grad()
+    def score(self, z: Any, progress: Progress | None = None) -> Predictions:
+        """Score raw embeddings as used in training."""
+        array = self.check(z)
         judge, done, parts = self.module(), 0, []
         for part in torch.split(torch.as_tensor(array), QUERIES_AT_ONCE):
             parts.append(judge(part))

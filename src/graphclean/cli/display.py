@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..cleaning import Summary
     from ..runs.schema import RerunRecord
+    from ..runs.scoring import Predicted
 
 CONFUSED_SHOWN = 5
 FIRST_SHOWN = 3
@@ -169,23 +170,27 @@ def _fact(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else value
 
 
-def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None:
+def show_predictions(found: Predicted, source: str) -> None:
     """Show the number of accepted samples per class, or the prediction for a single sample.
 
-    Without `out` the table goes to standard output, and this to standard error.
+    If the table went to standard output, this goes to standard error.
     """
-    console = open_console(stderr=out is None)
-    place = f"Predictions: {escape(str(out))}" if out is not None else "Predictions: on standard output"
-    counts = prediction_counts(table)
-    if len(table) == 1:
-        console.print(f"{escape(source)}: {escape(_predicted(table.iloc[0]))}\n", soft_wrap=True)
-        _show_scores(console, table.attrs["scores"])
+    console = open_console(stderr=found.out is None)
+    place = (
+        f"Predictions: {escape(str(found.out))}"
+        if found.out is not None
+        else "Predictions: on standard output"
+    )
+    counts = found.counts()
+    if found.samples == 1 and found.last is not None:
+        console.print(f"{escape(source)}: {escape(_predicted(found.last))}\n", soft_wrap=True)
+        _show_scores(console, found.scores)
         console.print(place, soft_wrap=True)
-        _show_warnings(table.attrs["warnings"])
+        _show_warnings(found.warnings)
         return
-    lost = f", {counts[Verdict.UNREADABLE]:,} can't be read" if counts[Verdict.UNREADABLE] else ""
+    lost = f", {found.unreadable:,} can't be read" if found.unreadable else ""
     console.print(
-        f"{escape(source)}: {len(table):,} samples, {counts['ood']:,} of them rejected as OOD{lost}\n",
+        f"{escape(source)}: {found.samples:,} samples, {found.ood:,} of them rejected as OOD{lost}\n",
         soft_wrap=True,
     )
     shown = plain_table("class", "samples")
@@ -193,12 +198,11 @@ def show_predictions(table: pd.DataFrame, source: str, out: Path | None) -> None
         shown.add_row(escape(str(name)), f"{count:,}")
     console.print(shown)
     console.print()
-    promised = table.attrs["promised"]
-    if promised is not None:
-        console.print(f"Of samples of the known classes {_percent(promised)} are rejected too.\n")
-    _show_scores(console, table.attrs["scores"])
+    if found.promised is not None:
+        console.print(f"Of samples of the known classes {_percent(found.promised)} are rejected too.\n")
+    _show_scores(console, found.scores)
     console.print(place, soft_wrap=True)
-    _show_warnings(table.attrs["warnings"])
+    _show_warnings(found.warnings)
 
 
 def _show_scores(console: Console, scores: dict[str, Any] | None) -> None:
@@ -317,17 +321,6 @@ def show_applied(
     else:
         console.print(f"Nothing to change: {escape(str(out))} is as it should be", soft_wrap=True)
     _show_warnings(notes)
-
-
-def prediction_counts(table: pd.DataFrame) -> dict[str, Any]:
-    """Numbers of accepted samples by class, and of rejected ones."""
-    known = table[table["verdict"] == "known"]["predicted_label"].value_counts()
-    return {
-        "samples": len(table),
-        "ood": int((table["verdict"] == Verdict.OOD).sum()),
-        "unreadable": int((table["verdict"] == Verdict.UNREADABLE).sum()),
-        "known": {str(name): int(count) for name, count in known.items()},
-    }
 
 
 def _show_findings(console: Console, summary: Summary) -> None:

@@ -234,7 +234,6 @@ def predict(
         from ..distributed.launch import joined
         from ..runs import predict as job
         from ..runs.device import limited_threads
-        from ..runs.folder import safe_csv
 
     printed = str(out) == "-"
     if printed and as_json:
@@ -244,21 +243,14 @@ def predict(
         "evaluate": evaluate,
         "device": device.value,
     }
+    place: Any = sys.stdout if printed else out
     with joined(), limited_threads(threads), StageProgress(quiet=quiet or as_json) as progress:
-        if printed:
-            table, target = job.judge_new(folder, data, progress=progress, **options), None
-        else:
-            table, target = job.predict(
-                folder, data, out=out, overwrite=overwrite, progress=progress, **options
-            )
-    if printed:
-        safe_csv(table).to_csv(sys.stdout, index=False)
+        found = job.predict(folder, data, out=place, overwrite=overwrite, progress=progress, **options)
     if as_json:
-        counts = screen.prediction_counts(table)
-        scores = {"scores": table.attrs["scores"]} if evaluate else {}
-        screen.print_json({"out": str(target), **counts, **scores, "warnings": table.attrs["warnings"]})
+        scores = {"scores": found.scores} if evaluate else {}
+        screen.print_json({"out": str(found.out), **found.counts(), **scores, "warnings": found.warnings})
     elif not quiet:
-        screen.show_predictions(table, str(data), target)
+        screen.show_predictions(found, str(data))
 
 
 def demo(

@@ -91,24 +91,30 @@ def _is_features(array: Numbers) -> bool:
 
 def _read_numpy(path: Path, names: Names, *, labeled: bool) -> EmbeddingSet:
     arrays = load_arrays(path)
+    features = pick_features(path, arrays, names)
+    if not labeled or path.suffix.lower() == ".npy":
+        return EmbeddingSet(features)
+    if names.labels_key is None and not any(one_a_row(array.shape) for array in arrays.values()):
+        return EmbeddingSet(features)
+    return EmbeddingSet(features, pick_labels(path, arrays, names.labels_key))
+
+
+def pick_features(path: Path, arrays: dict[str, Numbers], names: Names) -> Numbers:
+    """The array of embeddings among those of a file: the one that was named, or the only suitable one."""
     shapes = [array.shape for array in arrays.values()]
     if names.features_key is None and max(map(len, shapes), default=0) > 2 and 2 not in map(len, shapes):
         raise InputError(f"{path}: it holds images, from which `graphclean train` learns, and no embeddings")
     if any(shape == () for shape in shapes) and (len(shapes) == 1 or names.features_key is not None):
         raise InputError(f"{path}: it holds a single value, and no embeddings")
     if path.suffix.lower() == ".npy":
-        return EmbeddingSet(next(iter(arrays.values())))
+        return next(iter(arrays.values()))
     fits = _is_features if any(map(_is_features, arrays.values())) else _is_table
     features = pick_array(path, arrays, names.features_key, fits, "2-D float array", arg("features_key"))
     if features.ndim == 2 and one_a_row(features.shape):
         raise InputError(
             f"{path}: the embeddings have one column; directions are compared, so at least two are needed"
         )
-    if not labeled:
-        return EmbeddingSet(features)
-    if names.labels_key is None and not any(one_a_row(array.shape) for array in arrays.values()):
-        return EmbeddingSet(features)
-    return EmbeddingSet(features, pick_labels(path, arrays, names.labels_key))
+    return features
 
 
 def _read_table(
@@ -133,7 +139,7 @@ def _read_table(
         rest = list(columns)
     else:
         rest = [name for name in rest if not UNNAMED.fullmatch(name)]
-    features, used, ignored = _feature_columns(path, table, rest)
+    features, used, ignored = feature_columns(path, table, rest)
     notes = [f"columns that hold no numbers were ignored: {', '.join(ignored[:5])}"] if ignored else []
     numbering = [name for name, values in zip(used, features.T, strict=False) if _numbers_rows(values)]
     if columns is None and 0 < len(numbering) < len(used):
@@ -144,7 +150,7 @@ def _read_table(
     return EmbeddingSet(features, given, ids, notes, used)
 
 
-def _feature_columns(
+def feature_columns(
     path: Path, table: pd.DataFrame, columns: list[str]
 ) -> tuple[Numbers, list[str], list[str]]:
     """The numeric columns, or the one column of lists; their names; and all remaining columns."""

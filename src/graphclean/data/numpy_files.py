@@ -1,7 +1,10 @@
 """Arrays from untrusted .npz and .npy files. Pickles are never loaded."""
 
+import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,8 +17,11 @@ from .tables import guard, listed, nearest
 Numbers = npt.NDArray[Any]
 
 
-def load_arrays(path: Path) -> dict[str, Numbers]:
-    """The arrays of a .npz file by name, or the one of a .npy file under the file's name."""
+def load_arrays(path: Path, only: str | None = None) -> dict[str, Numbers]:
+    """The arrays of a .npz file by name, or the one of a .npy file under the file's name.
+
+    Of a .npz file, `only` names the one that is needed.
+    """
 
     def read() -> dict[str, Numbers]:
         with path.open("rb") as file:
@@ -25,38 +31,98 @@ def load_arrays(path: Path) -> dict[str, Numbers]:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {path.stem: loaded}
-            found = {name: loaded[name] for name in loaded.files}
+            found = {name: loaded[name] for name in loaded.files if only in (None, name)}
             return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
 
     return guard(path, read)
 
 
-def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of what `load_arrays` would load, from the headers alone; non-arrays are left out."""
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in a .npy or .npz file, known by its header, and read in pieces from first to last."""
 
-    def read() -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...] | None] = {}
+    path: Path
+    member: str | None
+    """Its name in a .npz file; None for a .npy file."""
+    shape: tuple[int, ...]
+    by_column: bool
+    """Whether columns, not rows, are contiguous, so that it can't be read row by row."""
+    dtype: np.dtype[Any]
+    size: int
+    """Bytes of the file or member, with the header."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether it can be read in pieces, as far as its header shows."""
+        whole = self.size >= self.dtype.itemsize * math.prod(self.shape)
+        return whole and not self.by_column and not self.dtype.hasobject and 0 not in self.shape
+
+    def stand_in(self) -> Numbers:
+        """An array of the same shape and type that takes no memory."""
+        return np.broadcast_to(np.empty((), self.dtype), self.shape)
+
+    def blocks(self, rows: int) -> Iterator[Numbers]:
+        """So many rows at a time; plain reads, since pages of a mapped file would count as memory in use."""
+        with ExitStack() as opened:
+            file = guard(self.path, lambda: self._open(opened))
+            for start in range(0, self.shape[0], rows):
+                shape = (min(rows, self.shape[0] - start), *self.shape[1:])
+                yield guard(self.path, lambda shape=shape: self._read(file, shape))  # type: ignore[misc]
+            guard(self.path, lambda: file.read(1))  # at the end, a .npz file checks what was read
+
+    def _open(self, opened: ExitStack) -> IO[bytes]:
+        if self.member is None:
+            file: IO[bytes] = opened.enter_context(self.path.open("rb"))
+        else:
+            file = opened.enter_context(opened.enter_context(zipfile.ZipFile(self.path)).open(self.member))
+        _read_header(file)
+        return file
+
+    def _read(self, file: IO[bytes], shape: tuple[int, ...]) -> Numbers:
+        count = self.dtype.itemsize * math.prod(shape)
+        content = bytearray(file.read(count))
+        if len(content) < count:
+            raise ValueError("the file ends within an array")
+        return np.frombuffer(content, self.dtype).reshape(shape)
+
+
+def list_arrays(path: Path) -> dict[str, StoredArray]:
+    """What `load_arrays` would load, from the headers alone; non-arrays are left out."""
+
+    def read() -> dict[str, StoredArray]:
+        found: dict[str, StoredArray | None] = {}
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                for member in archive.namelist():
+                for member in archive.infolist():
                     with archive.open(member) as file:
-                        found[member.removesuffix(".npy")] = _read_shape(file)
+                        name = member.filename.removesuffix(".npy")
+                        found[name] = _describe(path, member.filename, file, member.file_size)
         else:
             with path.open("rb") as file:
-                found[path.stem] = _read_shape(file)
-        return {name: shape for name, shape in found.items() if shape is not None}
+                found[path.stem] = _describe(path, None, file, path.stat().st_size)
+        return {name: array for name, array in found.items() if array is not None}
 
     return guard(path, read)
 
 
-def _read_shape(file: IO[bytes]) -> tuple[int, ...] | None:
-    """The shape of the array that starts here."""
+def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of what `load_arrays` would load, from the headers alone."""
+    return {name: array.shape for name, array in list_arrays(path).items()}
+
+
+def _describe(path: Path, member: str | None, file: IO[bytes], size: int) -> StoredArray | None:
+    header = _read_header(file)
+    return StoredArray(path, member, *header, size) if header is not None else None
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | None:
+    """Shape, order and type of the array that starts here; the file is left at its values."""
     if file.read(6) != b"\x93NUMPY":
         return None
     old = file.read(2) == b"\x01\x00"
     header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-    shape: tuple[int, ...] = header(file)[0]
-    return shape
+    found: tuple[tuple[int, ...], bool, np.dtype[Any]] = header(file)
+    return found
 
 
 def pick_array(

@@ -101,6 +101,9 @@ class Model(Protocol):
     def module(self) -> Judge:
         """The whole model as one module."""
 
+    def check(self, inputs: npt.NDArray[Any]) -> Any:
+        """Refuse inputs that can't be scored, without scoring them."""
+
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
         """Predict for inputs as given before training: raw features, or uint8 images."""
 

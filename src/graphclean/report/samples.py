@@ -28,7 +28,7 @@ SCORE_SCALE = 1000
 
 MOST_IN_MATRIX = 12
 """Classes in the matrix of given and proposed labels."""
-PLAIN = re.compile(r"[ !#-%'-;=?-\[\]-~]*")
+ONE_BYTE_EACH = re.compile(r"[ !#-%'-;=?-\[\]-~]*")
 """Text that takes as many bytes in the page as it has characters."""
 ESTIMATED_ON = 10_000
 """Rows by which the size of many more is estimated."""
@@ -180,7 +180,7 @@ def _row_bytes(samples: Samples, rows: Ints) -> list[int]:
 
 
 def _text_bytes(text: str) -> int:
-    return len(text) + 2 if PLAIN.fullmatch(text) else count_bytes(to_json(text))
+    return len(text) + 2 if ONE_BYTE_EACH.fullmatch(text) else count_bytes(to_json(text))
 
 
 def cut_classes(classes: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ import pandas as pd
 from .._files import has_file, locked
 from ..data.verdict import Verdict
 from ..errors import InputError, parse_json
-from .folder import DECISIONS, read_config, read_verdicts, require_finished
+from .folder import DECISIONS, SCORE_COLUMNS, read_config, read_verdicts, require_finished
 
 NOTE = "note"
 DECISION_KINDS = ("accept", "reject", "label", "remove", "undo", NOTE)
@@ -55,14 +55,16 @@ class ReviewedSamples:
     @classmethod
     def read(cls, run: Path) -> Self:
         """Read the verdicts of a run folder."""
-        table = read_verdicts(run, ("id", "verdict", "given_label", "proposed_label"))
+        # Scores as well, so that what is damaged is refused here and not by the page.
+        columns = ("id", "verdict", "given_label", "proposed_label", *SCORE_COLUMNS)
+        table = read_verdicts(run, columns)
         texts = [_texts(table[name]) for name in ("verdict", "given_label", "proposed_label")]
         return cls([str(name) for name in table["id"].tolist()], *texts)
 
     @cached_property
     def classes(self) -> frozenset[str]:
         """All labels, given or proposed."""
-        return frozenset({*self.given, *self.proposed} - {None})
+        return frozenset(name for name in {*self.given, *self.proposed} if name is not None)
 
     def decide(
         self,

@@ -2,10 +2,10 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,6 @@ from .photos import (
     locate,
     read_photos,
     recorded_decoder,
-    stream_photos,
 )
 from .schema import Scale, SourceRecord
 
@@ -193,7 +192,7 @@ def read_like(
     `embedder` is that of the run, if it can't be created from its name.
     """
     kind = find_kind(described, run)
-    if _are_photos(data, names, kind):
+    if holds_photos(data, names, kind):
         reading = recorded_reading(described, run, device, embedder)
         found_photos = find_photos(data, names, labeled=labeled, least=1)
         photos = read_photos(found_photos, reading, data, progress=progress)
@@ -210,60 +209,6 @@ def read_like(
     columns = described.get("columns") if data.suffix.lower() in TABLES else None
     found = read_embeddings(data, names=names, labeled=labeled, columns=columns)
     return Source(found.features, found.labels, found.ids, found.notes, found.columns)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A piece of new data: its inputs, and their rows in `Pieces.ids`."""
-
-    inputs: npt.NDArray[Any]
-    rows: list[int]
-    hashes: npt.NDArray[np.int64] | None = None
-    """Perceptual hashes, for photos."""
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """New data that is read while it is used."""
-
-    ids: list[str]
-    """Ids of all samples."""
-    labels: Any
-    """Labels of all samples, if requested."""
-    parts: Iterator[Piece]
-    """The readable samples."""
-    streamed: bool
-    """Whether it is read in many pieces, with progress reported; otherwise it is a single piece."""
-
-    @classmethod
-    def whole(cls, source: Source, *, labeled: bool) -> Self:
-        """A source in memory as a single piece."""
-        rows = list(range(len(source.inputs)))
-        ids = source.ids if source.ids is not None else [str(row) for row in rows]
-        labels = source.labels if labeled else None
-        return cls(ids, labels, iter([Piece(source.array, rows)]), False)
-
-
-def stream_like(
-    described: SourceRecord,
-    data: Path,
-    names: Names,
-    *,
-    run: Path,
-    device: torch.device,
-    labeled: bool = False,
-    embedder: str | Embedder | None = None,
-    progress: Progress | None = None,
-) -> Pieces:
-    """Like `read_like`, but photos are read in pieces, so that memory use does not grow with their number."""
-    if not _are_photos(data, names, find_kind(described, run)):
-        source = read_like(described, data, names, run=run, device=device, labeled=labeled, progress=progress)
-        return Pieces.whole(source, labeled=labeled)
-    reading = recorded_reading(described, run, device, embedder)
-    images = find_photos(data, names, labeled=labeled, least=1)
-    batches = stream_photos(images, reading, data, progress=progress)
-    parts = (Piece(batch.inputs, batch.rows, batch.measures["hash"]) for batch in batches)
-    return Pieces(images.ids, images.labels, parts, True)
 
 
 def embedding(embedder: str | Embedder | None, device: torch.device) -> Embedding:
@@ -398,7 +343,7 @@ def source_name(data: Path) -> str:
     return "-".join(name.removeprefix("hf:").split(":") + ([split] if split is not None else []))
 
 
-def _are_photos(data: Path, names: Names, kind: InputKind) -> bool:
+def holds_photos(data: Path, names: Names, kind: InputKind) -> bool:
     """Whether new data is photos; for runs on embeddings, a table is embeddings even with paths in it."""
     table = kind == "features" and data.suffix.lower() in TABLES and names.path_column is None
     return are_photos(data, names, "none" if table else None)

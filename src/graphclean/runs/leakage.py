@@ -136,20 +136,24 @@ class Leaks:
             return [
                 f"{what} can't be compared with the training set: it has under {BEYOND + 1} distinct ones"
             ]
-        if not self.pairs:
-            return []
-        some = ", ".join(f"{name} ({other})" for name, other in self.pairs[:SHOWN])
-        more = ", …" if len(self.pairs) > SHOWN else ""
-        lie = "lies" if len(self.pairs) == 1 else "lie"
-        return [
-            f"{len(self.pairs)} of {len(self.ids)} {what} also {lie} in the training set{where}: {some}{more}"
-        ]
+        return describe_leaks(len(self.pairs), len(self.ids), self.pairs[:SHOWN], what, where)
 
     def write(self, folder: Path) -> None:
         """Write the table of all leaked samples."""
         with replaced(folder / LEAKAGE) as draft:
             table = pd.DataFrame(self.pairs, columns=["id", "duplicate_of"])
             safe_csv(table).to_csv(draft, index=False)
+
+
+def describe_leaks(
+    count: int, total: int, some: Sequence[tuple[str, str]], what: str, where: str = ""
+) -> list[str]:
+    """A note on how many of `what` are in the training set, with the first of them; `where` is the list."""
+    if not count:
+        return []
+    shown = ", ".join(f"{name} ({other})" for name, other in some) + (", …" if count > len(some) else "")
+    lie = "lies" if count == 1 else "lie"
+    return [f"{count} of {total} {what} also {lie} in the training set{where}: {shown}"]
 
 
 def hashes_of(source: Source) -> Codes | None:

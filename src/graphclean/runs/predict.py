@@ -1,30 +1,30 @@
 """`graphclean predict`: class or OOD for new data, from a run of either kind."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
-import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from torch import Tensor
 
 from .._files import has_file, read_tensors, replaced
-from ..cleaning import KnnModel, with_unreadable
+from ..cleaning import KnnModel
 from ..cleaning.detection import FeatureDetector
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import Labels, encode_written
+from ..cleaning.inputs import encode_written
 from ..cleaning.knn_model import MODEL, PROTOTYPES
 from ..data.progress import Progress
-from ..data.tables import PARQUET, Names, listed
-from ..data.verdict import Verdict
+from ..data.tables import PARQUET, Names
 from ..distributed.group import current
 from ..embed import Embedder
 from ..errors import InputError, MissingLabels, arg, occupied
-from ..metrics import score_new
 from ..ood import Threshold
-from ..ood.model import Model, predict_table
+from ..ood.model import Model
 from ..training.model import check_classes, load_trained, named
 from .device import choose_device
 from .folder import (
@@ -34,42 +34,87 @@ from .folder import (
     require_finished,
     safe_csv,
 )
-from .inputs import Pieces, Source, refuse_sources, source_name, stream_like
-from .leakage import Leaks, read_samples
+from .inputs import Source, refuse_sources, source_name
+from .leakage import read_samples
+from .pieces import Pieces, stream_like
+from .scoring import Predicted, Scoring
+
+SCORE_BYTES = 16
+"""Bytes of a sample for each class while it is scored."""
 
 
 def predict(
     run: Path,
     data: Path,
     *,
-    out: Path | None = None,
+    out: Path | TextIO | None = None,
     names: Names | None = None,
     evaluate: bool = False,
     device: str = "auto",
     embedder: Embedder | None = None,
     overwrite: bool = False,
+    gather: list[pd.DataFrame] | None = None,
     progress: Progress | None = None,
-) -> tuple[pd.DataFrame, Path]:
-    """`judge_new`, with its table written as .csv or .parquet; returns the table and its path."""
+) -> Predicted:
+    """Predict for new data, and write the table part by part as .csv or .parquet, or as CSV to a stream.
+
+    The parts of the table are appended to `gather`, if given.
+    """
     described = read_config(run).get("source", {})
-    target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
-    if target.suffix.lower() not in (".csv", *PARQUET):
-        raise InputError(f"{target}: predictions are written as .csv or .parquet")
-    refuse_own(target, run)
-    refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
-    if target.exists() and not overwrite and current().leads:
-        raise occupied(target, "the file exists")
-    table = judge_new(
+    target = None
+    if out is None or isinstance(out, Path):
+        target = out if out is not None else run / PREDICTIONS / f"{source_name(data)}.csv"
+        if target.suffix.lower() not in (".csv", *PARQUET):
+            raise InputError(f"{target}: predictions are written as .csv or .parquet")
+        refuse_own(target, run)
+        refuse_sources(target, [data, *(described.get(name) for name in ("data", "labels", "validation"))])
+        if target.exists() and not overwrite and current().leads:
+            raise occupied(target, "the file exists")
+    scoring = prepare_scoring(
         run, data, names=names, evaluate=evaluate, device=device, embedder=embedder, progress=progress
     )
-    told, table.attrs = table.attrs, {}
-    with replaced(target) as draft:
-        if target.suffix.lower() == ".csv":
-            safe_csv(table).to_csv(draft, index=False)
-        else:
-            table.to_parquet(draft, index=False)
-    table.attrs = told
-    return table, target
+    parts = scoring.parts() if gather is None else _gathered(scoring.parts(), gather)
+    if not current().leads:
+        deque(parts, maxlen=0)  # ends this process once its part of the work is done
+    parts = chain([next(parts)], parts)  # what can't be scored is refused before anything is written
+    if target is None:
+        write_csv(parts, cast(TextIO, out))
+    else:
+        with replaced(target) as draft:
+            if target.suffix.lower() == ".csv":
+                with draft.open("w", encoding="utf-8", newline="") as file:
+                    write_csv(parts, file)
+            else:
+                write_parquet(parts, draft)
+    scoring.found.out = target
+    return scoring.found
+
+
+def _gathered(parts: Iterator[pd.DataFrame], gather: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for part in parts:
+        gather.append(part)
+        yield part
+
+
+def write_csv(parts: Iterator[pd.DataFrame], file: TextIO) -> None:
+    """Write tables as one, as a spreadsheet may read it."""
+    for number, part in enumerate(parts):
+        safe_csv(part).to_csv(file, index=False, header=number == 0)
+
+
+def write_parquet(parts: Iterator[pd.DataFrame], path: Path) -> None:
+    """Write tables as one with a row group each; a single one is written as pandas does."""
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        first.to_parquet(path, index=False)
+        return
+    whole = pa.Schema.from_pandas(first, preserve_index=False)
+    # A column without a value in the first part may have text in another.
+    kinds = [column.with_type(pa.string()) if pa.types.is_null(column.type) else column for column in whole]
+    schema = pa.schema(kinds, whole.metadata)
+    with pq.ParquetWriter(path, schema) as writer:
+        for part in chain([first, second], parts):
+            writer.write_table(pa.Table.from_pandas(part, schema, preserve_index=False))
 
 
 def judge_new(
@@ -82,27 +127,49 @@ def judge_new(
     embedder: Embedder | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """Predict a class or OOD for new data, which may be in memory.
+    """Predict a class or OOD for new data, which may be in memory; returns the whole table."""
+    scoring = prepare_scoring(
+        run, data, names=names, evaluate=evaluate, device=device, embedder=embedder, progress=progress
+    )
+    return join_parts(list(scoring.parts()), scoring.found)
 
-    `embedder` is that of a run on photos, if it can't be created from its name.
 
-    The table's `.attrs["warnings"]` holds what users should know about the model, and `.attrs["promised"]`
-    the fraction of good samples that is rejected, if known. With `evaluate`, the labels of the data count as
-    the truth, and `.attrs["scores"]` compares the predictions with them.
+def join_parts(parts: list[pd.DataFrame], found: Predicted) -> pd.DataFrame:
+    """The whole table of predictions.
+
+    Its `.attrs["warnings"]` holds what users should know about the model, and `.attrs["promised"]` the
+    fraction of good samples that is rejected, if known. If the labels of the data count as the truth,
+    `.attrs["scores"]` compares the predictions with them.
+    """
+    table = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    table.attrs = {name: getattr(found, name) for name in ("warnings", "scores", "promised")}
+    return table
+
+
+def prepare_scoring(
+    run: Path,
+    data: Path | Source,
+    *,
+    names: Names | None = None,
+    evaluate: bool = False,
+    device: str = "auto",
+    embedder: Embedder | None = None,
+    progress: Progress | None = None,
+) -> Scoring:
+    """The scoring of new data by a run's model, before anything is scored.
+
+    `embedder` is that of a run on photos, if it can't be created from its name. With `evaluate`, the labels
+    of the data count as the truth.
     """
     names = names if names is not None else Names()
     model = load_model(run, device)
     described = read_config(run).get("source", {})
     if embedder is not None and "embedder" not in described:
         raise InputError(f"{run}: this run embedded no photos, so leave {arg('embedder')} out")
-
-    def report(stage: str, done: int, total: int) -> None:
-        if progress is not None and not pieces.streamed:
-            progress(stage, done, total)
-
+    least_bytes = SCORE_BYTES * len(model.classes)
     try:
         pieces = (
-            Pieces.whole(data, labeled=evaluate)
+            Pieces.whole(data, labeled=evaluate, least_bytes=least_bytes)
             if isinstance(data, Source)
             else stream_like(
                 described,
@@ -112,6 +179,7 @@ def judge_new(
                 device=choose_device(device),
                 labeled=evaluate,
                 embedder=embedder,
+                least_bytes=least_bytes,
                 progress=progress,
             )
         )
@@ -120,85 +188,7 @@ def judge_new(
     given = encode_written(pieces.labels, len(pieces.ids)) if evaluate else None
     if given is not None and (given.codes < 0).all():
         raise InputError(f"{data}: not one label in it; {arg('evaluate')} needs them")
-    columns = _Columns(len(pieces.ids), model.classes)
-    leakage, leaked = read_samples(run, model), np.full(len(pieces.ids), None, dtype=object)
-    for piece in pieces.parts:
-        ids = [pieces.ids[row] for row in piece.rows]
-        columns.add(piece.rows, predict_table(model, piece.inputs, ids, report))
-        if leakage is not None:
-            leaked[piece.rows] = leakage.find(piece.inputs, piece.hashes)
-    current().follow_only()
-    table = columns.to_table(pieces.ids)
-    table["duplicate_of"] = pd.Series(leaked, index=table.index, dtype=object)
-    scores = None
-    if given is not None:
-        table.insert(1, "given_label", given.names(given.codes))
-        scores = _score(table, given, model.classes)
-    notes = Leaks(pieces.ids, leaked.tolist()).notes("samples", " (column duplicate_of)")
-    table.attrs["warnings"] = model.notes + _score_notes(scores, model.classes) + notes
-    table.attrs["scores"] = scores
-    table.attrs["promised"] = model.found.promised
-    return table
-
-
-def _score(table: pd.DataFrame, given: Labels, classes: Sequence[Any]) -> dict[str, Any]:
-    """Score all samples that have a label and can be read; labels that are no class of the run mean OOD."""
-    scored = (given.codes >= 0) & (table["verdict"] != Verdict.UNREADABLE).to_numpy()
-    table = table[scored]
-    labels = np.array([str(given.classes[code]) for code in given.codes[scored]], dtype=object)
-    is_ood = ~np.isin(labels, [str(name) for name in classes])
-    scores = score_new(
-        right=labels == table["predicted_label"].map(str).to_numpy(dtype=object),
-        rejected=(table["verdict"] == Verdict.OOD).to_numpy(),
-        ood_score=table["ood_score"].to_numpy(dtype=np.float64),
-        is_ood=is_ood,
-    )
-    return asdict(scores) | {"other_labels": sorted(set(labels[is_ood]))}
-
-
-def _score_notes(scores: dict[str, Any] | None, classes: Sequence[Any]) -> list[str]:
-    """Warn if no label is a class of the run: labels with another spelling would silently count as OOD."""
-    if scores is None or scores["known"] > 0 or scores["ood"] == 0:
-        return []
-    there = listed([str(name) for name in classes])
-    return [f"not one label is a class of the run, so all samples are taken for OOD; its classes: {there}"]
-
-
-class _Columns:
-    """Predictions, collected in arrays that are allocated once.
-
-    Tables of the pieces, kept side by side, would fragment the heap: memory use would grow by more than their
-    size.
-    """
-
-    def __init__(self, count: int, classes: Sequence[Any]) -> None:
-        self.classes = list(classes)
-        self.codes = np.full(count, -1)
-        self.numbers = {name: np.full(count, np.nan) for name in ("probability", "ood_score")}
-        self.rejected = np.zeros(count, dtype=bool)
-        self.kinds: dict[Any, Any] = {}
-
-    def add(self, rows: list[int], table: pd.DataFrame) -> None:
-        """Add a model's predictions for these samples."""
-        self.kinds = table.dtypes.to_dict()
-        self.codes[rows] = pd.Categorical(table["predicted_label"], categories=self.classes).codes
-        for name, values in self.numbers.items():
-            values[rows] = table[name]
-        self.rejected[rows] = table["verdict"] == Verdict.OOD
-
-    def to_table(self, ids: list[str]) -> pd.DataFrame:
-        """One table like those added, with the unreadable samples in their places."""
-        rows = np.flatnonzero(self.codes >= 0)
-        codes = self.codes[rows]
-        table = pd.DataFrame(
-            {
-                "id": [ids[row] for row in rows],
-                "predicted_label": Labels(codes, self.classes).names(codes),
-                **{name: values[rows] for name, values in self.numbers.items()},
-                "verdict": np.where(self.rejected[rows], "ood", "known").astype(object),
-            }
-        )
-        return with_unreadable(table.astype(self.kinds), ids, rows)
+    return Scoring(model, pieces, given=given, leakage=read_samples(run, model), progress=progress)
 
 
 def load_model(run: Path, device: str = "cpu") -> Model:

@@ -185,7 +185,7 @@ class NetworkModel:
     @torch.no_grad()
     def score(self, inputs: npt.NDArray[Any], progress: Progress | None = None) -> Predictions:
         """Predict for inputs as given before training: raw features, or uint8 images."""
-        prepared, judge, parts, done = self._prepare(inputs), self.module(), [], 0
+        prepared, judge, parts, done = self.check(inputs), self.module(), [], 0
         batches = split_batches(prepared)
         needs = self.detector.needs
         for batch, (scaled, out) in zip(batches, run_network(self.network, batches, needs), strict=True):
@@ -202,7 +202,8 @@ class NetworkModel:
         """A row per input: `id`, `predicted_label`, `probability`, `ood_score`, `verdict` (known or ood)."""
         return predict_table(self, inputs, ids, progress)
 
-    def _prepare(self, inputs: npt.NDArray[Any]) -> Tensor:
+    def check(self, inputs: npt.NDArray[Any]) -> Tensor:
+        """Refuse inputs that can't be scored; returns them as the network takes them."""
         if self.standardizer is None:
             if inputs.shape[1:] != self.input_shape:
                 theirs, ours = (" × ".join(map(str, shape)) for shape in (inputs.shape[1:], self.input_shape))
