@@ -2,8 +2,8 @@
 
 python benchmarks/pages.py --rows 1000000
 
-The runs are synthetic and written by the package's own writers: embeddings without photos, a text shown with every
-sample, duplicates, and 10 or 1,000 classes. Each job runs in a process of its own.
+The runs are synthetic and written by the package's own writers: embeddings without photos, a text shown
+with every sample, duplicates, and 10 or 1,000 classes. Each job runs in a process of its own.
 """
 
 import argparse
@@ -45,30 +45,11 @@ SHARES = {
 }
 DUPLICATES = 0.02
 """Fraction of the samples that are in a group of two or three."""
-WORDS = [
-    "a",
-    "photo",
-    "of",
-    "the",
-    "old",
-    "red",
-    "small",
-    "car",
-    "house",
-    "dog",
-    "on",
-    "near",
-    "street",
-    "field",
-    "with",
-    "some",
-    "more",
-    "people",
-    "than",
-    "before",
-]
+WORDS = "a photo of the old red small car house dog on near street field with more people".split()  # noqa: SIM905
 TRAINED_ON = 5000
 """Samples of the run that predicts."""
+PATIENCE = 120
+"""Seconds after which something did not happen."""
 QUEUE = 5
 """Requests of each kind to the review server, of which the median counts."""
 
@@ -106,8 +87,18 @@ def make_run(run: Path, rows: int, classes: int) -> None:
         "name": "learned from OOD samples",
         **asdict(Threshold(0.5, 0.05, 0.9, 0.06, rows, "auto", 0.05)),
     }
-    summary = {"samples": rows, "classes": names, "verdicts": counts, "k": 10, "k_tried": {"10": -1.0}, "noise_rate": 0.13,
-               "ood_rate": 0.06, "expected_right": {"keep": 0.95}, "selected": int(selected.sum()), "detector": threshold}  # fmt: skip
+    summary = {
+        "samples": rows,
+        "classes": names,
+        "verdicts": counts,
+        "k": 10,
+        "k_tried": {"10": -1.0},
+        "noise_rate": 0.13,
+        "ood_rate": 0.06,
+        "expected_right": {"keep": 0.95},
+        "selected": int(selected.sum()),
+        "detector": threshold,
+    }
     write_json(run / "summary.json", summary)
     write_config(
         run,
@@ -147,15 +138,16 @@ def measure_report(run: Path) -> dict[str, Any]:
 
     (run / "kept.safetensors").unlink(missing_ok=True)
     spent: dict[str, float] = {}
-    stages = ["read_points", "read_verdicts", "read_samples", "read_decided", "choose_cells", "fit_cells", "draw_map",
-              "choose_rows", "as_columns", "_choose_shown", "_gather_facts", "render_page"]  # fmt: skip
+    reading = ["read_points", "read_verdicts", "read_samples", "read_decided", "choose_cells", "fit_cells"]
+    stages = [*reading, "draw_map", "_choose_shown", "_gather_facts", "render_page"]
     traced(build, stages, spent)
     before = start_memory()
+    start = time.process_time()
     done, taken = timed(lambda: build.write_report(run))
-    again = timed(lambda: build.write_report(run))[1]
+    cpu = time.process_time() - start
     return {
         "seconds": taken,
-        "seconds_again": again,
+        "cpu_seconds": cpu,
         "mb": done.size / 1e6,
         "gib": memory_since(before),
         "stages": spent,
@@ -175,72 +167,66 @@ def memory_since(before: float) -> float:
 
 
 def measure_open(page: str) -> dict[str, Any]:
-    """Open a page in Chromium: seconds until the first rows of the table are there, and a filter answers."""
+    """Open a page in Chromium: seconds until the first rows of the table are there, and until a filter and a
+    search have answered. On a review page, also those of single decisions.
+    """
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    times: list[dict[str, float]] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        times = []
         for _ in range(3):
             tab = browser.new_page(viewport={"width": 1280, "height": 900})
             tab.set_default_timeout(120_000)
             start = time.perf_counter()
             tab.goto(page, wait_until="commit")
             tab.wait_for_selector("#table-body .rows .line")
-            shown = time.perf_counter() - start
-            tab.locator('#table-body button[data-chip="relabel"]').click()
-            tab.wait_for_selector('#table-body button[data-chip="relabel"][aria-pressed="true"]')
-            usable = time.perf_counter() - start
-            search = tab.locator('#table-body input[type="search"]')
-            start = time.perf_counter()
+            found = {"shown": time.perf_counter() - start}
+            chip = '#table-body button[data-chip="relabel"]'
+            tab.locator(chip).click()
+            tab.wait_for_selector(f'{chip}[aria-pressed="true"]')
+            found["usable"] = time.perf_counter() - start
             said = tab.locator("#table-body [role=status]")
             before = said.text_content()
-            search.fill("people")
-            tab.wait_for_function(
-                "([before]) => document.querySelector('#table-body [role=status]').textContent !== before",
-                arg=[before],
-            )
-            times.append((shown, usable, time.perf_counter() - start))
-            if reviewing := tab.locator(".review-bar").count():
-                times[-1] += measure_clicks(tab)
+
+            def search(tab: Any = tab) -> None:
+                tab.locator('#table-body input[type="search"]').fill("street street")
+
+            found["search"] = until(search, lambda said=said, before=before: said.text_content() != before)  # type: ignore[misc]
+            if tab.locator(".review-bar").count():
+                found |= measure_clicks(tab)
+            times.append(found)
             tab.close()
         browser.close()
-    names = ["shown", "usable", "search", *(["accept", "next", "undo", "accept_all"] if reviewing else [])]
-    return {
-        name: float(np.median(column)) for name, column in zip(names, zip(*times, strict=True), strict=True)
-    }
+    return {name: float(np.median([found[name] for found in times])) for name in times[0]}
 
 
-def measure_clicks(tab: Any) -> tuple[float, ...]:
-    """Seconds to accept a verdict by key, to go to the next sample, to undo, and to accept all of a gallery."""
+def until(act: Callable[[], Any], condition: Callable[[], bool]) -> float:
+    """Seconds from an action until a condition holds; the page's policy lets no other script wait for it."""
+    start = time.perf_counter()
+    act()
+    while not condition():
+        if time.perf_counter() - start > PATIENCE:
+            raise TimeoutError
+        time.sleep(0.01)
+    return time.perf_counter() - start
+
+
+def measure_clicks(tab: Any) -> dict[str, float]:
+    """Seconds to accept a verdict by key, go to the next sample, undo, and accept all suspected mislabels."""
     tab.wait_for_selector("#mislabels .card .open")
-
-    def until(act: Callable[[], Any], condition: str) -> float:
-        start = time.perf_counter()
-        act()
-        tab.wait_for_function(condition)
-        return time.perf_counter() - start
-
+    done, undone = tab.locator("#mislabels .card.done"), tab.locator("#mislabels .card:not(.done)")
     tab.locator("#mislabels .card .open").first.focus()
-    accepted = until(
-        lambda: tab.keyboard.press("a"), "document.querySelectorAll('#mislabels .card.done').length === 1"
-    )
-    moved = until(lambda: tab.keyboard.press("n"), "document.activeElement.matches('.card:not(.done) .open')")
-    undone = until(
-        lambda: tab.keyboard.press("u"), "document.querySelectorAll('#mislabels .card.done').length === 0"
-    )
+    keys = tab.keyboard
+    found = {"accept": until(lambda: keys.press("a"), lambda: done.count() == 1)}
+    waiting = tab.locator("#mislabels .card:not(.done) .open:focus")
+    found["next"] = until(lambda: keys.press("n"), lambda: waiting.count() == 1)
+    found["undo"] = until(lambda: keys.press("u"), lambda: done.count() == 0)
     button = tab.locator("#mislabels button", has_text="Accept all")
-    every = until(
-        button.click,
-        "document.querySelectorAll('#mislabels .card:not(.done)').length === 0 || !document.querySelector('.review-bar [role=alert]').hidden",
-    )
-    complaint = tab.locator(".review-bar [role=alert]")
-    if complaint.is_visible():
-        print(f"accept all: {complaint.text_content()}", file=sys.stderr)
-        every = float("nan")
-    until(lambda: tab.keyboard.press("u"), "document.querySelectorAll('#mislabels .card.done').length === 0")
-    return accepted, moved, undone, every
+    found["accept_all"] = until(button.click, lambda: undone.count() == 0)
+    found["undo_all"] = until(lambda: keys.press("u"), lambda: done.count() == 0)
+    return found
 
 
 def measure_review(run: Path) -> dict[str, Any]:
@@ -284,7 +270,8 @@ def measure_apply(run: Path) -> dict[str, Any]:
 
     before = start_memory()
     done, taken = timed(lambda: apply(run, out=run / "cleaned.parquet", min_confidence=0.9, overwrite=True))
-    return {"seconds": taken, "gib": memory_since(before), "counts": done.counts}
+    cpu = time.process_time() - start
+    return {"seconds": taken, "cpu_seconds": cpu, "gib": memory_since(before), "counts": done.counts}
 
 
 def measure_predict(folder: Path, name: str, out: str) -> dict[str, Any]:
@@ -292,7 +279,7 @@ def measure_predict(folder: Path, name: str, out: str) -> dict[str, Any]:
     from graphclean.runs.predict import predict
 
     load_once(folder)
-    before = start_memory()
+    before, start = start_memory(), time.process_time()
     _, taken = timed(
         lambda: predict(folder / "trained", folder / name, out=folder / out, overwrite=True, device="cpu")
     )
@@ -308,6 +295,7 @@ def load_once(folder: Path) -> None:
 
 def make_inputs(folder: Path, rows: int) -> None:
     """A run to predict with, and new embeddings in every format."""
+    from graphclean.config import Config
     from graphclean.runs.clean import clean
 
     rng = np.random.default_rng(1)
@@ -319,7 +307,7 @@ def make_inputs(folder: Path, rows: int) -> None:
         z=centers[truth] + 0.7 * rng.standard_normal((TRAINED_ON, WIDTH), dtype=np.float32),
         y=given,
     )
-    clean(folder / "training.npz", out=folder / "trained", overwrite=True)
+    clean(folder / "training.npz", folder / "trained", Config(), overwrite=True)
     z = centers[rng.integers(0, 10, rows)] + np.float32(0.7) * rng.standard_normal(
         (rows, WIDTH), dtype=np.float32
     )

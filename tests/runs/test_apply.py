@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from graphclean.data.digits import noisy_digits
+from graphclean.data.verdict import Verdict
 from graphclean.runs.apply import decide_actions, leave_one_each
 from graphclean.runs.decisions import Decision, DecisionLog
 from graphclean.runs.folder import write_config, write_table
@@ -328,3 +329,24 @@ def test_decisions_on_another_run_are_refused(photos: Path, cli: Any) -> None:
     (run / "decisions.jsonl").write_text(json.dumps(line) + "\n")
     done = cli("apply", str(run))
     assert (done.code, "not a sample of this run" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"min_confidence": 0.7}, {"reviewed_only": True}, {"drop_uncertain": True}]
+)
+def test_cases_are_decided_as_each_sample_alone(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    n = 400
+    verdicts = pd.DataFrame(
+        {
+            "id": [f"s{row}" for row in range(n)],
+            "given_label": rng.choice(np.array(["cat", "dog", None], dtype=object), n),
+            "proposed_label": rng.choice(np.array(["cat", "dog", None], dtype=object), n),
+            "verdict": rng.choice([str(name) for name in Verdict], n),
+            "confidence": np.where(rng.random(n) < 0.1, np.nan, rng.integers(0, 1001, n) / 1000),
+            "selected": rng.random(n) < 0.5,
+        }
+    )
+    whole = decide_actions(verdicts, **options)
+    alone = [decide_actions(verdicts.iloc[[row]].reset_index(drop=True), **options) for row in range(n)]
+    pd.testing.assert_frame_equal(whole, pd.concat(alone, ignore_index=True), check_dtype=False)

@@ -20,6 +20,7 @@ from ..runs.folder import (
     POINTS,
     REPORT,
     VERDICT_COLUMNS,
+    VERDICTS_FILE,
     read_config,
     read_env,
     read_metrics,
@@ -218,8 +219,9 @@ def _describe_gaps(
         notes.append(f"Pictures are not shown. {why}")
     if len(shown.rows) < len(samples):
         notes.append(
-            f"The table holds {len(shown.rows):,} of {len(samples):,} {things}: the most confident "
-            "suspects, and a random sample of the others. All numbers above and below count every sample."
+            f"This page holds {len(shown.rows):,} of {len(samples):,} {things}: the most confident suspects, "
+            f"and a random sample of the others. All are in {VERDICTS_FILE}, and summary, classes and "
+            "thresholds count all of them."
         )
     if shown.gone:
         are = "1 is" if shown.gone == 1 else f"{shown.gone:,} are"
@@ -261,6 +263,7 @@ def _gather_facts(
         "counts": {name: int(samples.where(name).sum()) for name in Verdict},
         "right": summary.get("expected_right", {}),
         "total": len(samples),
+        "sampled": len(shown.rows) < len(samples),
         "map": shown.plan,
         "issues": list(ISSUES),
         "issue_counts": summary.get("photo_issues", {}),

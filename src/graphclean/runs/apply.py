@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from .._files import has_file, replaced, sweep
@@ -21,6 +23,7 @@ from .cleaned_parquet import write_cleaned
 from .decisions import Decision, read_checked, settle, settle_notes
 from .folder import (
     GROUP_COLUMN,
+    SCORE_COLUMNS,
     read_config,
     read_summary,
     read_verdicts,
@@ -38,6 +41,11 @@ ACTIONS = ("kept", "relabeled", "removed")
 UNCERTAIN = "uncertain whether the label fits"
 NOT_SURE = "the verdict is not sure enough"
 NOT_REVIEWED = "not reviewed"
+VERDICTS_READ = (
+    *("id", "verdict", "given_label", "proposed_label", "selected", "width", "height"),
+    *(*SCORE_COLUMNS, GROUP_COLUMN),
+)
+"""The columns that a manifest is made from."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,8 @@ def apply(
         )
     if reviewed_only and min_confidence > 0:
         raise InputError(f"{arg('reviewed_only')} applies no verdict; leave out {arg('min_confidence')}")
-    verdicts, reviewed = read_verdicts(run), read_checked(run)
+    verdicts = read_verdicts(run, VERDICTS_READ if form is None else None)
+    reviewed = read_checked(run)
     table = decide_actions(
         verdicts,
         settle(reviewed),
@@ -182,22 +191,40 @@ def decide_actions(
     columns = ("verdict", "given_label", "proposed_label", "confidence", "selected")
     doubt = NOT_REVIEWED if reviewed_only else NOT_SURE
     least = float("inf") if reviewed_only else min_confidence
-    rows = zip(*(verdicts[name] for name in columns), strict=True)
+    # Many samples share the labels and the confidence as it is written: each case is decided once.
+    cases, first = _find_cases(verdicts, least)
+    rows = zip(*(verdicts[name].iloc[first] for name in columns), strict=True)
     done = [_decide(*row, least=least, doubt=doubt, drop_uncertain=drop_uncertain) for row in rows]
     named = {str(name): name for column in columns[1:3] for name in verdicts[column].dropna().unique()}
     for row, decision in (decided or {}).items():
-        done[row] = _carry_out(decision, verdicts["given_label"].iloc[row], named)
+        cases[row] = len(done)
+        done.append(_carry_out(decision, verdicts["given_label"].iloc[row], named))
     kind = "Int64" if pd.api.types.is_integer_dtype(verdicts["given_label"].dtype) else object
     labels, actions, reasons = zip(*done, strict=True) if done else ([], [], [])
     return pd.DataFrame(
         {
             "id": verdicts["id"],
-            "label": pd.Series(labels, dtype=kind),
+            "label": pd.Series(labels, dtype=kind).iloc[cases].set_axis(verdicts.index),
             "given_label": verdicts["given_label"],
-            "action": pd.Series(actions, dtype=object),
-            "reason": pd.Series(reasons, dtype=object),
+            "action": pd.Series(actions, dtype=object).iloc[cases].set_axis(verdicts.index),
+            "reason": pd.Series(reasons, dtype=object).iloc[cases].set_axis(verdicts.index),
         }
     )
+
+
+def _find_cases(verdicts: pd.DataFrame, least: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The case of each sample, and the first sample of each case: samples of one case differ in nothing that
+    decides their action, or that its reason tells.
+    """
+    confidence = verdicts["confidence"].to_numpy(dtype=np.float64, na_value=np.nan)
+    written, sure = np.char.mod("%.2f", confidence), confidence >= least
+    case = np.zeros(len(verdicts), dtype=np.int64)
+    columns = (verdicts["verdict"], verdicts["given_label"], verdicts["proposed_label"], verdicts["selected"])
+    for values in (*columns, written, sure):
+        codes, names = pd.factorize(values)  # -1 if there is no label
+        case = np.unique(case * (len(names) + 1) + codes + 1, return_inverse=True)[1]
+    _, first, case = np.unique(case, return_index=True, return_inverse=True)
+    return case, first
 
 
 def leave_one_each(table: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:

@@ -42,7 +42,7 @@ function startDuplicates(root) {
     cards.append(...next.map(makeGroup));
     shown += next.length;
     more.hidden = shown >= facts.duplicates.length;
-    const held = facts.groups > facts.duplicates.length ? ` (${count(facts.groups)} in all; the others are not in this file)` : "";
+    const held = facts.groups > facts.duplicates.length ? `. This page holds ${count(facts.duplicates.length)} of ${count(facts.groups)} groups; all of them are in verdicts.parquet (column duplicate_group).` : "";
     said.textContent = `${count(shown)} of ${count(facts.duplicates.length)} groups shown${held}`;
   }
   root.append(make("div", { class: "controls" }, make("span", { class: "fill" }), said), cards, make("div", { class: "more" }, more));

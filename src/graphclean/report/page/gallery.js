@@ -66,7 +66,10 @@ function startGallery(root) {
   const cards = make("ul", { class: "cards" });
   const said = make("p", { class: "said", role: "status" });
   const more = make("button", { type: "button", class: "button", on: { click: () => show(state.shown + MORE) } }, "Show more");
-  const held = total > all.length ? ` (${count(total)} in all; the others are not in this file)` : "";
+  const left = total - all.length;
+  const which = name === "uncertain" ? "least likely right" : ofPhotos ? "most serious" : "most confident";
+  const partly = left > 0 ? `This page holds ${count(all.length)} of ${count(total)}, the ${which} among them. All of them are in verdicts.parquet.` : null;
+  const others = left > 0 && reviewing && !ofPhotos ? ` “${name === "uncertain" ? "Keep labels of" : "Accept"} all” covers what this page holds. The other ${count(left)} keep their verdict: graphclean apply carries it out, with --min-confidence 0.9 only where it is that sure.` : "";
 
   const used = (column) => {
     const there = [...new Set(all.map((row) => rows[column][row]))].sort((a, b) => a - b);
@@ -109,7 +112,7 @@ function startGallery(root) {
   /** Update the number of samples that the button would accept. */
   function recount() {
     const waiting = review.waiting(list).length;
-    accept.textContent = `${name === "uncertain" ? "Keep labels of" : "Accept"} all ${count(waiting)}`;
+    accept.textContent = `${name === "uncertain" ? "Keep labels of" : "Accept"} all ${count(waiting)}${left > 0 ? " on this page" : ""}`;
     accept.disabled = waiting === 0;
   }
 
@@ -120,7 +123,7 @@ function startGallery(root) {
     for (let place = from_; place < state.shown; place++) cards.append(makeCard(list[place], () => detail.open(list, place)));
     if (from_ === 0) focusable(0);
     more.hidden = state.shown >= list.length;
-    said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown${held}` : "None.";
+    said.textContent = list.length ? `${count(state.shown)} of ${count(list.length)} shown` : "None.";
   }
 
   // One card is a tab stop; arrow keys move to the others.
@@ -140,8 +143,9 @@ function startGallery(root) {
     event.preventDefault();
   });
 
-  root.append(make("div", { class: "controls" }, ofPhotos ? issue.label : null, from.label, to.label, reached.length ? least.label : null, ofPhotos ? null : order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said, reviewing && !ofPhotos ? accept : null),
-    cards, make("div", { class: "more" }, more));
+  fill(root, {}, [make("div", { class: "controls" }, ofPhotos ? issue.label : null, from.label, to.label, reached.length ? least.label : null, ofPhotos ? null : order.label, reviewing ? seen.label : null, make("span", { class: "fill" }), said, reviewing && !ofPhotos ? accept : null),
+    partly === null ? null : make("p", { class: "said partly" }, partly + others),
+    cards, make("div", { class: "more" }, more)]);
   set({});
   return { set, recount };
 }

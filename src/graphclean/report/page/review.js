@@ -13,7 +13,10 @@ const review = (() => {
   const runRow = (row) => (rows.row ? rows.row[row] : row);
   /** Position in the page of a row of the run; undefined if omitted. */
   const placeOf = (row) => (places ? places.get(row) : row);
-  const suspects = () => ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
+  const isSuspect = (row) => ["relabel", "ood", "uncertain"].includes(verdict(row));
+  /** The suspects on the page, which may be fewer than in the run. */
+  const suspects = rows.id.reduce((sum, _, row) => sum + isSuspect(row), 0);
+  const inRun = ["relabel", "ood", "uncertain"].reduce((sum, name) => sum + facts.counts[name], 0);
   let bar = null;
 
   async function ask(path, options = {}) {
@@ -77,11 +80,13 @@ const review = (() => {
   }
 
   function count_() {
-    const done = [...states.keys()].filter((row) => ["relabel", "ood", "uncertain"].includes(verdict(row))).length;
-    bar.text.textContent = `${count(done)} of ${count(suspects())} suspects reviewed`;
-    bar.meter.style.setProperty("--w", `${(100 * done) / Math.max(1, suspects())}%`);
+    const done = [...states.keys()].filter(isSuspect).length;
+    bar.text.textContent = suspects < inRun
+      ? `${count(done)} of ${count(suspects)} suspects on this page reviewed (${count(inRun)} in the run)`
+      : `${count(done)} of ${count(suspects)} suspects reviewed`;
+    bar.meter.style.setProperty("--w", `${(100 * done) / Math.max(1, suspects)}%`);
     bar.undo.disabled = states.size === 0;
-    bar.next.disabled = done === suspects();
+    bar.next.disabled = done === suspects;
   }
 
   const outcome = (state) => (state.label === null ? "no class" : state.label);

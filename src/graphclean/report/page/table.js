@@ -92,7 +92,8 @@ function startTable(root) {
     }
     search.value = state.text;
     classes.select.value = state.label;
-    said.textContent = order.length === size ? `${count(size)} rows` : `${count(order.length)} of ${count(size)} rows`;
+    const all = size < facts.total ? "rows on this page" : "rows";
+    said.textContent = order.length === size ? `${count(size)} ${all}` : `${count(order.length)} of ${count(size)} ${all}`;
     grid.setAttribute("aria-rowcount", String(order.length + 1));
     none.hidden = order.length > 0;
     space.style.height = `${order.length * lineHeight()}px`;
@@ -173,7 +174,7 @@ function startTable(root) {
     make("div", { role: "rowgroup" }, header), view);
   root.append(make("div", { class: "controls" }, search, ...chips, facts.classes.length > 1 ? classes.label : null, make("span", { class: "fill" }), said, save), grid, none);
   find("table-about").textContent = size < facts.total
-    ? `${count(size)} of ${count(facts.total)} ${facts.things}: the most confident suspects, and a random sample of the others. verdicts.csv has all rows.`
+    ? `${count(size)} of ${count(facts.total)} ${facts.things}: the most confident suspects, and a random sample of the others. Search, filters and “Save as CSV” cover these; all rows are in verdicts.parquet and verdicts.csv.`
     : `Every one of the ${count(size)} ${facts.things}. Click a heading to sort; Enter or a click opens a row.`;
   set({});
   new ResizeObserver(() => paint()).observe(view);
