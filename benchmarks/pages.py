@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from common import save, timed
+from common import load, save, timed
 from graphclean._files import write_json
 from graphclean.bench.machine import forget_host_peak, host_peak_gib
 from graphclean.cleaning.inputs import Labels
@@ -268,7 +268,7 @@ def measure_apply(run: Path) -> dict[str, Any]:
     """Apply the verdicts as a manifest."""
     from graphclean.runs.apply import apply
 
-    before = start_memory()
+    before, start = start_memory(), time.process_time()
     done, taken = timed(lambda: apply(run, out=run / "cleaned.parquet", min_confidence=0.9, overwrite=True))
     cpu = time.process_time() - start
     return {"seconds": taken, "cpu_seconds": cpu, "gib": memory_since(before), "counts": done.counts}
@@ -283,7 +283,8 @@ def measure_predict(folder: Path, name: str, out: str) -> dict[str, Any]:
     _, taken = timed(
         lambda: predict(folder / "trained", folder / name, out=folder / out, overwrite=True, device="cpu")
     )
-    return {"seconds": taken, "gib": memory_since(before), "mb_in": (folder / name).stat().st_size / 1e6}
+    found = {"seconds": taken, "cpu_seconds": time.process_time() - start, "gib": memory_since(before)}
+    return found | {"mb_in": (folder / name).stat().st_size / 1e6}
 
 
 def load_once(folder: Path) -> None:
@@ -342,11 +343,21 @@ JOBS: dict[str, Callable[..., Any]] = {
 }
 
 
+PREDICTIONS = {
+    "new.npy": "p.parquet",
+    "new.npz": "p.parquet",
+    "packed.npz": "p.parquet",
+    "new.parquet": "p.csv",
+}
+"""New data, and what is written of it."""
+
+
 def main() -> None:
-    """Measure everything, and record it."""
+    """Measure everything, and record it; what was measured is kept as soon as it is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, default=Path("build/pages"))
+    parser.add_argument("--only", nargs="+", choices=["runs", "predictions"], default=["runs", "predictions"])
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -354,43 +365,29 @@ def main() -> None:
         print(json.dumps(JOBS[args.job[0]](*args.job[1:])))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
-    runs = []
-    for classes in CLASSES:
+    earlier = load("pages")
+    result = {name: earlier[name] for name in ("runs", "predictions")} if earlier is not None else {}
+    result |= {"rows": args.rows, "columns": WIDTH, "trained_on": TRAINED_ON}
+
+    def record(name: str, found: dict[str, Any]) -> None:
+        result[name] = [*result.get(name, []), found]
+        save("pages", {"runs": [], "predictions": [], **result})
+        print(json.dumps(found, indent=1))
+
+    for name in args.only:
+        result[name] = []
+    for classes in CLASSES if "runs" in args.only else ():
         run = args.folder / f"run-{args.rows}-{classes}"
         if not run.exists():
             alone("make", str(run), str(args.rows), str(classes))
-        found = {
-            "classes": classes,
-            "report": alone("report", str(run)),
-            "open": alone("open", str(run / "report.html")),
-        }
-        found |= {"review": alone("review", str(run)), "apply": alone("apply", str(run))}
-        print(json.dumps(found, indent=1))
-        runs.append(found)
-    if not (args.folder / "new.parquet").exists():
-        alone("inputs", str(args.folder), str(args.rows))
-    predictions = []
-    for name, out in (
-        ("new.npy", "p.parquet"),
-        ("new.npz", "p.parquet"),
-        ("packed.npz", "p.parquet"),
-        ("new.parquet", "p.parquet"),
-        ("new.npy", "p.csv"),
-    ):
-        predictions.append({"data": name, "out": out, **alone("predict", str(args.folder), name, out)})
-        print(json.dumps(predictions[-1]))
-    print(
-        save(
-            "pages",
-            {
-                "rows": args.rows,
-                "columns": WIDTH,
-                "trained_on": TRAINED_ON,
-                "runs": runs,
-                "predictions": predictions,
-            },
-        )
-    )
+        report, page = alone("report", str(run)), str(run / "report.html")
+        found = {"report": report, "open": alone("open", page), "apply": alone("apply", str(run))}
+        record("runs", {"classes": classes, **found, "review": alone("review", str(run))})
+    if "predictions" in args.only:
+        if not (args.folder / "new.parquet").exists():
+            alone("inputs", str(args.folder), str(args.rows))
+        for name, out in PREDICTIONS.items():
+            record("predictions", {"data": name, "out": out, **alone("predict", str(args.folder), name, out)})
 
 
 if __name__ == "__main__":

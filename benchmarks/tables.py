@@ -17,6 +17,7 @@ from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section, list_columns
 from sections.graph import cpu_section, cuda_section
 from sections.methods import methods_section
+from sections.pages import pages_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
 from sections.streaming import streaming_section
@@ -32,8 +33,9 @@ PROCESSES = Path(__file__).parents[1] / "docs" / "processes.md"
 
 UNRECORDED = {
     "methods": "Every method on the digits",
-    "few": "Few small images",
     "streaming-cuda": "Photos that stream, on a GPU",
+    "pages": "Pages and predictions of many samples",
+    "few": "Few small images",
 }
 """Headings of sections that may not be recorded yet."""
 
@@ -59,6 +61,7 @@ def render() -> str:
         "graph-cuda": cuda_section,
         "streaming-cpu": streaming_section,
         "streaming-cuda": streaming_section,
+        "pages": pages_section,
     }
     for name, section in sections.items():
         result = load(name)

@@ -29,7 +29,7 @@ from .tables import (
     usual_columns,
 )
 
-PIECE_BYTES = 2**26
+PIECE_BYTES = 2**25
 """Bytes of a piece in memory, as it is read."""
 STEP = 4096
 """Pieces have a multiple of so many rows: models take as many at once, and so see the same batches."""
