@@ -169,6 +169,18 @@ def test_a_hundred_thousand_rows_stay_under_25_mb(tmp_path: Path) -> None:
     assert time.perf_counter() - started < 60  # a guard against what grows with the square; 4 s when alone
 
 
+@pytest.mark.slow
+def test_of_more_rows_than_it_holds_the_page_states_how_many(tmp_path: Path) -> None:
+    report = write_report(make_run(tmp_path / "run", 200_000))
+    assert report.size < 25_000_000
+    facts, rows = read_data(report.out.read_bytes())
+    held = len(rows["id"])
+    assert held <= sampling.MOST_ROWS
+    assert (facts["total"], facts["sampled"], sum(facts["counts"].values())) == (200_000, True, 200_000)
+    assert any(f"This page holds {held:,} of 200,000 samples" in note for note in report.notes)
+    assert len(facts["map"]["row"]) <= 5000
+
+
 def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run", 200, photos=tmp_path / "photos")
     monkeypatch.setattr(sampling, "MOST_ROWS", 80)
