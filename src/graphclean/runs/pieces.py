@@ -54,7 +54,7 @@ class Pieces:
     @classmethod
     def whole(cls, source: Source, *, labeled: bool, least_bytes: int = 0) -> Self:
         """A source in memory."""
-        inputs, count = source.inputs, len(source.inputs)
+        inputs, count = source.array, len(source.inputs)
         rows = piece_rows(max(inputs[:1].nbytes, least_bytes))
         blocks = [inputs[start : start + rows] for start in range(0, count, rows)]
         ids = source.ids if source.ids is not None else RowNumbers(count)
