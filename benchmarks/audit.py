@@ -1,12 +1,14 @@
 """Compare `clean`, the classification heads of `train`, and cleanlab on the same features and label noise.
 
-python benchmarks/audit.py --data-root DATA
-python benchmarks/audit.py --data-root DATA --one-core    only the time, on a single core
+python benchmarks/audit.py --data-root DATA              half an hour; the same command continues
 python benchmarks/audit.py --data-root DATA --further     further sets and peers, a few minutes
+
+Times are CPU seconds of the process on one thread, so that other work on the machine does not change them.
 """
 
 import argparse
 import csv
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from audit_sets import Draw, choose_pairs
-from common import THREADS, data_root, note_scorings, save, timed
+from common import cpu_timed, data_root, note_scorings, save
 from further import score_further
 from graphclean.bench.machine import machine
 from graphclean.bench.noise import ASYM, CIFAR10_CLASSES
@@ -42,11 +44,8 @@ COLUMNS = ("mislabel_f1", "issue_f1", "label_accuracy", "ood_auroc", "three_way_
 C_VALUES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)
 FILTERS = ("default", "predicted_neq_given")
 OF_NEW = ("accuracy", "auroc", "known_rejected", "ood_rejected")
-RECIPE = (
-    "verdicts by neighbors and whitened centers; class by them and the heads, OOD by them alone (`panel`), "
-    "at least 1 % rejected; neighbors' shared mistakes undone where labels get likelier, at any k"
-)
-"""What `train` does on features, for the list of scorings."""
+RECIPE = "the preset `embeddings` as it is at this commit"
+"""How `train` was set up, for the list of scorings."""
 TAKEN_FOR = np.array([CIFAR10_CLASSES.index(ASYM.get(name, name)) for name in CIFAR10_CLASSES])
 """Class -> label under asymmetric noise, by class number: the paper's mapping for CIFAR-10."""
 COMPARED = 5
@@ -152,9 +151,9 @@ def draws(photos: dict[str, Array], cifar: dict[str, Array]) -> Iterator[Draw]:
 
 def score_ours(draw: Draw, new: tuple[Array, Array] | None) -> dict[str, dict[str, Any]]:
     """Score `clean` with its whole search and `train` with its preset: verdicts, and new samples if given."""
-    cleaning, clean_seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))
+    cleaning, clean_seconds = cpu_timed(lambda: infer_verdicts(draw.features, draw.labels))
     config = load_preset("embeddings")
-    trained, train_seconds = timed(
+    trained, train_seconds = cpu_timed(
         lambda: fit(draw.features, encode_labels(draw.labels), config, build_method(config))
     )
     found = {}
@@ -194,37 +193,19 @@ def flag_by_cleanlab(draw: Draw, C: float) -> tuple[Array, dict[str, Array]]:
     }
 
 
-def time_one_core(everything: list[Draw]) -> dict[str, dict[str, float]]:
-    """Median seconds of `clean` and of cleanlab with its fastest C on a single core, on one draw of each data
-    set.
-    """
-    found = {}
-    with threadpool_limits(1):
-        torch.set_num_threads(1)
-        for group in ("photos", "cifar"):
-            draw = next(draw for draw in everything if draw.group == group)
-            clean = [timed(lambda: infer_verdicts(draw.features, draw.labels))[1] for _ in range(4)][1:]  # noqa: B023
-            fits = [[timed(lambda: flag_by_cleanlab(draw, C))[1] for _ in range(3)] for C in C_VALUES]  # noqa: B023
-            found[group] = {
-                "clean": float(np.median(clean)),
-                "cleanlab": float(np.median(fits, axis=1).min()),
-            }
-    return found
-
-
 def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Score cleanlab at every C, with both filters, all OOD scores and the log-loss; and its Datalab."""
     from cleanlab.outlier import OutOfDistribution
 
     y, truth, known = draw.labels, draw.truth, draw.truth >= 0
     standard = StandardScaler().fit_transform(draw.features)
-    by_features, features_seconds = timed(
+    by_features, features_seconds = cpu_timed(
         lambda: OutOfDistribution().fit_score(features=standard, verbose=False)
     )
     by_raw_features = OutOfDistribution().fit_score(features=draw.features, verbose=False)
     rows = []
     for C in C_VALUES:
-        (probabilities, flags), seconds = timed(lambda C=C: flag_by_cleanlab(draw, C))
+        (probabilities, flags), seconds = cpu_timed(lambda C=C: flag_by_cleanlab(draw, C))
         by_classes = OutOfDistribution().fit_score(pred_probs=probabilities, labels=y, verbose=False)
         guess = probabilities.argmax(1)
         row: dict[str, Any] = {"C": C, "log_loss": float(log_loss(y, probabilities)), "seconds": seconds}
@@ -244,7 +225,7 @@ def score_cleanlab(draw: Draw) -> tuple[list[dict[str, Any]], dict[str, float]]:
         rows.append(row)
         if row is own_choice(rows):
             chosen = probabilities
-    datalab, seconds = timed(lambda: score_datalab(draw, standard, chosen))
+    datalab, seconds = cpu_timed(lambda: score_datalab(draw, standard, chosen))
     return rows, {**datalab, "seconds": own_choice(rows)["seconds"] + seconds}
 
 
@@ -371,14 +352,12 @@ def read_options(what: str | None) -> tuple[Path, argparse.Namespace]:
     parser.add_argument(
         "--cache", type=Path, default=Path("runs/benchmark-features"), help="where features are kept"
     )
-    parser.add_argument("--threads", type=int, default=THREADS, help="cores to use, alike for all")
-    parser.add_argument("--one-core", action="store_true", help="only the time, on a single core")
     parser.add_argument("--further", action="store_true", help="further sets and peers")
     options = parser.parse_args()
     root = data_root(options.data_root)
     if root is None or not (root / "photos").is_dir():
         parser.error("name a data root that holds photos/ with --data-root or GRAPHCLEAN_DATA")
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
     options.cache.mkdir(parents=True, exist_ok=True)
     return root, options
 
@@ -388,29 +367,28 @@ def main() -> None:
     cache = options.cache
     warnings.filterwarnings("ignore", category=FutureWarning)
     if options.further:
-        further = score_further(
-            embed_cifar(root, cache / "cifar.npz"), embed_pairs(root, cache / "pairs.npz")
-        )
-        print(save("audit-further", further))
+        sets = embed_cifar(root, cache / "cifar.npz"), embed_pairs(root, cache / "pairs.npz")
+        with threadpool_limits(1):
+            print(save("audit-further", score_further(*sets)))
         return
     photos = embed_photos(root, cache / "photos.npz")
     cifar = embed_cifar(root, cache / "cifar.npz")
+    done_path = cache / f"audit-{machine()['commit']}.json"
+    results = json.loads(done_path.read_text()) if done_path.exists() else []
     everything = list(draws(photos, cifar))
-    if options.one_core:
-        print(save("audit-one-core", {"seconds": time_one_core(everything)}))
-        return
-    score_ours(everything[0], None)  # warm-up
-    results = []
-    for draw in everything:
-        new = (photos["test"], photos["test_truth"]) if "cifar" not in draw.group else None
-        ours = score_ours(draw, new)
-        cleanlab, datalab = score_cleanlab(draw)
-        results.append(
-            {"group": draw.group, "draw": draw.name, **ours, "datalab": datalab, "cleanlab": cleanlab}
-        )
-        print(draw.group, draw.name, f"{ours['train']['seconds']:.1f} s", flush=True)
+    with threadpool_limits(1):
+        score_ours(everything[0], None)  # warm-up
+        for draw in everything[len(results) :]:
+            new = (photos["test"], photos["test_truth"]) if "cifar" not in draw.group else None
+            ours = score_ours(draw, new)
+            cleanlab, datalab = score_cleanlab(draw)
+            results.append(
+                {"group": draw.group, "draw": draw.name, **ours, "datalab": datalab, "cleanlab": cleanlab}
+            )
+            done_path.write_text(json.dumps(results))
+            print(draw.group, draw.name, f"{ours['train']['seconds']:.1f} s", flush=True)
+        clean = score_clean(photos)
     summary, new_photos = summarize(results), summarize_new(results)
-    clean = score_clean(photos)
     show(summary)
     print("new photos:", new_photos)
     print("without OOD:", clean)

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ from graphclean.bench.machine import machine
 RESULTS = Path(__file__).parent / "results"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 THREADS = 2
+LOCAL = {"--data-root": ["--data-root", "DATA"], "--cache": []}
+"""Options whose value is a local path, and how a record shows them."""
 
 
 def data_root(given: str | None) -> Path | None:
@@ -44,11 +48,26 @@ def parse_feature_options(parser: argparse.ArgumentParser) -> tuple[argparse.Nam
 
 
 def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write a result with the machine it was measured on."""
+    """Write a result with the machine it was measured on and the command that measures it again."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    head = {"machine": machine(), "command": command(sys.argv)}
+    path.write_text(json.dumps({**head, **result}, indent=1) + "\n")
     return path
+
+
+def command(argv: list[str]) -> str:
+    """The command line of a script without local paths, with DATA for the data root."""
+    parts, given = ["python", f"benchmarks/{Path(argv[0]).name}"], iter(argv[1:])
+    for part in given:
+        option, _, value = part.partition("=")
+        if option in LOCAL:
+            if not value:
+                next(given, None)
+            parts += LOCAL[option]
+        else:
+            parts.append(part)
+    return shlex.join(parts)
 
 
 def with_measured(page: str, blocks: dict[str, str]) -> str:
@@ -100,3 +119,15 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start
+
+
+def cpu_timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """The result of `work` and the CPU seconds of this process and its children, whatever else runs."""
+    start = _cpu_seconds()
+    result = work()
+    return result, _cpu_seconds() - start
+
+
+def _cpu_seconds() -> float:
+    used = os.times()
+    return time.process_time() + used.children_user + used.children_system

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from audit_sets import further_draws
-from common import timed
+from common import cpu_timed
 from graphclean.cleaning import infer_verdicts
 from peers import FURTHER_COLUMNS, Found, ask_peers, score
 
@@ -21,7 +21,7 @@ def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> di
     infer_verdicts(draws[0].features, draws[0].labels)  # warm-up
     results = []
     for draw in draws:
-        cleaning, seconds = timed(lambda: infer_verdicts(draw.features, draw.labels))  # noqa: B023
+        cleaning, seconds = cpu_timed(lambda: infer_verdicts(draw.features, draw.labels))  # noqa: B023
         table = cleaning.verdicts
         verdict, proposed = table.verdict.to_numpy(), table.proposed_label.to_numpy()
         found = Found(
