@@ -48,7 +48,10 @@ def parse_feature_options(parser: argparse.ArgumentParser) -> tuple[argparse.Nam
 
 
 def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write a result with the machine it was measured on and the command that measures it again."""
+    """Write a result with its machine, and the command that measures it again.
+
+    A result of several commands contains its own `command`, which replaces that of this process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     head = {"machine": machine(), "command": command(sys.argv)}
@@ -92,8 +95,9 @@ def shown(chart: str, alt: str) -> str:
 
 def note_scorings(scorings: list[dict[str, Any]]) -> Path:
     """Append to the list of all scorings of the photos."""
-    earlier = load("scorings")
-    return save("scorings", {"scorings": [*(earlier["scorings"] if earlier is not None else []), *scorings]})
+    earlier = load("scorings") or {"scorings": []}
+    made_by = (f"python benchmarks/{script}.py --data-root DATA" for script in ("audit", "embedders"))
+    return save("scorings", {"command": " && ".join(made_by), "scorings": [*earlier["scorings"], *scorings]})
 
 
 def seconds(value: float) -> str:

@@ -42,6 +42,11 @@ TRUSTED = 200
 """Number of good samples that calibrate a network's threshold."""
 NETWORKS = "digits as images, no OOD in training"
 
+MADE_BY = " && ".join(
+    f"python benchmarks/detectors.py --data-root DATA{only}" for only in ("", " --photos", " --networks")
+)
+"""The commands of the whole record."""
+
 
 class Split(NamedTuple):
     """Training features with labels, and new features of known and of unknown classes."""
@@ -227,7 +232,8 @@ def main() -> None:
     scorings = before.get("photo_scorings", [])
     if args.photos:
         scorings = [*scorings, {"machine": machine()}]
-    print(save("detectors", {"splits": [*rest, *rows], "photo_scorings": scorings}, RESULTS))
+    found = {"command": MADE_BY, "splits": [*rest, *rows], "photo_scorings": scorings}
+    print(save("detectors", found, RESULTS))
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def main() -> None:
         print(
             {key: runs[-1][key] for key in ("method", "noise", "seed", "accuracy", "cpu_seconds")}, flush=True
         )
-        save(asked.out, {"runs": runs, "not_run": not_run})
+        save(asked.out, {"command": "python benchmarks/methods.py", "runs": runs, "not_run": not_run})
 
 
 if __name__ == "__main__":

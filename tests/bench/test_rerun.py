@@ -1,12 +1,13 @@
 """`graphclean bench rerun`: a recorded number again, and next to it what it was."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from graphclean.bench.cells import CELLS, make_method
-from graphclean.bench.rerun import compare, differences, job_of
+from graphclean.bench.rerun import check_made_by_run, compare, differences, job_of
 from graphclean.bench.results import list_results, read_result
 from graphclean.bench.runner import Job
 from graphclean.errors import InputError
@@ -77,6 +78,33 @@ def test_every_recorded_result_has_a_job_but_for_what_is_gone() -> None:
         except InputError:
             gone.add(path.parent.name)
     assert all("gate-every-epoch" in name for name in gone), gone
+
+
+@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
+def test_every_record_of_a_script_names_its_command() -> None:
+    for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
+        with pytest.raises(InputError, match=r"made by a script; .* in a checkout: python ") as error:
+            check_made_by_run(path)
+        for command in str(error.value).partition("checkout: ")[2].split(" && "):
+            script, *options = shlex.split(command)[1:]
+            source = (ROOT / script).read_text() + (ROOT / "benchmarks/common.py").read_text()
+            missing = [each for each in options if each.startswith("--") and f'"{each}"' not in source]
+            assert not missing, (path.name, command)
+
+
+def test_no_other_file_is_taken_for_a_script_record(tmp_path: Path) -> None:
+    check_made_by_run(write_run(tmp_path, epochs=2))
+    for text in ("", "[1]", '{"command": 1}', '{"command": "python benchmarks/x.py; rm -r x"}'):
+        (tmp_path / "x.json").write_text(text)
+        check_made_by_run(tmp_path / "x.json")
+    check_made_by_run(tmp_path / "missing.json")
+
+
+def test_rerun_of_a_script_record_is_one_line(cli: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "demo.json").write_text('{"machine": {}, "command": "python benchmarks/demo.py"}')
+    code, _, err = cli("rerun", "demo.json", "--quiet")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "demo.json: made by a script; to measure it again, run in a checkout: python benchmarks" in err
 
 
 @pytest.mark.slow

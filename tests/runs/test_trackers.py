@@ -1,4 +1,4 @@
-"""Metrics of training for TensorBoard and MLflow, with stand-ins for both."""
+"""Metrics of training for TensorBoard and MLflow: with stand-ins, and with the real ones where installed."""
 
 import json
 import sys
@@ -89,6 +89,50 @@ def test_an_unknown_tracker_gets_the_nearest(tmp_path: Path, capsys: pytest.Capt
         main(["train", str(tmp_path / "x.npz"), "--log-to", "tensorbord"])
     assert stop.value.code == 2
     assert "--log-to tensorbord: no such tracker; did you mean tensorboard" in capsys.readouterr().err
+
+
+def train_with(tracker: str, out: Path) -> list[dict[str, float]]:
+    """Train briefly with a tracker; the numbers in the metrics file by epoch."""
+    digits = noisy_digits()
+    images, labels = digits.images[:240], digits.labels[:240]
+    run = graphclean.train(
+        images, labels, preset="demo", settings=SHORT, out=out, log_to=[tracker], quiet=True
+    )
+    return [scalars(json.loads(line)) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the tool's own packages
+def test_real_tensorboard_files_hold_the_metrics(tmp_path: Path, one_thread: None) -> None:
+    del one_thread
+    reason = 'needs the extra "tensorboard"'
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason=reason)
+    metrics = train_with("tensorboard", tmp_path / "runs/x")
+    events = reading.EventAccumulator(str(tmp_path / "runs/tensorboard/x"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set().union(*metrics)
+    for name in set().union(*metrics):
+        found = {event.step: event.value for event in events.Scalars(name)}
+        due = {epoch: values[name] for epoch, values in enumerate(metrics, 1) if name in values}
+        assert found == pytest.approx(due, rel=1e-6)  # stored as float32
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the tool's own packages
+def test_a_real_mlflow_run_holds_the_metrics(
+    tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del one_thread
+    mlflow = pytest.importorskip("mlflow", reason='needs the extra "mlflow"')
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    metrics = train_with("mlflow", tmp_path / "runs/x")
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (run,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    assert (run.info.run_name, run.info.status) == ("x", "FINISHED")
+    assert set(run.data.metrics) == set().union(*metrics)
+    for name in run.data.metrics:
+        found = {each.step: each.value for each in client.get_metric_history(run.info.run_id, name)}
+        assert found == {epoch: values[name] for epoch, values in enumerate(metrics, 1) if name in values}
 
 
 @pytest.mark.slow

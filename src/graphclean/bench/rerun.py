@@ -1,9 +1,12 @@
 """Rerun a recorded run with the current code, and compare its scores with the recorded ones."""
 
+import re
 from pathlib import Path
 
+from .._files import has_file
 from .._shapes import JsonObject
 from ..config.overrides import recorded_settings
+from ..errors import InputError, parse_json
 from ..methods import complete_settings
 from .cells import Recipe, get_cell
 from .noise import Split
@@ -21,6 +24,20 @@ ONLY_WAY = {
     "training.running_stats": "all",
 }
 """Removed settings, with the value that corresponds to the current behavior."""
+
+SCRIPT_COMMAND = re.compile(r"python benchmarks/\w+\.py[\w .,=/&-]*")
+"""What a record of a script in `benchmarks/` names as the command that made it."""
+
+
+def check_made_by_run(path: Path) -> None:
+    """Refuse the record of a script in `benchmarks/`, naming the command that measures it again."""
+    try:
+        found = parse_json(path.read_text(encoding="utf-8")) if has_file(path) else None
+    except (OSError, ValueError):
+        return  # `read_result` says what is wrong
+    command = found.get("command") if isinstance(found, dict) else None
+    if isinstance(command, str) and SCRIPT_COMMAND.fullmatch(command):
+        raise InputError(f"{path}: made by a script; to measure it again, run in a checkout: {command}")
 
 
 def job_of(result: Result, path: Path) -> Job:

@@ -186,11 +186,12 @@ def rerun(
     """Run a recorded result again, with the same cell, settings, seed and split, and compare the scores."""
     with loading():
         from ..bench.inputs import check_sources, load_sources
-        from ..bench.rerun import compare, differences, job_of
+        from ..bench.rerun import check_made_by_run, compare, differences, job_of
         from ..bench.results import read_result, result_path
         from ..bench.runner import GO_ON, find_done, run_job
         from ..runs.device import choose_device
 
+    check_made_by_run(result)
     old = read_result(result)
     job, where = job_of(old, result), choose_device(device.value)
     path = result_path(out, job.cell.name, job.split, job.method.name, job.seed)
