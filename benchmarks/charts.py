@@ -18,7 +18,9 @@ import numpy as np
 
 from common import load
 from graphclean.bench.results import read_records
+from graphclean.methods import OWN_METHODS, load_method
 from graphclean.report import theme
+from methods import NOISES, ONE_VIEW
 from paper_runs import CELL, RUNS, of_paper
 from sections.audit import SETS
 from sections.further import FURTHER_SETS
@@ -226,6 +228,57 @@ def method_values() -> Rows | None:
     return {name: {noise: float(np.mean(all_)) for noise, all_ in row.items()} for name, row in found.items()}
 
 
+def cost_values() -> dict[str, Rows] | None:
+    """Mean accuracy and CPU seconds of each method on the digits, by noise, with the kind of method."""
+    result = load("methods")
+    if result is None:
+        return None
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in NOISES}
+    for run in result["runs"]:
+        at = (run["cpu_seconds"], 100 * run["accuracy"])
+        found[run["noise"]].setdefault(run["method"], []).append(at)
+    return {
+        noise: {
+            name: dict(zip(("seconds", "accuracy"), np.mean(points, axis=0).round(3).tolist(), strict=True))
+            for name, points in rows.items()
+        }
+        for noise, rows in found.items()
+    }
+
+
+def best_by_cost(rows: Rows) -> list[str]:
+    """The methods that are more accurate than every cheaper one, the cheapest first."""
+    best: list[str] = []
+    for name, row in sorted(rows.items(), key=lambda item: item[1]["seconds"]):
+        if not best or row["accuracy"] > rows[best[-1]]["accuracy"]:
+            best.append(name)
+    return best
+
+
+def draw_cost(values: dict[str, Rows]) -> Figure:
+    figure, panels = figure_with(2, 3.1)
+    kinds = {name: load_method(name).info.kind for name in OWN_METHODS} | {ONE_VIEW: "baseline"}
+    styles = dict(zip(dict.fromkeys(kinds.values()), KIND_MARKERS, strict=False))
+    for axes, (noise, rows) in zip(panels, values.items(), strict=True):
+        for kind, (color, marker) in styles.items():
+            at = [(row["seconds"], row["accuracy"]) for name, row in rows.items() if kinds[name] == kind]
+            if at:
+                axes.plot(*zip(*at, strict=True), marker, color=color, label=kind, markersize=4.5)
+        front = best_by_cost(rows)
+        axes.plot([rows[name]["seconds"] for name in front], [rows[name]["accuracy"] for name in front],
+                  color=theme.GRAY, linewidth=0.6, linestyle=":", zorder=0)  # fmt: skip
+        for name in dict.fromkeys([*front, *(name for name in NAMED if name in rows)]):
+            text = name.replace("cross-entropy, one view", "cross-entropy,\none view")
+            axes.annotate(text, (rows[name]["seconds"], rows[name]["accuracy"]), xytext=(4, -2),
+                          textcoords="offset points", fontsize=5.5, va="top")  # fmt: skip
+        axes.set(xscale="log", xlabel="CPU seconds of training, one core", title=NOISES[noise])
+        axes.set_xticks([2, 5, 10, 20], ["2", "5", "10", "20"])
+        axes.minorticks_off()
+    panels[0].set_ylabel("accuracy on new digits, %")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(styles))
+    return figure
+
+
 def class_dependent_values() -> Rows | None:
     digits, cifar = load("mistakes-digits"), load("mistakes-cifar")
     if digits is None:
@@ -338,6 +391,11 @@ def draw_minutes(rows: Rows) -> Figure:
     return figure
 
 
+KIND_MARKERS = [*zip(COLORS, MARKERS, strict=True), (theme.GREEN, "P")]
+NAMED = ("cross-entropy", "cross-entropy, one view", "ngc")
+"""Methods that are always named in the chart of costs."""
+
+
 CLEANERS = {
     "ours": "graphclean clean",
     "cleanlab_best": "cleanlab, best options",
@@ -387,6 +445,7 @@ CHARTS = {
     "bench-duplicates": Chart(duplicate_values, draw_duplicates),
     "bench-demo": Chart(demo_values, draw_demo),
     "bench-methods": Chart(method_values, dots("accuracy, %")),
+    "accuracy-cost": Chart(cost_values, draw_cost),
     "bench-class-dependent": Chart(class_dependent_values, dots("label accuracy, %")),
     "bench-epoch": Chart(epoch_values, draw_epoch),
     "growth-graph": Chart(graph_growth_values, draw_growth),

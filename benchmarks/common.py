@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,17 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 THREADS = 2
 LOCAL = {"--data-root": ["--data-root", "DATA"], "--cache": []}
 """Options whose value is a local path, and how a record shows them."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A benchmark on its two pages."""
+
+    title: str
+    shown: str
+    """For the page of benchmarks: a chart and what it shows; empty if the tables are enough."""
+    numbers: str
+    """For the page of tables: how it was measured, and all numbers."""
 
 
 def data_root(given: str | None) -> Path | None:

@@ -3,9 +3,12 @@
 python benchmarks/tables.py
 """
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from common import load, seconds, with_measured
+from common import Section, load, with_measured
 from further import wins_and_losses
 from graphclean.bench.markdown import markdown_table
 from paper_runs import behind_paper, ledger, missing, paper_cells, paper_row, steps
@@ -16,61 +19,70 @@ from sections.embedders import embedders_section
 from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section, list_columns
 from sections.graph import cpu_section, cuda_section
-from sections.methods import methods_section
-from sections.pages import pages_section
+from sections.methods import choice_tables, methods_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
-from sections.streaming import streaming_section
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+TABLES = Path(__file__).parents[1] / "docs" / "benchmark-tables.md"
 README = Path(__file__).parents[1] / "README.md"
 RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
+METHODS = Path(__file__).parents[1] / "docs" / "methods.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
 PROCESSES = Path(__file__).parents[1] / "docs" / "processes.md"
 
+TABLES_INTRODUCTION = """# Benchmark tables
 
-UNRECORDED = {
-    "methods": "Every method on the digits",
-    "streaming-cuda": "Photos that stream, on a GPU",
-    "pages": "Pages and predictions of many samples",
-    "few": "Few small images",
+How each section of [Benchmarks](benchmarks.md) was measured, and all of its numbers. They are generated from
+`benchmarks/results/`; each file there names the command that made it.
+"""
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], Section]] = {
+    "audit": audit_section,
+    "audit-further": further_section,
+    "detectors": detectors_section,
+    "duplicates": duplicates_section,
+    "estimates": estimates_section,
+    "choices": choices_section,
+    "embedders": embedders_section,
+    "methods": methods_section,
+    "demo": demo_section,
+    "mistakes-digits": mistakes_section,
+    "few": few_section,
+    "engine-cuda": engine_section,
+    "graph-cpu": cpu_section,
+    "graph-cuda": cuda_section,
+    "scorings": scorings_section,
 }
-"""Headings of sections that may not be recorded yet."""
+"""Recorded results in the order of the pages."""
+
+
+def sections() -> list[Section]:
+    """The recorded sections."""
+    return [make(result) for name, make in SECTIONS.items() if (result := load(name)) is not None]
 
 
 def render() -> str:
-    """The whole page."""
-    parts = [summary()]
-    sections = {
-        "audit": audit_section,
-        "audit-further": further_section,
-        "estimates": estimates_section,
-        "choices": choices_section,
-        "scorings": scorings_section,
-        "embedders": embedders_section,
-        "detectors": detectors_section,
-        "duplicates": duplicates_section,
-        "demo": demo_section,
-        "methods": methods_section,
-        "mistakes-digits": mistakes_section,
-        "few": few_section,
-        "engine-cuda": engine_section,
-        "graph-cpu": cpu_section,
-        "graph-cuda": cuda_section,
-        "streaming-cpu": streaming_section,
-        "streaming-cuda": streaming_section,
-        "pages": pages_section,
-    }
-    for name, section in sections.items():
-        result = load(name)
-        parts.append(
-            section(result)
-            if result is not None
-            else f"## {UNRECORDED.get(name, name)}\n\nNot recorded yet.\n"
-        )
-    return "\n".join(parts)
+    """The page of benchmarks: a summary, and for each section a chart and what it shows."""
+    parts = [
+        f"## {section.title}\n\n{section.shown}\n\n[All numbers](benchmark-tables.md#{anchor(section.title)})\n"
+        for section in sections()
+        if section.shown
+    ]
+    return "\n".join([summary(), *parts])
+
+
+def render_tables() -> str:
+    """The page of tables: how each section was measured, and all numbers."""
+    parts = [f"## {section.title}\n\n{section.numbers}" for section in sections()]
+    return "\n".join([TABLES_INTRODUCTION, *parts])
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading, as mkdocs and GitHub make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def summary() -> str:
@@ -87,18 +99,9 @@ def summary() -> str:
         ]
         ahead = sum(ours > theirs for ours, theirs in pairs)
         lines.append(
-            f"- **Wrong labels found.** `clean` has the higher mean mislabel F1 on {ahead} of {len(pairs)} sets, "
-            "even when cleanlab's options are chosen by the truth. "
+            f"- **Wrong labels.** `clean` finds them better on {ahead} of {len(pairs)} sets (mean mislabel F1), even when "
+            "cleanlab's options are chosen by the truth. "
             "[Features](#verdicts-on-features-compared-with-cleanlab), [further sets](#further-sets-and-peers)"
-        )
-        lost = [
-            f"{FURTHER_SETS[group]}: {list_columns(places['behind'])}"
-            for group, places in wins_and_losses(further["summary"]).items()
-            if places["behind"]
-        ]
-        lines.append(
-            f"- **Where we lose.** Column means behind the best peer: {'; '.join(lost) or 'none'}. cleanlab's best "
-            f"options also win on some single noise seeds, listed below the first table.{further_losses()}"
         )
     if detectors is not None:
         found = [
@@ -107,15 +110,24 @@ def summary() -> str:
             if "clean" in split and "no OOD in training" in split["group"]
         ]
         lines.append(
-            f"- **Unknown inputs.** Without OOD samples to learn from, the detector of `clean` rejects between "
-            f"{100 * min(found):.0f} and {100 * max(found):.0f} % of them at a target of 5 % good inputs lost, depending on the "
-            "features (the lowest and the highest of all single splits). [New inputs](#new-inputs-rejected-or-not)"
+            "- **Unknown inputs.** Without OOD samples in training, the detector of `clean` rejects "
+            f"{100 * min(found):.0f} to {100 * max(found):.0f} % of them, depending on the features. "
+            "[New inputs](#new-inputs-rejected-or-not)"
         )
     if engine is not None:
         lines.append(
-            f"- **Cost.** An epoch of NGC on {engine['samples']:,} images takes "
-            f"{engine['epoch']:.1f} s on an {engine['machine']['gpu']}, {seconds(engine['cleaning'])} of it for cleaning. "
+            f"- **Cost.** Given features, `clean` takes seconds on a CPU. An epoch of NGC on {engine['samples']:,} images "
+            f"takes {engine['epoch']:.1f} s on an {engine['machine']['gpu']}. "
             "[Training](#training-on-a-gpu), [the graph step](#the-graph-step-on-two-cores)"
+        )
+    if further is not None:
+        lost = [
+            f"{FURTHER_SETS[group]}: {list_columns(places['behind'])}"
+            for group, places in wins_and_losses(further["summary"]).items()
+            if places["behind"]
+        ]
+        lines.append(
+            f"- **Where we lose.**\n    - Mean scores behind the best peer: {'; '.join(lost) or 'none'}.{further_losses()}"
         )
     listed = "\n".join(lines)
     return f"""# Benchmarks
@@ -127,8 +139,8 @@ How well graphclean finds wrong labels and rejects unknown inputs, and what it c
 
 {listed}
 
-Every table and plot on this page is generated from recorded runs (`benchmarks/results/`), and a test checks that it is up
-to date. `benchmarks/README.md` explains how each one is measured.
+[Benchmark tables](benchmark-tables.md) hold all numbers and how they were measured. Both pages are generated from recorded
+runs (`benchmarks/results/`), and a test checks that they are up to date.
 """
 
 
@@ -177,24 +189,27 @@ def headline() -> str:
             rows.append([name, f"**{found['ours']['mislabel_f1']:.3f}** F1", f"{peer} cleanlab"])
     rows.append(paper_row())
     table = markdown_table(["", "graphclean", "peer"], rows)
+    times = [one_core(audit)] if audit is not None else []
     notes = [
         "F1 is of finding wrong labels. Both get the same features; graphclean uses its defaults, cleanlab the best "
         "regularization and filter for each set, chosen by the truth.",
         "The last row is the paper's own benchmark, with the preset `cifar10-lond-plus`.",
     ]
-    return f"{table}\n\n{' '.join([*notes, one_core()])}"
+    return f"{table}\n\n{' '.join([*notes, *times])}"
 
 
 def pages() -> dict[Path, str]:
     """The expected content of every page with measured figures."""
     return {
         PAGE: render(),
+        TABLES: render_tables(),
         RELIABILITY: reliability_page(load("chaos")),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
         PROCESSES: with_measured(
             PROCESSES.read_text(), {"": measured_section(), " growth": growth_section()}
         ),
+        METHODS: with_measured(METHODS.read_text(), {"": choice_tables(load("methods"))}),
         LOG: with_measured(LOG.read_text(), {" steps": steps(), "": ledger()}),
     }
 

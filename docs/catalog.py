@@ -1,22 +1,17 @@
 """The overview of methods, generated from their registry when the site is built; new methods appear
 automatically.
 
-A page requests it with a comment on its own line: `<!-- overview: methods -->` or `<!-- overview: digits
--->`.
+A page requests it with a comment on its own line: `<!-- overview: methods -->`.
 """
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from graphclean.bench.markdown import markdown_table
 from graphclean.methods import OWN_METHODS, load_method
 
 REQUEST = re.compile(r"^<!-- overview: (\w+) -->$", re.MULTILINE)
-RECORDED = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.json"
 KINDS = {
     "baseline": ("Baselines", "What every other method must beat. They memorize wrong labels in the end."),
     "loss": (
@@ -72,24 +67,6 @@ def methods_overview() -> str:
     return "\n\n".join(parts)
 
 
-def digits_overview() -> str:
-    """Mean accuracy of the recorded methods on the digits; unrecorded ones are omitted."""
-    if not RECORDED.exists():
-        return "The comparison of all methods (`benchmarks/methods.py`) has not been recorded yet."
-    runs = json.loads(RECORDED.read_text())["runs"]
-    noises = list(dict.fromkeys(run["noise"] for run in runs))
-    found: dict[str, dict[str, list[float]]] = {}
-    for run in runs:
-        found.setdefault(run["method"], {}).setdefault(run["noise"], []).append(100 * run["accuracy"])
-    rows = [
-        (name, *(f"{fmean(by[noise]):.1f} ({len(by[noise])})" if noise in by else "–" for noise in noises))
-        for name, by in sorted(found.items(), key=lambda item: -fmean(next(iter(item[1].values()))))
-    ]
-    table = markdown_table(("method", *(f"accuracy under {noise}, % (seeds)" for noise in noises)), rows)
-    return f"{table}\n\nIn full: [benchmarks](benchmarks.md)."
-
-
 MAKERS: dict[str, Callable[[], str]] = {
     "methods": methods_overview,
-    "digits": digits_overview,
 }

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe, shown, when
+from common import Section, describe, shown, when
 from graphclean.bench.markdown import markdown_table
 
 WHO = {
@@ -17,7 +17,7 @@ AIM = 0.9
 SETS = {"photos": "photos", "cifar": "CIFAR-10"}
 
 
-def duplicates_section(result: dict[str, Any]) -> str:
+def duplicates_section(result: dict[str, Any]) -> Section:
     """Rates by group size, the groups found, and the cost."""
     summary = result["summary"]
     sizes = list(next(iter(next(iter(summary.values())).values())))
@@ -58,18 +58,21 @@ def duplicates_section(result: dict[str, Any]) -> str:
     )  # fmt: skip
     peers = result.get("peers_machine")
     since = f" cleanlab's rows: {when(peers)}, the same draws." if peers is not None else ""
-    return f"""## Near-duplicates
+    chart = f"""{shown("bench-duplicates", "Flagged copies of wrongly labeled photos by the number of copies, in percent: without joining near-duplicates, clean finds none of them")}
+Copies of one photo under the same wrong label confirm each other. `clean` therefore joins
+[near-duplicates](verdicts.md#near-duplicates) before it judges labels. Groups should be flagged at least {AIM} times as often
+as single photos:
 
-{shown("bench-duplicates", "Flagged copies of wrongly labeled photos by the number of copies, in percent: without joining near-duplicates, clean finds none of them")}
-1,200 photos of ten classes. 40 of them have a wrong label and appear once or as a group of 2 to 8 modified copies with that
+{describe_aim(summary, sizes)}"""
+    numbers = f"""1,200 photos of ten classes. 40 of them have a wrong label and appear once or as a group of 2 to 8 modified copies with that
 label; 40 more do so with the right label. Copies are saved again, scaled to 60 %, cropped by 5 %, brightened or darkened, or
-several of these. All other labels are right, or 25 % of them are resampled. The table shows the fraction of samples in wrong
-groups that are flagged (`relabel` or `ood`; cleanlab: a label issue), in %, and of those in right groups and of other right
-labels; means over {seeds} seeds. cleanlab gets 5-fold logistic regression with C = 1e-3.
+several of these. All other labels are right, or 25 % of them are resampled.
+
+The table shows the fraction of samples that are flagged (`relabel` or `ood`; cleanlab: a label issue), in %, as means over
+{seeds} seeds: of those in wrong groups, in right groups, and of other right labels. cleanlab gets 5-fold logistic regression with
+C = 1e-3.
 
 {markdown_table([*head, "right groups flagged", "other right labels flagged"], rows)}
-
-{describe_aim(summary, sizes)}
 
 Groups found completely, in %:
 
@@ -83,6 +86,7 @@ Over all seeds `clean` found {joined} groups of photos, {mixed} of which join tw
 
 {describe(result)}{since}
 """
+    return Section("Near-duplicates", chart, numbers)
 
 
 def describe_aim(summary: dict[str, Any], sizes: list[str]) -> str:
@@ -95,6 +99,6 @@ def describe_aim(summary: dict[str, Any], sizes: list[str]) -> str:
             ratio = entry[who][lowest]["wrong_flagged"] / single
             verdict = "reached" if ratio >= AIM else "missed"
             parts.append(
-                f"{WHO[who]}, other labels {noise}: {verdict}, at worst {ratio:.2f} (groups of {lowest})"
+                f"- {WHO[who]}, other labels {noise}: {verdict}, at worst {ratio:.2f} (groups of {lowest})"
             )
-    return f"The aim was {AIM} × the rate of single ones or more. {'; '.join(parts)}."
+    return "\n".join(parts)

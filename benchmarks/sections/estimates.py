@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from common import describe, shown
+from common import Section, describe, shown
 from graphclean.bench.markdown import markdown_table
 
 KINDS = ("keep", "relabel", "ood")
@@ -12,7 +12,7 @@ CLOSE = {"verdicts": 0.05, "rate": 0.02}
 """Maximum error of an estimate to count as right."""
 
 
-def estimates_section(result: dict[str, Any]) -> str:
+def estimates_section(result: dict[str, Any]) -> Section:
     """By set: the number of estimates reported, how many are right, and the largest error."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for draw in result["draws"]:
@@ -25,22 +25,34 @@ def estimates_section(result: dict[str, Any]) -> str:
         ]
         rates = _errors([draw["ood_rate"] for draw in draws], "true", "rate")
         rows.append([group, str(len(draws)), *cells, rates])
+    within = {
+        f"`{kind}`": _within([draw["verdicts"].get(kind) for draw in result["draws"]], "right", "verdicts")
+        for kind in KINDS
+    }
+    rate = _within([draw["ood_rate"] for draw in result["draws"]], "true", "rate")
     columns = ["set", "draws", *(f"`{kind}`" for kind in KINDS), "OOD rate"]
-    return f"""## How well `clean` estimates its own errors
+    chart = f"""{shown("bench-estimates", "Mean error of the estimates that clean reports, in points, by set")}
+`clean` reports how many of 100 verdicts are right, and the OOD rate. Where it can't estimate them well enough, it reports "too
+unsure to say" or "unknown". Of the reported estimates, these are within 5 points of the truth: {", ".join(f"{name} {text}" for name, text in within.items())}.
+The OOD rate is within 2 points on {rate}."""
+    numbers = f"""A cell reads: reported / all: number within 5 points of the truth (2 for the OOD rate), and the largest error in points
+(positive if the estimate is too high).
 
-{shown("bench-estimates", "Mean error of the estimates that clean reports, in points, by set")}
-`clean` reports how many of 100 verdicts are right, and the OOD rate, if it can estimate them well enough; otherwise it says
-"too unsure to say" or "unknown". A cell reads: reported / all: number within 5 points of the truth (2 for the OOD rate), and
-the largest error in points (positive if the estimate is too high). Digits are raw pixels; CIFAR-10 and 16 classes of
-TinyImageNet are features of EfficientNet-Lite0; each with 0, 7 or 20 OOD samples per 100 known ones, and with 10 or 30 % of the
-labels resampled or 30 % moved to the next class. The other sets are the further sets below. The limits for reporting were
-chosen on these same sets. Labels alone hardly distinguish OOD from noise if classes overlap: with OOD, the rate may be off by 4
-points.
+- Digits are raw pixels. CIFAR-10 and 16 classes of TinyImageNet are features of EfficientNet-Lite0. Each has 0, 7 or 20 OOD
+  samples per 100 known ones, and 10 or 30 % of the labels resampled, or 30 % moved to the next class.
+- The other sets are the [further sets](#further-sets-and-peers). The limits for reporting were chosen on these same sets.
+- If classes overlap, labels alone hardly distinguish OOD from noise: with OOD, the rate may be off by 4 points.
 
 {markdown_table(columns, rows)}
 
 {describe(result)}
 """
+    return Section("How well `clean` estimates its own errors", chart, numbers)
+
+
+def _within(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
+    errors = [e["estimated"] - e[truth] for e in found if e is not None and e["estimated"] is not None]
+    return f"{sum(abs(error) <= CLOSE[kind] for error in errors)} of {len(errors)}"
 
 
 def _errors(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
@@ -53,7 +65,7 @@ def _errors(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
     return f"{len(errors)} / {len(there)}: {close} within, worst {worst:+.1f}"
 
 
-def choices_section(result: dict[str, Any]) -> str:
+def choices_section(result: dict[str, Any]) -> Section:
     """The chosen class means compared with neighbors alone, and the estimator on raw pixels."""
     rows = []
     for entry in result["class_means"]:
@@ -70,15 +82,18 @@ def choices_section(result: dict[str, Any]) -> str:
                     f"{ratio:.2f}",
                 ]
             )
+    changes = [
+        f"{entry['set']}, {entry['neighbors alone']['ranking']:.3f} to {entry['chosen']['ranking']:.3f}"
+        for entry in result["class_means"]
+    ]
     digits = result["digits"]
     names = [name for name in digits[0] if name != "seed"]
     means = [f"{100 * np.mean([row[name] for row in digits]):.1f} %" for name in names]
-    return f"""## What choosing by likelihood gains
-
-{shown("bench-choices", "Average precision of label scores for wrong labels, by neighbors alone and as chosen")}
-`clean` combines neighbors with class means if that makes held-out labels more likely (`cleaning.classifier`). The table shows
-the average precision of label scores for wrong labels, with 30 % of the labels resampled, and CPU seconds, medians of three
-runs in turn. It has not been measured on human errors, which needs a set whose errors were judged by people.
+    chart = f"""{shown("bench-choices", "Average precision of label scores for wrong labels, by neighbors alone and as chosen")}
+`clean` combines neighbors with class means where that makes held-out labels more likely (`cleaning.classifier`). The average
+precision of the ranking by label quality changes little: {"; ".join(changes)}. It has not been measured on human errors."""
+    numbers = f"""Average precision of label scores for wrong labels, with 30 % of the labels resampled. CPU seconds are medians of three runs in
+turn.
 
 {markdown_table(["set", "", "class means", "ranking", "CPU seconds", "× neighbors alone"], rows)}
 
@@ -89,3 +104,4 @@ new digits, means over {len(digits)} splits.
 
 {describe(result)}
 """
+    return Section("What choosing by likelihood gains", chart, numbers)

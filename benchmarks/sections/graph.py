@@ -2,13 +2,19 @@
 
 from typing import Any
 
-from common import describe, seconds, shown
+from common import Section, describe, seconds, shown
 from graphclean.bench.markdown import markdown_table
 
 STAGES = ("search", "graph", "weights", "propagation", "selection")
 PEERS = {
     "faiss_flat": "faiss flat (search)",
     "scipy_cg_class_by_class": "SciPy CG, class by class (propagation)",
+    "sklearn_label_spreading": "LabelSpreading (propagation)",
+}
+
+NAMES = {
+    "faiss_flat": "faiss (exact search)",
+    "scipy_cg_class_by_class": "SciPy's solver (propagation)",
     "sklearn_label_spreading": "LabelSpreading (propagation)",
 }
 
@@ -32,7 +38,7 @@ def growth_line(growth: dict[str, Any]) -> str:
     return f"Growth from N = {growth['sizes'][0]:,} to {growth['sizes'][-1]:,} at k = 30, K = 10: {parts}."
 
 
-def cpu_section(result: dict[str, Any]) -> str:
+def cpu_section(result: dict[str, Any]) -> Section:
     rows = []
     for point in result["points"]:
         ours = point["stages"]
@@ -64,10 +70,12 @@ def cpu_section(result: dict[str, Any]) -> str:
     )  # fmt: skip
     million = result["million"]
     total = sum(million["stages"][s]["seconds"] for s in STAGES)
-    return f"""## The graph step on two cores
-
-{shown("growth-graph", "Seconds of the graph step by the number of samples, on two cores and on a GPU, both axes logarithmic")}
-Time and additional memory by stage. Clustered points on the unit sphere, 64 dimensions
+    against = ", ".join(f"{_range(result, key)} × {name}" for key, name in NAMES.items())
+    chart = f"""{shown("growth-graph", "Seconds of the graph step by the number of samples, on two cores and on a GPU, both axes logarithmic")}
+Search takes most of the time. On two cores, a million points take {seconds(total)} with approximate neighbors (`--search approx`,
+recall {million["recall_by_sample"]:.3f} on a sample) and {million["process_peak_gib"]:.1f} GiB. Speed compared with peers (above 1 × ours is faster):
+{against}."""
+    numbers = f"""Time and additional memory by stage. Clustered points on the unit sphere, 64 dimensions
 (`{result["generator"]["formula"]}`, spread {result["generator"]["spread"]["clustered"]}; loose: {result["generator"]["spread"]["loose"]}).
 
 {points_table(result["points"])}
@@ -91,18 +99,30 @@ A million points (k = {million["k"]}, K = {million["classes"]}, approximate neig
 
 {describe(result)}
 """
+    return Section("The graph step on two cores", chart, numbers)
 
 
-def cuda_section(result: dict[str, Any]) -> str:
+def _range(result: dict[str, Any], peer: str) -> str:
+    """The smallest and the largest speedup over a peer."""
+    stage = "search" if peer == "faiss_flat" else "propagation"
+    ratios = [
+        point["peers"][peer]["seconds"] / point["stages"][stage]["seconds"]
+        for point in result["points"]
+        if peer in point["peers"]
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
+
+def cuda_section(result: dict[str, Any]) -> Section:
     rows = [
         [f"{row['n']:,}", f"{100 * row['neighbors_shared']:.5f} %", f"{row['largest_similarity_difference']:.1e}",
          f"{row['largest_soft_label_difference']:.1e}", str(row["selection_differs"])]
         for row in result["agreement"]
     ]  # fmt: skip
-    return f"""## The graph step on a GPU
-
-Exact neighbors in fp32. Medians after a warm-up, timed by device events. The plot [above](#the-graph-step-on-two-cores)
-shows both devices.
+    whole = {point["n"]: seconds(point["whole"]["seconds"]) for point in result["points"] if point["k"] == 30}
+    chart = f"""On an {result["machine"]["gpu"]}, with exact neighbors: {", ".join(f"{n:,} samples in {time}" for n, time in whole.items())} (k = 30). CPU and
+GPU find the same neighbors but for ties within rounding."""
+    numbers = f"""Exact neighbors in fp32. Medians after a warm-up, timed by device events.
 
 {points_table(result["points"])}
 
@@ -114,3 +134,4 @@ CPU and GPU on the same points (neighbors differ only where similarities tie wit
 
 {describe(result, gpu=True)}
 """
+    return Section("The graph step on a GPU", chart, numbers)

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from common import describe, load, seconds, shown
+from common import Section, describe, load, seconds, shown
 from few import TRIED
 from graphclean.bench.markdown import markdown_table
 from paper_runs import mean_over_seeds, over_seeds
 
 
-def demo_section(result: dict[str, Any]) -> str:
-    rows = []
+def demo_section(result: dict[str, Any]) -> Section:
+    rows, verdict_rows = [], []
     for run in result["runs"]:
         ce, ngc, verdicts = run["ce"], run["ngc"], run["verdicts"]
         rows.append(
@@ -18,26 +18,31 @@ def demo_section(result: dict[str, Any]) -> str:
                 *(f"{100 * who['accuracy']:.1f} %" for who in (ce, ngc)),
                 *(f"{who['auroc']:.3f}" for who in (ce, ngc)),
                 *(f"{ngc[name]:.3f}" for name in ("f", "f_best")),
-                *(f"{verdicts[name]:.3f}" for name in ("label_accuracy", "issue_f1", "ood_auroc")),
-                *(f"{value:.1f}" for value in (ce["seconds"], ngc["seconds"], run["seconds"])),
             ]
         )
+        scores = (f"{verdicts[name]:.3f}" for name in ("label_accuracy", "issue_f1", "ood_auroc"))
+        times = (f"{value:.1f}" for value in (ce["seconds"], ngc["seconds"], run["seconds"]))
+        verdict_rows.append([str(run["seed"]), *scores, *times])
     header = ["seed", "accuracy: CE", "NGC", "AUROC: CE", "NGC", "F, auto ζ", "F, best ζ"]
-    header += ["label accuracy", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
-    return f"""## The demo
-
-{shown("bench-demo", "Test accuracy and AUROC of OOD digits for five seeds: NGC is ahead of cross-entropy on each")}
-`graphclean demo` on seeds on which no setting was chosen: half of the labels of 0 to 7 are resampled, 8s and 9s are OOD,
-1,200 digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops, and its OOD score is 1 − its
-largest softmax probability. From "label accuracy" on, columns are NGC's verdicts on the training digits.
+    of_verdicts = ["seed", "label accuracy", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
+    chart = f"""{shown("bench-demo", "Test accuracy and AUROC of OOD digits for five seeds: NGC is ahead of cross-entropy on each")}
+`graphclean demo` on seeds on which no setting was chosen: half of the labels of the digits 0 to 7 are resampled, and 8s and 9s
+are OOD."""
+    numbers = f"""1,200 digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its OOD score is 1 − its
+largest softmax probability.
 
 {markdown_table(header, rows)}
 
+NGC's verdicts on the training digits, and seconds:
+
+{markdown_table(of_verdicts, verdict_rows)}
+
 {describe(result)}
 """
+    return Section("The demo", chart, numbers)
 
 
-def mistakes_section(result: dict[str, Any]) -> str:
+def mistakes_section(result: dict[str, Any]) -> Section:
     on = {
         ("digits", "asym"): "ten digits, 40 % of five flipped to another",
         ("digits", "asym, OOD"): "the same of eight, and 8s and 9s as OOD",
@@ -83,20 +88,21 @@ def mistakes_section(result: dict[str, Any]) -> str:
         "OOD",
     ]
     header += ["accuracy, %", "AUROC"]
-    return f"""## Class-dependent noise
-
-{shown("bench-class-dependent", "Label accuracy with the setting on and off: higher under flipped labels, equal under resampled ones")}
-Training with [`graph.class_dependent_noise`](how-it-works.md#class-dependent-noise) and without: labels and selection at the
-end, and new images; mean ± standard deviation over seeds, their number in brackets. Digits: the demo's preset, 1,200 to train
-on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a small network, 15 epochs.
+    chart = f"""{shown("bench-class-dependent", "Label accuracy with the setting on and off: higher under flipped labels, equal under resampled ones")}
+[`graph.class_dependent_noise`](how-it-works.md#class-dependent-noise) corrects labels that are flipped from one class to
+another. Under resampled labels it changes nothing."""
+    numbers = f"""Labels and selection at the end of training, and new images; mean ± standard deviation over seeds, their number in brackets.
+Digits: the demo's preset, 1,200 to train on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a
+small network, 15 epochs.
 
 {markdown_table(header, rows)}
 
 {describe(result)}
 """
+    return Section("Class-dependent noise", chart, numbers)
 
 
-def engine_section(result: dict[str, Any]) -> str:
+def engine_section(result: dict[str, Any]) -> Section:
     views, mixed = result["step"]
     rows = [
         ["whole epoch", seconds(result["epoch"])],
@@ -115,23 +121,28 @@ def engine_section(result: dict[str, Any]) -> str:
         ["compiling, in total", seconds(result["compiling"])],
         ["peak of GPU memory", f"{result['peak_gib']:.1f} GiB"],
     ]
-    return f"""## Training on a GPU
+    growth = shown(
+        "growth-training",
+        "Seconds of an epoch, and of cleaning in it, by the number of samples: both grow almost linearly",
+    )
+    chart = f"""{shown("bench-epoch", "Seconds of an epoch by part: the network takes most of it")}
+An epoch of NGC on {result["samples"]:,} images takes {seconds(result["epoch"])} on an {result["machine"]["gpu"]}, {seconds(result["cleaning"])} of it for cleaning. Both grow
+almost linearly with the set:
 
-Preset `{result["preset"]}` on `{result["cell"]}`, N = {result["samples"]:,}, batch 512, compiled, bf16; medians over
+{growth}"""
+    numbers = f"""Preset `{result["preset"]}` on `{result["cell"]}`, N = {result["samples"]:,}, batch 512, compiled, bf16. Medians over
 epochs after {result["trained"]} of training, with {result["selected"]:,} samples selected.
 
-{shown("bench-epoch", "Seconds of an epoch by part: the network takes most of it")}
 {markdown_table(["", ""], rows)}
 
 {describe(result, gpu=True)}
 
-### As the set grows
-
 {growth_section(load("engine-growth-cuda"))}
 """
+    return Section("Training on a GPU", chart, numbers)
 
 
-def few_section(result: dict[str, Any]) -> str:
+def few_section(result: dict[str, Any]) -> Section:
     rows = []
     for preset, changes in TRIED:
         runs = [run for run in result["runs"] if (run["preset"], run["changes"]) == (preset, changes)]
@@ -146,15 +157,14 @@ def few_section(result: dict[str, Any]) -> str:
             ]
         )
     header = ["", "accuracy, %", "AUROC", "F, auto ζ", "label accuracy, %", "seconds"]
-    return f"""## Few small images
-
-The presets that train a whole network from scratch, on {result["count"]:,} images of the development split of
+    numbers = f"""The presets that train a whole network from scratch, on {result["count"]:,} images of the development split of
 `{result["cell"]}` (half of the labels resampled, two of eleven images OOD), scored on its held-out part. "–": not run.
 
 {markdown_table(header, rows)}
 
 {describe(result, gpu=True)}
 """
+    return Section("Few small images", "", numbers)
 
 
 def growth_section(result: dict[str, Any] | None) -> str:
@@ -164,8 +174,8 @@ def growth_section(result: dict[str, Any] | None) -> str:
         [f"{row['samples']:,}", f"{row['selected']:,}", seconds(row["epoch"]), seconds(row["cleaning"])]
         for row in result["growth"]
     ]
-    return f"""{shown("growth-training", "Seconds of an epoch, and of cleaning in it, by the number of samples: both grow almost linearly")}
-The network after {result["trained"]} epochs, on samples taken from the same cell with replacement and a little noise, so that no two are equal.
+    return f"""The network after {result["trained"]} epochs, on samples taken from the same cell with replacement and a little noise, so that no two
+are equal:
 
 {markdown_table(["N", "selected", "epoch", "cleaning (part of it)"], rows)}
 
