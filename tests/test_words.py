@@ -19,6 +19,7 @@ BRITISH = r"""
 SPOKEN = r"""
     \bbesides?\b | \bgo(?:es|ing)?[ ]on\b | \bmended\b | \bforetells?\b | \blikelier\b |
     \bwhat[ ]there[ ]is\b |
+    \bby[ ](?:itself|themselves)\b | \bof[ ](?:its|their|your|our)[ ]own\b |
     \bof[ ]no[ ]class\b | \bnone[ ]of[ ]these\b | \boutlasts?\b | \bdrawn[ ]at[ ]random\b
 """
 """What readers and users saw once, and a native speaker would not write."""
@@ -44,7 +45,10 @@ def test_code_and_documentation_keep_to_the_words_of_the_field(folder: str) -> N
     assert {path: words for path, words in found.items() if words} == {}
 
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "results/README.md", "benchmarks/README.md")
+PAGES = (
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "results/README.md", "benchmarks/README.md",
+    *(f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.ipynb"))),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAGES)

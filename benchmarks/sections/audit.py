@@ -99,7 +99,7 @@ Noise seeds on which cleanlab's best is ahead of us: {losing}.
 ### New photos
 
 450 photos that were not trained on, 150 of them OOD; mean ± standard deviation over noise seeds. "Rejected" is at the
-threshold that each model finds by itself.
+threshold that each model finds on its training set.
 
 {new_photos_table({SETS[group]: entry for group, entry in result["new_photos"].items()})}
 

@@ -296,7 +296,7 @@ class NoisyGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return complete_settings(change_settings(load_preset(preset), changes))
         for name in changes:
             if name.partition(".")[0] in ("method", "graph"):
-                raise InputError(f"{name}: the method is an object with settings of its own; set it there")
+                raise InputError(f"{name}: the method is an object with its own settings; set it there")
         choice = MethodChoice(self.method.info.name, asdict(self.method.settings))
         return replace(change_settings(load_preset(preset), changes), method=choice, graph=self.method.graph)
 

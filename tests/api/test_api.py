@@ -141,7 +141,7 @@ def test_plots_show_every_sample(
 
 def test_slips_are_told(arrays: tuple[np.ndarray, np.ndarray], saved: Path) -> None:
     features, labels = arrays
-    with pytest.raises(InputError, match="arrays bring no labels of their own; give labels"):
+    with pytest.raises(InputError, match="arrays contain no labels; give labels"):
         graphclean.clean(features)
     with pytest.raises(InputError, match="labels of a path are a path, too"):
         graphclean.clean(saved, labels)

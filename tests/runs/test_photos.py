@@ -162,7 +162,7 @@ def test_one_photo_gets_a_class(cli: Cli, folder: Path, refuse: Refuse) -> None:
     assert table.verdict.tolist() == ["known"]
     (folder.parent / "two.heic").write_bytes(b"x")
     refuse("predict runs/photos-clean two.heic", r".heic is not read; convert it to .jpg or .png")
-    refuse("clean one.PNG", "one photo by itself has no label; give the folder of the class folders")
+    refuse("clean one.PNG", "a single photo has no label; give the folder of the class folders")
 
 
 @pytest.mark.slow

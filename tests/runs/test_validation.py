@@ -90,7 +90,7 @@ def save_unlabeled(folder: Path) -> None:
             "flat/1.png",
             "photos",
             {},
-            "one photo by itself has no label; give the folder of the class folders",
+            "a single photo has no label; give the folder of the class folders",
         ),
     ],
 )

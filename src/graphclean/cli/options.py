@@ -60,7 +60,7 @@ EmbedderOption = Annotated[
     str,
     typer.Option(
         help="For photos: efficientnet-lite0, which auto takes (extra photos), the larger efficientnet-lite2 "
-        "(extra lite2), or any network of timm as timm:NAME (extra timm), with weights of your own as "
+        "(extra lite2), or any network of timm as timm:NAME (extra timm), with your own weights as "
         "timm:NAME@FILE.safetensors; none: DATA is embeddings."
     ),
 ]

@@ -116,7 +116,7 @@ def names_photo(path: Path) -> bool:
 def read_image_file(path: Path, *, labeled: bool = True) -> ImageFiles:
     """A single unlabeled photo; its id is its file name."""
     if labeled:
-        raise InputError(f"{path}: one photo by itself has no label; give the folder of the class folders")
+        raise InputError(f"{path}: a single photo has no label; give the folder of the class folders")
     suffix = path.suffix.lower()
     problems = {0: _unread(suffix)} if suffix in UNREAD else {}
     paths = [None if problems else Path(os.path.abspath(path))]

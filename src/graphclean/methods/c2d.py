@@ -33,7 +33,7 @@ class C2D(DivideMix):
         "Noisy Labels, WACV 2022",
         networks=2,
         cost=5.8,
-        follows="the paper, but with pre-trained weights of its own for each network, pre-training within "
+        follows="the paper, but with separate pre-trained weights for each network, pre-training within "
         "the run's epochs and the views of training.self_supervised_crop, and without gradient clipping in "
         f"warm-up; its DivideMix follows {DIVIDEMIX_FOLLOWS}",
     )

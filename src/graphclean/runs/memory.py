@@ -28,7 +28,7 @@ def hold_arrays(
     the values in `show` with each sample, by name.
     """
     if labels is None:
-        raise InputError(f"arrays bring no labels of their own; give {arg('labels')}, one a sample")
+        raise InputError(f"arrays contain no labels; give {arg('labels')}, one a sample")
     if isinstance(labels, str | Path):
         raise InputError(f"{arg('labels')} of arrays are a list or an array, not a path as {labels}")
     names = list(map(str, ids)) if ids is not None else _index_of(inputs, labels)
