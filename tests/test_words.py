@@ -46,7 +46,8 @@ def test_code_and_documentation_keep_to_the_words_of_the_field(folder: str) -> N
 
 
 PAGES = (
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "results/README.md", "benchmarks/README.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+    "results/README.md", "benchmarks/README.md",
     *(f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.ipynb"))),
 )  # fmt: skip
 
