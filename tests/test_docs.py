@@ -56,6 +56,32 @@ def test_embedders_are_ranked_as_the_page_on_your_own_data_says() -> None:
     assert all("not_run" in entry for name, entry in entries.items() if name.startswith("timm:")), said
 
 
+@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the source tree")
+def test_methods_rank_on_the_digits_as_the_page_of_methods_says() -> None:
+    runs = json.loads((ROOT / "benchmarks" / "results" / "methods.json").read_text())["runs"]
+    cost = {run["method"]: run["cost"] for run in runs}
+
+    def mean(name: str, noise: str) -> float:
+        found = [run["accuracy"] for run in runs if (run["method"], run["noise"]) == (name, noise)]
+        return sum(found) / len(found)
+
+    def best(noises: tuple[str, ...], at_most: float) -> str:
+        names = [name for name in cost if cost[name] <= at_most]
+        return max(names, key=lambda name: min(mean(name, noise) for noise in noises))
+
+    said = "docs/methods.md says otherwise"
+    assert best(("sym40",), 1.5) == "elr", said
+    assert best(("sym40",), 4) == "ngc", said
+    assert best(("asym40",), 1.5) == "f-correction", said
+    assert best(("asym40",), 4) == best(("sym40", "asym40"), 4) == "ssr-plus", said
+    assert best(("asym40",), 2) == best(("sym40", "asym40"), 2) == "m-correction", said
+
+
+def test_readme_fits_two_screens() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert sum(max(1, -(-len(line) // 120)) for line in lines) <= 110
+
+
 def test_readme_names_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme

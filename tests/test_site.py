@@ -380,7 +380,7 @@ def test_every_method_and_detector_is_on_the_page_of_methods() -> None:
         assert re.search(rf"^\| `{name}` \| {re.escape(info.title)}", page, re.MULTILINE)
     for name in OWN_DETECTORS:
         assert f"| `{name}` | {load_detector(name).title}" in page
-    assert "<!--" not in page
+    assert not re.search("<!-- (?:made|overview)", page)
     kinds = {load_method(name).info.kind for name in OWN_METHODS}
     assert kinds <= set(load("catalog").KINDS), "give the kind a heading in docs/catalog.py"
 

@@ -61,13 +61,13 @@ def audit_section(result: dict[str, Any]) -> Section:
             ]
             rows.append([f"{SETS[group]} ({entry['draws']} seeds)" if who == "ours" else "", name, *cells])
     behind = [
-        f"`{'clean' if who == 'ours' else who}`, {SETS[group]}: {COLUMNS[column]} on {count} of {entry['draws']}"
+        f"- `{'clean' if who == 'ours' else who}`, {SETS[group]}: {COLUMNS[column]} on {count} of {entry['draws']}"
         for group, entry in result["summary"].items()
         for who, columns in entry["behind_on_draws"].items()
         for column, count in columns.items()
         if count
     ]
-    losing = "; ".join(behind) if behind else "none"
+    losing = "\n".join(behind) if behind else "- none"
     seeds = sum(entry["draws"] for entry in result["summary"].values())
     lost = sum(entry["behind_on_draws"]["ours"]["mislabel_f1"] for entry in result["summary"].values())
     train = result["summary"]["photos"]["train"]["seconds"]
@@ -92,7 +92,9 @@ TinyImageNet. Scores are means over noise seeds; [what they mean](verdicts.md#sc
 
 {markdown_table(["set", "", *COLUMNS.values()], rows)}
 
-Noise seeds on which cleanlab's best is ahead of us: {losing}.
+Noise seeds on which cleanlab's best options are ahead:
+
+{losing}
 
 {quiet}
 

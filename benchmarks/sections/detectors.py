@@ -45,6 +45,7 @@ The [detector on features](verdicts.md#new-data) at the threshold that it finds 
 as the target.
 
 {describe_aims(groups)}"""
+    missed = "\n".join(f"- {row}" for row in missed_aims(groups)[0]) or "- none"
     numbers = f"""Each set has three splits: some classes are unknown, 60 % of the samples of the others are trained on, and the rest are held
 out as good new inputs.
 
@@ -62,7 +63,9 @@ out as good new inputs.
 
 {markdown_table(columns, rows)}
 
-Rows of `clean` without OOD in training that miss the aim: {"; ".join(missed_aims(groups)[0]) or "none"}.
+These rows of `clean` without OOD in training miss the aim (AUROC, and unknown rejected):
+
+{missed}
 
 {describe(result)}
 """

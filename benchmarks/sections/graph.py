@@ -62,7 +62,7 @@ def cpu_section(result: dict[str, Any]) -> Section:
     for point in result["points"]:
         after = sum(point["stages"][s]["seconds"] for s in STAGES[1:])
         share = after / point["stages"]["search"]["seconds"]
-        shares.append(f"{share:.3f} (N = {point['n']:,}, k = {point['k']}, K = {point['classes']})")
+        shares.append([f"{point['n']:,}", str(point["k"]), str(point["classes"]), f"{share:.3f}"])
     approximate = markdown_table(
         ["70,000 points, k = 30", "exact", "approximate", "speedup", "recall"],
         [[row["data"], seconds(row["exact"]["seconds"]), seconds(row["approximate"]["seconds"]), f"{row['speedup']:.1f} ×", f"{row['recall']:.4f}"]
@@ -85,7 +85,9 @@ Peers in the same run; above 1 × ours is faster. SciPy solves the same system i
 
 {markdown_table(["N", "k", "K", "peer", "its time", "our time", "speedup"], rows)}
 
-Everything after the search, as a fraction of the search: {"; ".join(shares)}.
+Everything after the search takes this fraction of the search:
+
+{markdown_table(["N", "k", "K", "fraction"], shares)}
 
 {growth_line(result["growth"])}
 

@@ -19,7 +19,8 @@ def methods_section(result: dict[str, Any]) -> Section:
     for run in result["runs"]:
         runs.setdefault((run["method"], run["noise"]), {})[run["seed"]] = run
     names = list(dict.fromkeys(run["method"] for run in result["runs"]))
-    rows, behind = [], []
+    rows = []
+    behind: dict[str, list[str]] = {noise: [] for noise in NOISES}
     for name in names:
         cells, found = [], []
         for noise in NOISES:
@@ -30,7 +31,7 @@ def methods_section(result: dict[str, Any]) -> Section:
             cells.append(gain if name not in (BASELINE, ONE_VIEW) else "")
             if name not in (BASELINE, ONE_VIEW) and shared and not gain.startswith("**"):
                 claimed = (name, noise) not in UNCLAIMED
-                behind.append(f"`{name}` ({noise}{'' if claimed else ', not claimed by its paper'})")
+                behind[noise].append(f"`{name}`{'' if claimed else ' (not claimed by its paper)'}")
             found += own.values()
         labels = [run["label_accuracy"] for run in found]
         seconds = mean_over_seeds([run["cpu_seconds"] for run in found], 1)
@@ -47,6 +48,7 @@ def methods_section(result: dict[str, Any]) -> Section:
         if given[noise]
     )
     not_run = "; ".join(f"`{name}` {why}" for name, why in result["not_run"].items())
+    lost = "\n".join(f"- {what}: {', '.join(behind[noise]) or 'none'}" for noise, what in NOISES.items())
     seeds = len({run["seed"] for run in result["runs"]})
     chart = f"""{shown("accuracy-cost", "Mean accuracy of each method on the digits against CPU seconds of training, under symmetric and under asymmetric noise")}
 All methods on 1,200 noisy digits, on one CPU core: means over {seeds} seeds. Named are the methods that no cheaper one beats
@@ -69,8 +71,10 @@ given labels that are right: {right}.
 
 {markdown_table(header, rows)}
 
-No gain beyond chance, or a loss: {", ".join(behind) if behind else "none"}.{f" Not run: {not_run}." if not_run else ""}
+No gain beyond chance, or a loss:
 
+{lost}
+{f"{chr(10)}Not run: {not_run}.{chr(10)}" if not_run else ""}
 {describe(result)}
 """
     return Section("Every method on the digits", chart, numbers)
