@@ -140,8 +140,9 @@ def paper_row() -> list[str]:
     ours = [mean_over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
     ours.append(mean_over_seeds([run["scores"]["auroc"] for run in runs], 3))
     theirs = [found.split(" ± ")[0] for found in of_paper(CELL)[:2]]
-    name = "CIFAR-10, half of the labels resampled, 20,000 OOD images: test accuracy, AUROC of OOD"
-    return [name, f"**{ours[0]} %, {ours[1]}**", f"{theirs[0]} %, {theirs[1]} the paper"]
+    name = f"CIFAR-10, half of the labels resampled, and 20,000 OOD images ({len(runs)})"
+    score = "test accuracy, OOD AUROC"
+    return [name, score, f"**{ours[0]} %, {ours[1]}**", f"{theirs[0]} %, {theirs[1]} (the paper)"]
 
 
 def behind_paper() -> list[str]:
