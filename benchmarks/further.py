@@ -1,4 +1,4 @@
-"""Compare `clean` with other cleaners on further sets, and its own estimates with the truth."""
+"""Compare `clean` with other cleaners on further sets."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ LEVEL = 0.005
 
 
 def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> dict[str, Any]:
-    """Score `clean` and its peers on every further set, averaged over the draws, and its own estimates."""
+    """Score `clean` and its peers on every further set, averaged over the draws."""
     draws = list(further_draws(cifar, pairs))
     infer_verdicts(draws[0].features, draws[0].labels)  # warm-up
     results = []
@@ -31,11 +31,6 @@ def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> di
             1 - table.label_quality.to_numpy(),
             table.ood_score.to_numpy(),
         )
-        right = {"keep": draw.truth == draw.labels, "relabel": draw.truth == proposed, "ood": draw.truth < 0}
-        honesty = {
-            name: {"estimated": estimate, "right": float(right[name][verdict == name].mean())}
-            for name, estimate in cleaning.summary.expected_right.items()
-        }
         results.append(
             {
                 "group": draw.group,
@@ -43,8 +38,6 @@ def score_further(cifar: dict[str, Array], pairs: dict[str, Array] | None) -> di
                 "samples": len(draw.labels),
                 "ours": {**score(draw, found), "seconds": seconds},
                 "class_means": cleaning.class_means is not None,
-                "honesty": honesty,
-                "ood_rate": {"estimated": cleaning.summary.ood_rate, "true": float((draw.truth < 0).mean())},
                 **ask_peers(draw),
             }
         )
