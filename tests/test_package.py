@@ -112,8 +112,9 @@ def test_the_test_workflow_covers_three_systems_and_names_what_exists() -> None:
     assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f">={min(matrix['python'])}" == project["requires-python"]
-    (extras,) = re.findall(r"\.\[([\w,]+)\]", commands)
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    extras = {name for found in re.findall(r"\.\[([\w,]+)\]", commands) for name in found.split(",")}
+    assert {"dev", "tensorboard", "mlflow"} <= extras <= set(project["optional-dependencies"])
+    assert all((ROOT / path).exists() for path in re.findall(r"tests/[\w/]+\.py", commands))
     targets = [word for line in re.findall(r"make (.+)", commands) for word in line.split()]
     assert targets == ["lint", "docs"]
     assert all(re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in targets)
