@@ -146,7 +146,7 @@ runs (`benchmarks/results/`), and a test checks that they are up to date.
 
 def further_losses() -> str:
     """Where training, the detector and the neighbor search are behind, one sentence each."""
-    detectors, graph = load("detectors"), load("graph-cpu")
+    audit, detectors, graph = load("audit"), load("detectors"), load("graph-cpu")
     parts = []
     if behind := behind_paper():
         parts.append(
@@ -160,6 +160,16 @@ def further_losses() -> str:
             f"{100 * AIM_REJECTED:.0f} % of the unknown rejected) on {len(short)} of {rows} rows. "
             "[New inputs](#new-inputs-rejected-or-not)"
         )
+    if audit is not None:
+        times = [
+            entry["ours"]["seconds"] / entry["cleanlab_best"]["seconds"]
+            for entry in audit["summary"].values()
+        ]
+        if max(times) > 1:
+            parts.append(
+                f"On one core, `clean` takes {min(times):.1f} to {max(times):.1f} times as long as one run of cleanlab, at "
+                "cleanlab's fastest regularization. [Features](#verdicts-on-features-compared-with-cleanlab)"
+            )
     if graph is not None:
         ratios = [
             point["peers"]["faiss_flat"]["seconds"] / point["stages"]["search"]["seconds"]

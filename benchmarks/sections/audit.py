@@ -47,7 +47,7 @@ def one_core(result: dict[str, Any]) -> str:
     times = {
         name: found[who]["seconds"] for who, name in (("ours", "`clean`"), ("cleanlab_best", "cleanlab"))
     }
-    return f"On one core, {' and '.join(f'{name} takes {value:.2f} s' for name, value in times.items())} for the photos."
+    return f"On one core, {' and '.join(f'{name} takes {value:.2f} s' for name, value in times.items())} for the photos, given features."
 
 
 def audit_section(result: dict[str, Any]) -> Section:
