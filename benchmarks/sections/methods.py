@@ -120,7 +120,8 @@ def choice_tables(result: dict[str, Any] | None) -> str:
         ]
         for name, row in sorted(found.items(), key=lambda item: -min(means[item[0]].values()))
     ]
-    return f"""Test accuracy in % on handwritten digits, the best method by noise and cost. Cost is training passes per sample and epoch:
+    return f"""Test accuracy in % on handwritten digits, the best method by noise and cost. Cost is training passes per sample and epoch.
+Gaps smaller than the deviations in the second table may be chance.
 
 {markdown_table(["wrong labels", *BUDGETS], choice)}
 
