@@ -203,7 +203,7 @@ def headline() -> str:
     times = [one_core(audit)] if audit is not None else []
     notes = [
         "Both tools get the same features; the ground truth chooses cleanlab's options for each set.",
-        "The last row is the paper's benchmark, with `cifar10-lond-plus`.",
+        "The last row is the paper's benchmark, by `cifar10-lond-plus`.",
     ]
     return f"{table}\n\n{' '.join([*notes, *times])}"
 
