@@ -183,7 +183,10 @@ def rerun(
     root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a recorded result again, with the same cell, settings, seed and split, and compare the scores."""
+    """Run a recorded result again, with the same cell, settings, seed and split, and compare the scores.
+
+    For a record made by a script in `benchmarks/`, the command that made it is shown.
+    """
     with loading():
         from ..bench.inputs import check_sources, load_sources
         from ..bench.rerun import check_made_by_run, compare, differences, job_of
