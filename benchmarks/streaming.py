@@ -179,20 +179,21 @@ def decode_one_by_one(images: ImageFiles, size: int) -> dict[str, Any]:
     decoders: list[Decoder] = ["pillow", *(["simplejpeg"] if find_decoder() != "pillow" else [])]
     found: dict[str, Any] = {"read": rate(lambda: [path.read_bytes() for path in paths], len(paths), cpu)}
     for decoder in decoders:
-        job = PhotoJob(size, decoder)
+        plain = PhotoJob(size, decoder, measured=False)
 
         def whole(decoder: Decoder = decoder) -> None:
             for content in contents:
                 read_image(content, None, decoder)
 
-        def squares(job: PhotoJob = job) -> None:
+        def squares(job: PhotoJob) -> None:
             for content in contents:
                 decode_square(content, job)
 
         found[decoder] = {
             "version": decoder_version(decoder),
             "whole": rate(whole, len(paths), cpu),
-            "squares": rate(squares, len(paths), cpu),
+            "squares": rate(partial(squares, plain), len(paths), cpu),
+            "measured": rate(partial(squares, replace(plain, measured=True)), len(paths), cpu),
         }
     return found
 

@@ -55,7 +55,8 @@ def _decoded(one_core: dict[str, Any]) -> list[tuple[str, dict[str, Any], str, s
     for decoder in ("pillow", "simplejpeg"):
         if decoder in one_core:
             rows.append((decoder, one_core[decoder], "whole", "whole photos"))
-            rows.append((decoder, one_core[decoder], "squares", "squares, shrunk while decoding, measured"))
+            rows.append((decoder, one_core[decoder], "squares", "squares, shrunk while decoding"))
+            rows.append((decoder, one_core[decoder], "measured", "squares, and measures of the photo"))
     return rows
 
 

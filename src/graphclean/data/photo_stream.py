@@ -309,7 +309,7 @@ class PhotoStream:
 
     def _again(self, photos: list[int]) -> npt.NDArray[np.uint8]:
         """In a worker's thread: decode photos that are not on the disk."""
-        job = PhotoJob(self.size, self.decoder)
+        job = PhotoJob(self.size, self.decoder, measured=False)
         decoded = self._workers.decode([self._sources[row] for row in photos], photos, job)
         for row, outcome in zip(photos, decoded.outcomes, strict=True):
             if outcome.problem is not None or outcome.digest != int(self._digests[row]):

@@ -44,6 +44,8 @@ class PhotoJob:
     """The file of all squares, into which each is written at its row; None: they are returned."""
     discard: bool = False
     """Return no squares, only what becomes known of the photos."""
+    measured: bool = True
+    """Whether photos are measured, which takes longer than to decode them."""
     limit: int | None = None
     """Memory that one photo may take to decode; larger ones are left undecoded."""
 
@@ -56,7 +58,7 @@ class PhotoOutcome(NamedTuple):
     digest: int = 0
     """The first 64 bits of BLAKE2b of the pixels."""
     measures: tuple[Any, ...] = ()
-    """As in `MEASURES`."""
+    """As in `MEASURES`, if it was measured."""
     large: int = 0
     """The memory it needs, if that is more than the limit: it was not decoded."""
 
@@ -83,7 +85,8 @@ def decode_square(photo: Encoded, job: PhotoJob) -> tuple[npt.NDArray[np.uint8],
     """
     opened = read_image(photo, job.size, job.decoder)
     square = np.ascontiguousarray(to_array(opened.image, job.size))
-    return square, PhotoOutcome(None, digest_of(square), measure_photo(opened.image, opened.size))
+    measures = measure_photo(opened.image, opened.size) if job.measured else ()
+    return square, PhotoOutcome(None, digest_of(square), measures)
 
 
 class PhotoWorkers:
