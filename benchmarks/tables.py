@@ -22,6 +22,7 @@ from sections.graph import cpu_section, cuda_section
 from sections.methods import choice_tables, methods_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
+from sections.streaming import streaming_sections
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -32,6 +33,7 @@ REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 METHODS = Path(__file__).parents[1] / "docs" / "methods.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
 PROCESSES = Path(__file__).parents[1] / "docs" / "processes.md"
+STREAMING = Path(__file__).parents[1] / "docs" / "streaming.md"
 
 TABLES_INTRODUCTION = """# Benchmark tables
 
@@ -216,6 +218,7 @@ def pages() -> dict[Path, str]:
         RELIABILITY: reliability_page(load("chaos")),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
+        STREAMING: with_measured(STREAMING.read_text(), {"": streaming_sections()}),
         PROCESSES: with_measured(
             PROCESSES.read_text(), {"": measured_section(), " growth": growth_section()}
         ),

@@ -2,12 +2,15 @@
 
 from typing import Any
 
-from common import describe, seconds
+from common import describe, load, seconds
 from graphclean.bench.markdown import markdown_table
 
 
-def pages_section(result: dict[str, Any]) -> str:
+def pages_section() -> str:
     """Seconds, size and memory of the pages and of predictions."""
+    result = load("pages")
+    if result is None:
+        return "Not recorded yet.\n"
     rows = []
     for run in result["runs"]:
         report, opened, review = run["report"], run["open"], run["review"]
@@ -40,9 +43,7 @@ def pages_section(result: dict[str, Any]) -> str:
         if predicted
         else "\n`predict`: not recorded yet.\n"
     )
-    return f"""## Pages and predictions of many samples
-
-{result["rows"]:,} samples with a text each, synthetic verdicts and no photos. Time is of the clock, in brackets of the processor;
+    return f"""{result["rows"]:,} samples with a text each, synthetic verdicts and no photos. Time is of the clock, in brackets of the processor;
 memory is what the process gained at its peak. A page is open when the first rows of its table are there, in Chromium.
 
 {pages}{about}

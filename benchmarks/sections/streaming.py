@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe
+from common import describe, load
 from graphclean.bench.markdown import markdown_table
 
 PLACES = {
@@ -13,7 +13,16 @@ PLACES = {
 DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
 
 
-def streaming_section(result: dict[str, Any]) -> str:
+def streaming_sections() -> str:
+    """What was measured on each kind of device, or that it was not."""
+    parts = []
+    for device, kind in DEVICES.items():
+        result = load(f"streaming-{device}")
+        parts.append(_section(result) if result is not None else f"### On {kind}\n\nNot run yet.\n")
+    return "\n".join(parts)
+
+
+def _section(result: dict[str, Any]) -> str:
     photos, settings = result["photos"], result["settings"]
     one = [[f"{name}: {what}", _rate(of[part])] for name, of, part, what in _decoded(result["one_core"])]
     reading = [
@@ -31,7 +40,7 @@ def streaming_section(result: dict[str, Any]) -> str:
         for entry in result["epochs"]
     ]
     kind = DEVICES[result["device"]]
-    return f"""## Photos that stream, on {kind}
+    return f"""### On {kind}
 
 {photos["count"]:,} JPEGs ({photos["what"]}, {photos["mean_bytes"] / 1000:.0f} kB on average) as squares of {settings["size"]} px,
 batches of {settings["batch"]} with two views, {settings["workers"]} processes that decode. A network is busy except while a step waits
