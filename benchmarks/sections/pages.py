@@ -1,7 +1,5 @@
 """The report, the review and predictions on very many samples."""
 
-from typing import Any
-
 from common import describe, load, seconds
 from graphclean.bench.markdown import markdown_table
 
