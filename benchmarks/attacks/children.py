@@ -1,6 +1,8 @@
 """Run commands of graphclean in forked children, which start immediately and can be killed at any point."""
 
+import contextlib
 import errno
+import importlib
 import mmap
 import os
 import re
@@ -14,10 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sklearn.decomposition
-import sklearn.manifold  # noqa: F401
-
-# Imported once, before children are forked: imports dominate a short command.
 from graphclean._files import LOCK, is_passing
 from graphclean.cli.app import main
 
@@ -36,6 +34,8 @@ CHANGES = {
 }
 """Audit events that change the file system, besides opening for writing."""
 HIDDEN = re.compile(r"/\.[^/\s]+\.[0-9a-f]{8}/")
+WITH_THREADS = {"onnxruntime"}
+"""Packages that start threads when they are imported, which processes to fork from should not have."""
 ESCAPED = 99
 """Exit code of a child if an exception escapes the command line."""
 
@@ -100,6 +100,29 @@ class Counter:
         sys.addaudithook(hook)
 
 
+def note_imports(file: Path) -> Callable[[], None]:
+    """In a child, write the name of every module that it imports to a file."""
+
+    def prepare() -> None:
+        to = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            if event == "import":
+                os.write(to, f"{arguments[0]}\n".encode())
+
+        sys.addaudithook(hook)
+
+    return prepare
+
+
+def import_noted(file: Path) -> None:
+    """Import what a child imported, so that the next children start with it."""
+    for name in dict.fromkeys(file.read_text().split()):
+        if name.partition(".")[0] not in WITH_THREADS:
+            with contextlib.suppress(Exception):  # optional, and missing for the child as well
+                importlib.import_module(name)
+
+
 def die() -> None:
     """End like a process killed by the kernel for lack of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -108,6 +131,30 @@ def die() -> None:
 def fill_up() -> None:
     """Raise the error that the system reports when the disk is full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Work in a child process."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def join(processes: Sequence[int]) -> None:
+    """Wait for the children of `fork`, which all have to succeed."""
+    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+    if any(codes):
+        raise RuntimeError(f"a process of the attack ended with {next(code for code in codes if code)}")
 
 
 def start(

@@ -5,7 +5,7 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphclean._files import sweep
 from graphclean.errors import InputError
@@ -28,21 +28,36 @@ class Bench:
         self.expected: dict[str, Any] = {}
         self.seconds: dict[str, float] = {}
         self.changes: dict[str, int] = {}
+        self.part, self.parts = 0, 1
+        """Which of the processes that share the cases this is, and of how many."""
         self._number = 0
 
     def fresh(self) -> Path:
         """A copy of everything for one case."""
+        return Path(shutil.copytree(self.base, self.place(), symlinks=True))
+
+    def place(self) -> Path:
+        """Where the next case can work."""
         self._number += 1
-        return Path(shutil.copytree(self.base, self.work / f"case-{self._number}", symlinks=True))
+        return self.work / f"case-{self.part}-{self._number}"
 
     def clear(self, folder: Path) -> None:
         """Remove the folder of a case."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def measure(self, job: Job) -> None:
-        """Record the results, time and number of changes of an undisturbed job."""
+        """Record the results, time and number of changes of an undisturbed job.
+
+        Before that, it runs once for its imports: they take longer than most commands, and every child forked
+        from now on starts with them.
+        """
         if job.name in self.expected:
             return
+        folder, noted = self.fresh(), self.work / "imports.txt"
+        children.run(job.words, folder, children.note_imports(noted))
+        self.clear(folder)
+        children.import_noted(noted)
+        noted.unlink()
         folder, counter = self.fresh(), Counter()
         done = children.run(job.words, folder, lambda: counter.watch(folder))
         if done.code != 0:
@@ -83,13 +98,39 @@ class Bench:
         return None
 
 
-def _cases(bench: Bench, chosen: random.Random) -> list[tuple[Job, int]]:
-    """Every change of every job, in random order."""
+Place = TypeVar("Place")
+
+
+def share_out(
+    bench: Bench, chosen: random.Random, places_of: Callable[[Job], Sequence[Place]]
+) -> list[tuple[Job, Place]]:
+    """The cases of this process: all places of every job, in random order.
+
+    Whenever time runs out, about the same fraction of the places of every job has been tried.
+    """
+    found = []
     for job in bench.jobs:
         bench.measure(job)
-    places = [(job, at) for job in bench.jobs for at in range(bench.changes[job.name])]
-    chosen.shuffle(places)
-    return places
+        places = list(places_of(job))
+        chosen.shuffle(places)
+        found += [((at + 0.5) / len(places), job, place) for at, place in enumerate(places)]
+    found.sort(key=lambda one: one[0])
+    return [(job, place) for _, job, place in found][bench.part :: bench.parts]
+
+
+def try_places(
+    tally: Tally, clock: Clock, cases: Sequence[tuple[Job, Place]], attack: Callable[[Job, Place], None]
+) -> None:
+    """Attack until time runs out, and record for each command how many of its places were tried."""
+    names = sorted({job.name for job, _ in cases})
+    places = {name: {"tried": 0, "of": sum(job.name == name for job, _ in cases)} for name in names}
+    with timed(tally):
+        for job, place in cases:
+            if tally.over(clock):
+                break
+            attack(job, place)
+            places[job.name]["tried"] += 1
+    tally.facts["places"] = places
 
 
 def kill_at_changes(bench: Bench, seed: int, clock: Clock) -> Tally:
@@ -112,13 +153,13 @@ def _at_changes(
     act: Callable[[], None],
     attack: Callable[[Tally, Bench, Job, str, Callable[[Path], None]], None],
 ) -> Tally:
-    with timed(tally):
-        places = _cases(bench, random.Random(seed))
-        for job, at in places:
-            if tally.over(clock):
-                break
-            attack(tally, bench, job, f"{job.name}, change {at}", lambda f, at=at: _watch(f, at, act))
-        tally.facts["of"] = len(places)
+    cases = share_out(bench, random.Random(seed), lambda job: range(bench.changes[job.name]))
+    try_places(
+        tally,
+        clock,
+        cases,
+        lambda job, at: attack(tally, bench, job, f"{job.name}, change {at}", lambda f: _watch(f, at, act)),
+    )
     return tally
 
 
@@ -128,7 +169,7 @@ def _watch(folder: Path, at: int, act: Callable[[], None]) -> None:
 
 def kill_at_times(bench: Bench, seed: int, clock: Clock) -> Tally:
     """SIGKILL at random times."""
-    tally, chosen = Tally("kills at random times"), random.Random(seed)
+    tally, chosen = Tally("kills at random times"), random.Random(f"{seed} {bench.part}")
     with timed(tally):
         while not tally.over(clock):
             job = chosen.choice(bench.jobs)
@@ -157,31 +198,28 @@ def _broken_off(
 
 def limit_files(bench: Bench, seed: int, clock: Clock) -> Tally:
     """Limited file sizes, which also affect files not written by Python."""
-    tally, chosen = Tally("files that can't grow"), random.Random(seed)
-    cases = [(job, room) for job in bench.jobs for room in ROOM]
-    chosen.shuffle(cases)
-    with timed(tally):
-        for job, room in cases:
-            if tally.over(clock):
-                break
-            bench.measure(job)
-            _on_full_disk(
-                tally, bench, job, f"{job.name}, {room} bytes", lambda _, r=room: children.small_files(r)()
-            )
-        tally.facts["of"] = len(cases)
+    tally = Tally("files that can't grow")
+    try_places(
+        tally,
+        clock,
+        share_out(bench, random.Random(seed), lambda _: ROOM),
+        lambda job, room: _on_full_disk(
+            tally, bench, job, f"{job.name}, {room} bytes", lambda _: children.small_files(room)()
+        ),
+    )
     return tally
 
 
 def _on_full_disk(tally: Tally, bench: Bench, job: Job, case: str, prepare: Callable[[Path], None]) -> None:
     folder = bench.fresh()
     before = data_of(folder)
-    # Output is read through pipes, because the limit applies to files.
-    done = _piped(job, folder, prepare)
+    done = piped(job, folder, prepare)
     tally.count(case, done.wrong, *bench.check(job, folder, before))
     bench.clear(folder)
 
 
-def _piped(job: Job, folder: Path, prepare: Callable[[Path], None]) -> Ended:
+def piped(job: Job, folder: Path, prepare: Callable[[Path], None] = lambda _: None) -> Ended:
+    """Run a job with its output in pipes, which need no room on the disk."""
     ends = {number: os.pipe() for number in (1, 2)}
 
     def redirect() -> None:
@@ -202,7 +240,7 @@ def _piped(job: Job, folder: Path, prepare: Callable[[Path], None]) -> Ended:
 
 def crowd(bench: Bench, seed: int, clock: Clock) -> Tally:
     """Two to five processes run the same job in one folder: each succeeds or is refused."""
-    tally, chosen = Tally("two to five processes in one folder"), random.Random(seed)
+    tally, chosen = Tally("two to five processes in one folder"), random.Random(f"{seed} {bench.part}")
     with timed(tally):
         while not tally.over(clock):
             job, count = chosen.choice(bench.jobs), chosen.randint(2, 5)

@@ -168,18 +168,18 @@ def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
     seconds: list[float] = []
     sizes: list[float] = []
     kinds: dict[str, int] = {}
-    number = 0
+    number = bench.part
     with timed(tally):
         first = True
         while not tally.over(clock):
             begun = number
-            for fact in _from_child(folder, seed, number, clock, first):
+            for fact in _from_child(bench, folder, seed, number, clock, first):
                 if fact["wrong"] is None or fact.get("ended"):
                     seconds.append(fact["seconds"])
                     sizes.append(fact["mib"])
                 kinds[fact["kind"]] = kinds.get(fact["kind"], 0) + 1
                 tally.count(f"seed {seed}, input {fact['number']}, {fact['kind']}", fact["wrong"])
-                number = fact["number"] + 1
+                number = fact["number"] + bench.parts
             first = False
             if number == begun:  # the child reported nothing
                 break
@@ -196,14 +196,16 @@ def fuzz(bench: Bench, seed: int, clock: Clock) -> Tally:
     return tally
 
 
-def _from_child(folder: Path, seed: int, number: int, clock: Clock, first: bool) -> Iterator[dict[str, Any]]:
+def _from_child(
+    bench: Bench, folder: Path, seed: int, number: int, clock: Clock, first: bool
+) -> Iterator[dict[str, Any]]:
     """The reports of a child on its inputs; if it died during one, that one is reported here."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(reading)
         try:
-            _work(folder, seed, number, clock, first, writing)
+            _work(folder, seed, range(number, sys.maxsize, bench.parts), clock, first, writing)
         except BaseException:
             traceback.print_exc()
         os._exit(0)
@@ -223,7 +225,7 @@ def _from_child(folder: Path, seed: int, number: int, clock: Clock, first: bool)
         yield {**open_case, "wrong": "hang" if code == -signal.SIGALRM else f"the process ended with {code}"}
 
 
-def _work(folder: Path, seed: int, number: int, clock: Clock, first: bool, writing: int) -> None:
+def _work(folder: Path, seed: int, numbers: range, clock: Clock, first: bool, writing: int) -> None:
     os.chdir(folder)
     if first:
         lay_out_more()
@@ -235,8 +237,9 @@ def _work(folder: Path, seed: int, number: int, clock: Clock, first: bool, writi
     }
     targets = [target for target in targets if target.file in originals]
     with os.fdopen(writing, "w", buffering=1) as tell:
-        start = number
-        while clock.left > 0 or number < start + LEAST:
+        for tried, number in enumerate(numbers):
+            if clock.left < 0 and tried >= LEAST:
+                break
             by = random.Random(f"{seed} {number}")
             setting = by.random() < 0.15
             target = by.choice(targets)
@@ -266,7 +269,6 @@ def _work(folder: Path, seed: int, number: int, clock: Clock, first: bool, writi
                 "ended": True,
             }
             tell.write(json.dumps(fact) + "\n")
-            number += 1
 
 
 def _set(by: random.Random, settings: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The commands under attack, and how to check that each has done its work."""
 
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -27,8 +28,10 @@ EPOCHS = (
     "cleaning.k=10,20",
 )
 TRAIN = ("--preset", "demo", *(word for setting in EPOCHS for word in ("--set", setting)))
+FAST = ("training.epochs=1", "training.batch_size=600", "graph.k=8", "cleaning.k=10")
+DEMO = tuple(word for setting in FAST for word in ("--set", setting))
 K = ("--set", "cleaning.k=5")
-DATA = ("z.npz", "digits.npz", "photos")
+DATA = ("z.npz", "digits.npz", "photos", "saved")
 VERDICTS = ("verdicts.parquet", "verdicts.csv")
 MODEL = ("model.safetensors", "points.safetensors")
 
@@ -69,12 +72,23 @@ def _tree(name: str) -> Callable[[Path], Any]:
     return read
 
 
-def _trained(folder: Path) -> Any:
-    run = folder / "run"
+def _trained(folder: Path, name: str = "run") -> Any:
+    run = folder / name
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     epochs = [{key: value for key, value in line.items() if not key.endswith("seconds")} for line in lines]
     listed = sorted(path.name for path in run.iterdir())
-    return _files(*(f"run/{name}" for name in (*VERDICTS, *MODEL)))(folder), epochs, listed
+    return _files(*(f"{name}/{file}" for file in (*VERDICTS, *MODEL)))(folder), epochs, listed
+
+
+def _shown(folder: Path) -> Any:
+    run = folder / "demo"
+    scores = json.loads((run / "scores.json").read_text())
+    for method in ("ce", "ngc"):
+        del scores[method]["seconds"]
+    with np.load(run / "digits.npz") as digits:  # an archive holds the time at which it was made
+        content = {name: hashlib.sha256(digits[name].tobytes()).hexdigest() for name in digits.files}
+    listed = sorted(path.name for path in run.iterdir())
+    return _files(*(f"demo/{name}" for name in (*VERDICTS, *MODEL)))(folder), scores, content, listed
 
 
 def _settled(folder: Path) -> Any:
@@ -87,6 +101,27 @@ CLEAN = ("clean", "z.npz", "--out", "run", *K, "--quiet", "--overwrite")
 COPY = ("apply", "judged", "--copy", "--out", "c", "--overwrite", "--quiet")
 UPDATE = ("apply", "judged", "--link", "--out", "older-copy", "--overwrite", "--quiet")
 PREDICT = ("predict", "cleaned", "z.npz", "--quiet", "--overwrite")
+SAVED = (
+    "train",
+    "saved:train",
+    "--preset",
+    "photos",
+    *(
+        word
+        for setting in (
+            "training.network=small-conv",
+            "training.image_size=8",
+            "training.crop_padding=1",
+            "training.epochs=1",
+            *EPOCHS[1:],
+        )
+        for word in ("--set", setting)
+    ),
+    "--out",
+    "hub",
+    "--quiet",
+)
+SAVED_COPY = ("apply", "from-saved", "--copy", "--out", "c.parquet", "--overwrite", "--quiet")
 EXPORT = ("export", "cleaned", "--quiet", "--overwrite")
 MERGE = ("review", "cleaned", "--merge", "theirs.jsonl", "--quiet")
 JOBS = (
@@ -120,9 +155,18 @@ JOBS = (
         _files("cleaned/report.html"),
     ),
     Job("review --merge", MERGE, MERGE, _settled),
+    Job(
+        "demo",
+        ("demo", "--out", "demo", *DEMO, "--quiet"),
+        ("demo", "--out", "demo", *DEMO, "--quiet", "--overwrite"),
+        _shown,
+    ),
+    Job("train, a saved data set", SAVED, (*SAVED, "--resume"), lambda folder: _trained(folder, "hub")),
+    Job("apply --copy, a saved data set", SAVED_COPY, SAVED_COPY, _files("c.parquet")),
     Job("export", EXPORT, EXPORT, _files("cleaned/model.onnx", "cleaned/model.md")),
 )
 
+CLASSES = ["ant", "cat", "dog"]
 ROWS = [
     ("cat/1.png", "cat", "cat", "keep", 0.98, 0.01, True),
     ("cat/2.png", "cat", "dog", "relabel", 0.92, 0.05, True),
@@ -151,6 +195,9 @@ def lay_out(base: Path) -> None:
     _must(("apply", "judged", "--copy", "--out", "older-copy", "--quiet"), base)
     shutil.rmtree(base / "judged")
     _judge(base / "judged", ROWS)
+    labels = _save_data_set(base / "saved")
+    rows = [(str(row), label, *ROWS[row % 6][2:]) for row, label in enumerate(labels)]
+    _judge(base / "from-saved", rows, "saved:train")
     _must(("clean", "z.npz", "--out", "cleaned", *K, "--quiet"), base)
     _must(("clean", "z.npz", "--out", "older", "--set", "cleaning.k=6", "--quiet"), base)
     lines = [
@@ -160,13 +207,32 @@ def lay_out(base: Path) -> None:
     (base / "theirs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _judge(run: Path, rows: list[tuple[Any, ...]]) -> None:
-    """Create a run on the photos without embedding them."""
+def _save_data_set(folder: Path) -> list[str]:
+    """Photos in the form in which the library of the Hugging Face hub saves them; their labels."""
+    import datasets
+
+    rng = np.random.default_rng(1)
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
+    cells = []
+    for row in range(72):
+        pixels, buffer = rng.integers(0, 100, (8, 8, 3), dtype=np.uint8), io.BytesIO()
+        pixels[..., row % 3] += 120
+        Image.fromarray(pixels).save(buffer, "png")
+        cells.append({"bytes": buffer.getvalue(), "path": None})
+    labels = [CLASSES[(row if row % 9 else row + 1) % 3] for row in range(72)]
+    datasets.disable_progress_bars()
+    whole = datasets.Dataset.from_dict({"image": cells, "label": labels}, features=features)
+    datasets.DatasetDict(train=whole).save_to_disk(str(folder))
+    return labels
+
+
+def _judge(run: Path, rows: list[tuple[Any, ...]], data: str = "photos") -> None:
+    """Create a run on photos without embedding them."""
     run.mkdir()
     names = ["id", "given_label", "proposed_label", "verdict", "confidence", "ood_score", "selected"]
     table = pd.DataFrame(rows, columns=names)
     table = table.assign(label_quality=table["confidence"], neighbors=[[] for _ in rows])
-    write_config(run, "clean", {"data": "photos", "kind": "photos", "embedder": "efficientnet-lite0"}, {})
+    write_config(run, "clean", {"data": data, "kind": "photos", "embedder": "efficientnet-lite0"}, {})
     write_env(run, "0")
     write_json(run / "summary.json", {})
     write_table(table, run / "verdicts")

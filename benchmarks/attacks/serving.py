@@ -91,7 +91,7 @@ class Review:
 
 def ask_anything(bench: Bench, seed: int, clock: Clock) -> Tally:
     """Requests of every kind: only valid responses, no decision without the token, no sign of a bug."""
-    tally, by = Tally("raw requests to the review server"), random.Random(seed)
+    tally, by = Tally("raw requests to the review server"), random.Random(f"{seed} {bench.part}")
     folder = bench.fresh()
     with timed(tally), contextlib.closing(Review(folder)) as review:
         most = 0.0
@@ -194,7 +194,7 @@ def _request(review: Review, by: random.Random) -> tuple[bytes, bool]:
 
 def kill_reviews(bench: Bench, seed: int, clock: Clock) -> Tally:
     """Kill a review while decisions arrive: all that were confirmed must be on disk."""
-    tally, by = Tally("reviews that are killed"), random.Random(seed)
+    tally, by = Tally("reviews that are killed"), random.Random(f"{seed} {bench.part}")
     decided = 0
     with timed(tally):
         while not tally.over(clock):
@@ -240,7 +240,7 @@ def ask_exported(bench: Bench, seed: int, clock: Clock) -> Tally:
             code = 1
             try:
                 with os.fdopen(writing, "w", buffering=1) as tell:
-                    _judge_both(folder, seed, clock, tell)
+                    _judge_both(folder, seed, range(bench.part, sys.maxsize, bench.parts), clock, tell)
                 code = 0
             except BaseException as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -257,7 +257,7 @@ def ask_exported(bench: Bench, seed: int, clock: Clock) -> Tally:
     return tally
 
 
-def _judge_both(folder: Path, seed: int, clock: Clock, tell: Any) -> None:
+def _judge_both(folder: Path, seed: int, numbers: range, clock: Clock, tell: Any) -> None:
     import numpy as np
     import onnxruntime
     import torch
@@ -269,8 +269,9 @@ def _judge_both(folder: Path, seed: int, clock: Clock, tell: Any) -> None:
     judge = model.module().eval()
     session = onnxruntime.InferenceSession(str(folder / "m.onnx"), providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()
-    number = 0
-    while clock.left > 0 or number < LEAST_BATCHES:  # the export may have taken most of the time
+    for tried, number in enumerate(numbers):
+        if clock.left < 0 and tried >= LEAST_BATCHES:  # the export may have taken most of the time
+            break
         rng = np.random.default_rng([seed, number])
         count = int(rng.choice([0, 1, 2, 7, 64]))
         x = (rng.normal(size=(count, 6)) * rng.choice([0, 1e-20, 1, 3, 1e6])).astype(np.float32)
@@ -291,4 +292,3 @@ def _judge_both(folder: Path, seed: int, clock: Clock, tell: Any) -> None:
         except Exception as error:
             wrong = f"{type(error).__name__}: {str(error)[:200]}"
         tell.write(json.dumps([f"seed {seed}, batch {number} of {count}", wrong]) + "\n")
-        number += 1

@@ -9,6 +9,7 @@ ABOUT = {
     "kills at changes to the file system": "SIGKILL before the n-th file or folder that a command makes, renames or removes",
     "kills at random times": "SIGKILL at any time",
     "a full disk at a change": "`No space left on device` at the n-th change",
+    "a full disk, mounted for it": "a file system in memory with room for a few pages of content, or for a few files",
     "files that can't grow": "a limit on the size of files (`RLIMIT_FSIZE`), which code outside of Python meets too",
     "two to five processes in one folder": "the same command at once, several times",
     "broken inputs": "data, run folders, checkpoints, models and settings with bits, words, values or shapes changed",
@@ -22,8 +23,8 @@ def reliability_page(result: dict[str, Any] | None) -> str:
     """The whole page."""
     head = """# Reliability
 
-Made by `benchmarks/tables.py` from `benchmarks/results/chaos.json`. `make chaos` attacks every command for 20 minutes and counts
-what breaks; a short form of it is one of the tests.
+Made by `benchmarks/tables.py` from `benchmarks/results/chaos.json`. `make chaos` attacks every command for 20 minutes, in two
+processes, and counts what breaks; a short form of it is one of the tests.
 
 """
     if result is None:
@@ -31,12 +32,20 @@ what breaks; a short form of it is one of the tests.
     attacks = result["attacks"]
     cases, failed = (sum(attack[name] for attack in attacks) for name in ("cases", "failed"))
     rows = [
-        [attack["name"], ABOUT[attack["name"]], f"{attack['cases']:,}", f"{attack['failed']:,}"]
+        [
+            attack["name"],
+            ABOUT[attack["name"]],
+            f"{attack['cases']:,}",
+            f"{attack['failed']:,}",
+            _per_second(attack),
+        ]
         for attack in attacks
     ]
-    table = markdown_table(["attack", "what is done", "cases", "failures"], rows)
+    table = markdown_table(
+        ["attack", "what is done", "cases", "failures", "cases per second of processor time"], rows
+    )
     return f"""{head}The last recorded run: seed {result["seed"]}, {result["seconds"]:,.0f} seconds, **{cases:,} cases, {failed:,} failures**.
-{describe(result)}
+{describe(result)}{_load(result)}
 
 {table}
 
@@ -54,13 +63,49 @@ what breaks; a short form of it is one of the tests.
 {_details(attacks)}"""
 
 
+def _per_second(attack: dict[str, Any]) -> str:
+    used = attack.get("cpu_seconds")  # unknown of records from before it was measured
+    return f"{attack['cases'] / used:.3g}" if used else "–"
+
+
+def _load(result: dict[str, Any]) -> str:
+    if "load" not in result:
+        return ""
+    before, during = result["load"].values()
+    return (
+        f" {result['processes']} processes on {result['machine']['cores']} cores; load average "
+        f"{before:.1f} in the five minutes before and {during:.1f} in the last fifteen of the run."
+    )
+
+
+def _places(attacks: list[dict[str, Any]]) -> str:
+    """How many of the places of each command were tried."""
+    tried = {attack["name"]: attack["facts"]["places"] for attack in attacks if "places" in attack["facts"]}
+    if not tried:
+        return ""
+    jobs = sorted({job for places in tried.values() for job in places})
+    sums = {
+        name: {key: sum(place[key] for place in places.values()) for key in ("tried", "of")}
+        for name, places in tried.items()
+    }
+
+    def cell(place: dict[str, int] | None) -> str:
+        return f"{place['tried']:,} of {place['of']:,}" if place else "–"
+
+    rows = [[f"`{job}`", *(cell(places.get(job)) for places in tried.values())] for job in jobs]
+    rows.append(["all", *(cell(place) for place in sums.values())])
+    return f"\n## Places tried, by command\n\n{markdown_table(['command', *tried], rows)}"
+
+
 def _details(attacks: list[dict[str, Any]]) -> str:
     facts = {attack["name"]: attack["facts"] for attack in attacks}
     parts = ["## Growth and coverage\n"]
+    refused = facts.get("a full disk, mounted for it", {}).get("refused for lack of room")
+    if refused:
+        parts.append(
+            f"- Of the cases on a disk mounted for them, {sum(refused.values()):,} ended for lack of room; the others had enough."
+        )
     for name, found in facts.items():
-        if "of" in found:
-            done = next(attack["cases"] for attack in attacks if attack["name"] == name)
-            parts.append(f"- {name}: {done:,} of {found['of']:,} places were tried.")
         if "not run" in found:
             parts.append(f"- {name}: not run: {found['not run']}")
     fuzzed = facts.get("broken inputs", {})
@@ -80,6 +125,7 @@ def _details(attacks: list[dict[str, Any]]) -> str:
     kept = facts.get("reviews that are killed", {}).get("decisions that were said to be kept")
     if kept is not None:
         parts.append(f"- Before reviews were killed, {kept:,} decisions had been answered as saved.")
+    parts.append(_places(attacks))
     if "by reader" in fuzzed:
         rows = [[f"`{kind}`", f"{count:,}"] for kind, count in fuzzed["by reader"].items()]
         parts.append(f"\n## Broken inputs by reader\n\n{markdown_table(['file, reader', 'inputs'], rows)}")

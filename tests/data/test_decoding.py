@@ -1,5 +1,7 @@
 """How much memory it takes to decode images, and that this changes none of their pixels."""
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -36,10 +38,10 @@ def test_deep_gray_is_the_same_in_strips(monkeypatch: pytest.MonkeyPatch, kind: 
     gray = np.random.default_rng(0).integers(0, 3000, (37, 23)).astype(kind)
     if kind == np.float32:
         gray[3, 4], gray[5, 6] = np.nan, np.inf
-    whole = images._to_bytes(gray)
+    whole = images._to_bytes(Image.fromarray(gray))
     assert whole.max() > 150
     monkeypatch.setattr(images, "STRIP", 50)
-    np.testing.assert_array_equal(images._to_bytes(gray), whole)
+    np.testing.assert_array_equal(images._to_bytes(Image.fromarray(gray)), whole)
 
 
 def test_images_are_weighed_before_they_are_decoded(tmp_path: Path) -> None:
@@ -117,3 +119,40 @@ def test_threads_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
         most = 0
         list(read_batches(enumerate(range(24)), load, np.asarray, refusal=OSError, weigh=lambda _: weight))  # noqa: B023
         assert most == expected
+
+
+MEASURE = """
+import sys, torch
+from pathlib import Path
+from PIL import Image
+from graphclean.runs.photos import Cropping
+torch.set_num_threads(4)
+read = lambda name, count: list(Cropping(16).batches([(row, Path(name)) for row in range(count)]))
+Image.new("P", (50, 50)).save("small.png")
+read("small.png", 1)
+resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4  # KiB
+before = resident()
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+assert not read("large.png", 4)[0].problems
+status = Path("/proc/self/status").read_text()
+print(int(status.partition("VmHWM:")[2].split()[0]) - before, resident() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is only known to Linux"
+)
+def test_large_palette_images_stay_within_the_budget(tmp_path: Path) -> None:
+    Image.new("P", (9400, 9400)).save(tmp_path / "large.png")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    peak, left = (int(word) / 2**20 for word in done.stdout.split())
+    assert peak < 1  # GiB; 1.24 before freed memory was given back
+    assert left < 0.2
+
+
+def test_webp_is_weighed_as_what_its_library_takes(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.webp")
+    assert images.decoded_bytes(tmp_path / "a.webp") == 40 * 20 * images.WEBP_PIXEL_BYTES

@@ -19,7 +19,7 @@ from PIL import Image
 
 from .._files import replaced_folder
 from ..errors import InputError, parse_json
-from .images import DECODING, FORMATS, PIXEL_BYTES
+from .images import DECODING, FORMATS, peak_bytes
 from .progress import Progress
 from .resize import DECODED_SIDE, to_array
 
@@ -88,7 +88,7 @@ def _decode(name: str, content: bytes) -> ByteImages:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError
-            with DECODING.reserved(image.width * image.height * PIXEL_BYTES):
+            with DECODING.reserved(peak_bytes(image)):
                 return to_array(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError(f"{name}: too many pixels") from error

@@ -1,5 +1,6 @@
 """One encoded image, from a file or from bytes: opened with care, and as RGB whatever it was."""
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 """The whitest value of deep gray images, by the bits that are used of it."""
 NO_FILE = "no such file"
-PIXEL_BYTES = 10
-"""Peak memory per pixel while an image is converted to RGB."""
+PIXEL_BYTES, WEBP_PIXEL_BYTES = 10, 18
+"""Peak memory per pixel while an image is decoded and converted to RGB; the library for WebP makes copies."""
+LARGE = 2**26
+"""Reservations in bytes after which memory is given back."""
 STRIP = 2**20
 """Pixels converted at a time where the conversion needs large intermediate copies."""
 
@@ -82,13 +85,24 @@ class Room:
         try:
             yield
         finally:
+            if size >= LARGE:
+                _return_memory()
             with self._changed:
                 self.free += size
                 self._changed.notify_all()
 
 
+def _return_memory() -> None:
+    """Give freed memory back to the system: glibc keeps for each thread what its largest image took."""
+    with suppress(OSError, AttributeError, TypeError):  # another library, or Windows
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 DECODING = Room(2**30)
-"""For images decoded at the same time; the largest image accepted takes nearly all of it."""
+"""For images decoded at the same time; the largest image accepted takes nearly all of it.
+
+Only a WebP image of more than 60 million pixels takes more, up to 1.5 times as much, and is decoded alone.
+"""
 
 
 class UnreadableImage(Exception):  # noqa: N818 – it names the file's state, not a fault of ours
@@ -186,15 +200,20 @@ def decoded_bytes(source: Encoded, side: int | None = None) -> int:
             image = Image.open(file, formats=FORMATS)
             if side is not None:
                 image.draft(None, (side, side))
-            return image.width * image.height * PIXEL_BYTES
+            return peak_bytes(image)
     except Exception:  # as there
         return 0
+
+
+def peak_bytes(image: Image.Image) -> int:
+    """Peak memory until an image that was opened, but not loaded, is decoded and converted."""
+    return image.width * image.height * (WEBP_PIXEL_BYTES if image.format == "WEBP" else PIXEL_BYTES)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     """An RGB image; what is transparent becomes white."""
     if image.mode.startswith("I") or image.mode == "F":
-        image = Image.fromarray(_to_bytes(np.asarray(image)))
+        image = Image.fromarray(_to_bytes(image))
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     opaque = Image.new("RGB", image.size)
@@ -204,21 +223,22 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return opaque
 
 
-def _to_bytes(gray: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _to_bytes(gray: Image.Image) -> npt.NDArray[np.uint8]:
     """Deep gray values as 0 to 255: whole numbers by the fewest usual bits that hold them, others by range.
 
     Scanners write 12 bits into files of 16, which say nothing of it and would come out nearly black.
     """
 
     def values(rows: slice) -> npt.NDArray[np.float32]:
-        return np.nan_to_num(gray[rows].astype(np.float32), posinf=0, neginf=0)
+        strip = np.asarray(gray.crop((0, rows.start, gray.width, rows.stop)))
+        return np.nan_to_num(strip.astype(np.float32), posinf=0, neginf=0)
 
-    strips = list(_strips(*gray.shape))
+    strips = list(_strips(gray.height, gray.width))
     low = min(float(values(rows).min()) for rows in strips)
     high = max(float(values(rows).max()) for rows in strips)
-    if gray.dtype.kind in "ui" and low >= 0 and high <= DEPTHS[-1]:
+    if gray.mode != "F" and low >= 0 and high <= DEPTHS[-1]:
         low, high = 0, next(depth for depth in DEPTHS if high <= depth)
-    found = np.empty(gray.shape, dtype=np.uint8)
+    found = np.empty((gray.height, gray.width), dtype=np.uint8)
     for rows in strips:
         found[rows] = np.rint((values(rows) - low) * (255 / ((high - low) or 1)))
     return found

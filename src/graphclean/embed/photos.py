@@ -110,11 +110,14 @@ def read_batches(
 
     def attempt(item: T) -> tuple[Picture, tuple[Any, ...]] | str:
         with DECODING.reserved(weigh(item)):
-            try:
-                image = load(item)
-            except refusal as error:
-                return str(error)
-            return shrink(image), measure_photo(image)
+            return read(item)  # whose image is freed before its room is
+
+    def read(item: T) -> tuple[Picture, tuple[Any, ...]] | str:
+        try:
+            image = load(item)
+        except refusal as error:
+            return str(error)
+        return shrink(image), measure_photo(image)
 
     rest = iter(items)
     with ThreadPoolExecutor(decoders()) as pool:
@@ -127,11 +130,11 @@ def read_batches(
         while current[0]:
             following = submit()
             results = dict(zip(*current, strict=True))
-            read = {row: result for row, result in results.items() if not isinstance(result, str)}
+            good = {row: result for row, result in results.items() if not isinstance(result, str)}
             yield PhotoBatch(
-                list(read),
-                np.stack([picture for picture, _ in read.values()]) if read else np.empty(0, np.uint8),
+                list(good),
+                np.stack([picture for picture, _ in good.values()]) if good else np.empty(0, np.uint8),
                 {row: result for row, result in results.items() if isinstance(result, str)},
-                as_measures([measured for _, measured in read.values()]),
+                as_measures([measured for _, measured in good.values()]),
             )
             current = following
