@@ -210,6 +210,27 @@ def test_who_makes_a_draft_while_it_is_swept_makes_another(
     assert names(tmp_path) == []
 
 
+def test_a_draft_that_is_swept_while_its_lock_looks_for_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of the lock makes the folder unless it is there: gone between the two is no missing lock."""
+    real, gone = Path.is_dir, []
+
+    def swept(path: Path, *given: object, **named: object) -> bool:
+        if not gone and path.name.startswith(".a.txt."):
+            path.rmdir()
+            gone.append(path)
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_dir", swept)
+    with drafting(tmp_path / "a.txt") as draft:
+        assert gone
+        assert draft != gone[0]
+        sweep(tmp_path)
+        assert (draft / LOCK).exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("here", [True, False])
 def test_a_folder_is_replaced_whole(

@@ -30,8 +30,6 @@ DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{8}")
 NEW, OLD, MOVED = "new", "old", "moved"
 """Entries of a draft: the new content; the old content while it is moved aside; all of it, once moved."""
 
-TRIES = 3
-"""Attempts to write a file whose draft was swept by another process."""
 KEY = "graphclean"
 """Our metadata key in safetensors files."""
 
@@ -112,8 +110,8 @@ def _make_draft(path: Path) -> tuple[Path, FileLock]:
         lock = FileLock(draft / LOCK)
         try:
             lock.acquire(blocking=False)
-        except (Timeout, FileNotFoundError):  # swept before it was locked
-            continue
+        except (Timeout, FileNotFoundError, FileExistsError):
+            continue  # swept before it was locked, or while the lock checks that the folder exists
         except OSError:  # a file system without locks, on which nothing is swept
             pass
         if lock.is_locked and not (draft / LOCK).exists():  # swept while it was being locked
@@ -369,18 +367,11 @@ def _checksum(tensors: "dict[str, Tensor]", text: str) -> str:
 
 def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, Any]) -> None:
     """`save_tensors`, replacing `path` atomically."""
-    for left in reversed(range(TRIES)):
-        try:
-            with replaced(path) as draft:
-                draft.touch()
-                mode = draft.stat().st_mode  # save_file would let only the owner read it
-                save_tensors(draft, tensors, metadata)
-                draft.chmod(mode)
-            return
-        except WriteError as error:
-            # Another process can sweep a draft in the moment in which it is locked.
-            if left == 0 or not isinstance(error.__cause__, FileNotFoundError):
-                raise
+    with replaced(path) as draft:
+        draft.touch()
+        mode = draft.stat().st_mode  # save_file would let only the owner read it
+        save_tensors(draft, tensors, metadata)
+        draft.chmod(mode)
 
 
 def read_tensors(
