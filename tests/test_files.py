@@ -213,10 +213,10 @@ def test_who_makes_a_draft_while_it_is_swept_makes_another(
 def test_a_draft_that_is_swept_while_its_lock_looks_for_it_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package of the lock makes the folder unless it is there: gone between the two is no missing lock."""
+    """The lock's package makes the folder unless it is there; it can go between the two."""
     real, gone = Path.is_dir, []
 
-    def swept(path: Path, *given: object, **named: object) -> bool:
+    def swept(path: Path) -> bool:
         if not gone and path.name.startswith(".a.txt."):
             path.rmdir()
             gone.append(path)
