@@ -4,10 +4,13 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import graphclean
+from graphclean.cli.app import app
 from graphclean.cli.options import as_option
 from graphclean.embed.efficientnet import EXTRAS
 from graphclean.errors import InputError, RunStopped, arg, extra, occupied
@@ -42,6 +45,20 @@ def test_hints_name_extras_that_there_are() -> None:
     assert {"timm", "hf", "onnx", "ann"} <= named
     assert named | set(EXTRAS.values()) <= extras.keys()
     assert extra("hf") == 'the extra "hf": pip install ".[hf]" in the source folder of graphclean'
+
+
+def test_every_argument_in_a_message_is_an_option() -> None:
+    def options(group: Any) -> set[str]:
+        names = {name for parameter in group.params for name in parameter.opts}
+        return names.union(*(options(command) for command in getattr(group, "commands", {}).values()))
+
+    named = {
+        argument for path in BELOW for argument in re.findall(r"\barg\(['\"](\w+)['\"]\)", path.read_text())
+    }
+    assert {"out", "form"} <= named
+    of_python = {"ids"}  # of arrays, which the command line has only in files
+    missing = {as_option(argument) for argument in named - of_python} - options(get_command(app))
+    assert missing == set()
 
 
 @pytest.mark.parametrize("path", BELOW, ids=lambda path: str(path.relative_to(ROOT)))

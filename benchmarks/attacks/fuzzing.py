@@ -99,6 +99,24 @@ def _targets() -> list[Target]:
             )
             for name in ("config.json", "model.safetensors", "training.safetensors", "summary.json")
         ),
+        *(
+            Target(f"{run}/{name}", ("apply", run, "--format", form, "--quiet", "--overwrite"))
+            for run, form in (
+                ("judged", "label-studio"),
+                ("judged", "fiftyone"),
+                ("cleaned", "cleanlab"),
+                ("judged", "hf"),
+            )
+            for name in ("config.json", "verdicts.parquet", "summary.json")
+        ),
+        *(
+            Target(f"cleaned/{name}", ("apply", "cleaned", "--drop-duplicates", "--quiet", "--overwrite"))
+            for name in ("verdicts.parquet", "config.json")
+        ),
+        Target("cleaned/decisions.jsonl", ("clean", "cleaned", "--out", "o", "--quiet", "--overwrite")),
+        Target("cleaned/decisions.jsonl", ("apply", "cleaned", "--format", "hf", "--quiet", "--overwrite")),
+        Target("cleaned/decisions.jsonl", ("report", "cleaned", "--quiet")),
+        Target("recorded.json", ("bench", "rerun", "recorded.json", "--quiet")),
         Target("judged/config.json", ("apply", "judged", "--copy", "--out", "new", "--quiet", "--dry-run")),
         Target(
             "older-copy/.graphclean.json",

@@ -1,6 +1,7 @@
 """Files that are written atomically, read as untrusted, and locked against other processes."""
 
 import ctypes
+import errno
 import hashlib
 import json
 import math
@@ -48,7 +49,7 @@ def locked(path: Path, busy: str, *, wait: Callable[[str], None] | None = None) 
     try:
         while not lock.is_locked:
             try:
-                Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+                _make_folder(Path(lock.lock_file).parent)
                 lock.acquire(blocking=blocking)
             except Timeout as error:
                 if wait is None:
@@ -168,12 +169,19 @@ def replaced(path: Path) -> Iterator[Path]:
 def _parents(path: Path) -> Iterator[None]:
     """Create the parent folders of `path`; on failure, those created are removed again if empty."""
     made = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     try:
         yield
     except BaseException:  # on success, an empty folder is one that another process has just emptied
         _remove_empty(made)
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except RecursionError as error:  # hundreds of folders in one another
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(folder)) from error
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -277,6 +277,25 @@ def test_bad_input_is_one_line_exit_2_and_nothing_written(refuse: Refuse, tmp_pa
     refuse(*bad_inputs(tmp_path)[case])
 
 
+LONG = "y" * 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["clean", LONG], ["report", LONG], ["predict", LONG, "insects.npz"], ["bench", "rerun", LONG]),
+        ["clean", "insects.npz", "--out", LONG],
+        ["clean", "insects.npz", "--out", "a/" * 1500 + "b"],
+        ["clean", "insects.npz", "--labels", LONG],
+        ["clean", "loop/insects.npz"],
+    ],
+    ids=lambda command: " ".join(command)[:30],
+)
+def test_names_that_no_file_can_have_are_one_line(refuse: Refuse, named: Path, command: list[str]) -> None:
+    (named.parent / "loop").symlink_to("loop")
+    refuse(command, "")
+
+
 def test_a_run_that_exists_is_kept(cli: Cli, named: Path) -> None:
     cli("clean", "insects.npz", "--quiet")
     stamp = (named.parent / "runs/insects-clean/summary.json").stat().st_mtime_ns

@@ -7,6 +7,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -183,3 +185,28 @@ def test_data_that_has_moved_is_named(cli: Cli, run: Path) -> None:
     assert "name its place now with --data" in cli("apply", "run", "--format", "fiftyone").err
     assert cli("apply", "run", "--format", "fiftyone", "--data", "moved").code == 0
     assert cli("apply", "run", "--format", "cleanlab").code == 0  # which needs no photos
+
+
+def test_labels_that_the_summary_does_not_list_are_classes_too(cli: Cli, run: Path) -> None:
+    """As in a run from elsewhere, or an older one."""
+    write_json(run / "summary.json", {"classes": ["b"]})
+    assert cli("apply", "run", "--format", "hf", "--quiet").code == 0
+    table = pq.read_table(run / "hf.parquet")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    names = features["label"]["names"]
+    assert names == ["b", "a"]
+    given = dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
+    assert names[given["a/0.png"]] == "a"
+
+
+@pytest.mark.usefixtures("run")
+def test_a_table_in_place_of_photos_names_the_format_that_takes_it(refuse: Refuse) -> None:
+    columns = {
+        "image": [{"bytes": b"x", "path": name} for _, name, *_ in ROWS],
+        "label": [row[0] for row in ROWS],
+    }
+    pq.write_table(pa.table(columns), "photos.parquet")
+    refuse(
+        ["apply", "run", "--format", "fiftyone", "--data", "photos.parquet"],
+        "the photos are in a table, and fiftyone takes files; --format hf writes a table",
+    )

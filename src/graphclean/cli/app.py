@@ -1,5 +1,6 @@
 """`graphclean …`: parse the command line, run a command, and display its result."""
 
+import errno
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ from . import data as data_cli
 from . import display as screen
 from .options import Commands, as_option, flag
 from .progress import printable
+
+OF_PLACES = {errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.ESTALE}
+"""Errors of the system that say what is wrong with a file or folder that was named."""
 
 app = typer.Typer(
     name="graphclean",
@@ -66,6 +70,13 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _fail_unexpectedly(error: Exception) -> NoReturn:
+    if "GRAPHCLEAN_DEBUG" in os.environ:
+        raise error
+    kind = f"{type(error).__name__}: {error}"
+    _fail(f"unexpected error, please report it: {kind} (GRAPHCLEAN_DEBUG=1 shows where)", 1)
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends with one line and exit code 2, an interrupt with 130."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
@@ -93,16 +104,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(1)
     except PermissionError as error:
         _fail(f"{error.filename}: permission denied; ask for access to it, or choose another place", 2)
+    except OSError as error:
+        if error.errno not in OF_PLACES or error.filename is None or "GRAPHCLEAN_DEBUG" in os.environ:
+            _fail_unexpectedly(error)
+        _fail(f"{error.filename}: {error.strerror}", 2)
     except MemoryError:
         _fail("this machine's memory is too small for the data", 1)
     except Exception as error:
         # Usage errors: typer's exceptions are recognized by their method, since their module has moved.
         describe = getattr(error, "format_message", None)
-        if describe is None and "GRAPHCLEAN_DEBUG" in os.environ:
-            raise
         if describe is None:
-            kind = f"{type(error).__name__}: {error}"
-            _fail(f"unexpected error, please report it: {kind} (GRAPHCLEAN_DEBUG=1 shows where)", 1)
+            _fail_unexpectedly(error)
         message = describe()
         if not message:  # no arguments at all: the help was shown
             sys.exit(0)

@@ -66,7 +66,10 @@ class Outcome:
         confidence = verdicts["confidence"].to_numpy(dtype=np.float64, na_value=np.nan).copy()
         for row, decision in decided.items():
             ood[row], confidence[row] = decision.label is None, 1.0
-        return cls(table, verdicts, ood, confidence, [str(name) for name in classes])
+        # Decisions and runs from elsewhere may have labels that the summary does not list.
+        labels = sorted({str(label) for label in table["label"].dropna()})
+        names = list(dict.fromkeys((*(str(name) for name in classes), *labels)))
+        return cls(table, verdicts, ood, confidence, names)
 
     def facts(self, row: int) -> dict[str, Any]:
         """What is known about a sample, as JSON values."""
