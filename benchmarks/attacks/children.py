@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphclean._files import LOCK, is_passing
-from graphclean.cli.app import main
+from graphclean.cli.app import NO_OUTPUT, main
 
 PATIENCE = 120.0
 """Seconds after which a command counts as hung."""
@@ -62,7 +62,9 @@ class Ended:
         last = self.err.strip().splitlines()[-1:] or [""]
         if self.code is None:
             return "hang"
-        if self.code not in codes or "unexpected error" in self.err or "Traceback" in self.err:
+        # Output goes where there is room, so that such a message is of a file, which it should name.
+        unexpected = any(text in self.err for text in ("unexpected error", "Traceback", NO_OUTPUT))
+        if self.code not in codes or unexpected:
             return f"exit code {self.code}: {last[0][:300]}"
         if self.code > 0 and (self.err.count("\n") != 1 or not self.err.startswith("graphclean: ")):
             return f"not one line: {self.err[:300]!r}"

@@ -296,6 +296,28 @@ def test_names_that_no_file_can_have_are_one_line(refuse: Refuse, named: Path, c
     refuse(command, "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")
+def test_a_name_that_is_no_text_is_one_line(refuse: Refuse, named: Path) -> None:
+    del named
+    refuse(
+        ["clean", "insects.npz", "--out", os.fsdecode(b"o-\xe9")],
+        "a name that is no utf-8; rename it, or set LC_ALL",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_without_room_is_one_line(named: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "graphclean", "clean", named.name, "--json"],
+            cwd=named.parent, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "graphclean: the output can't be written: No space left on device\n"
+    assert (named.parent / "runs/insects-clean/summary.json").is_file()
+
+
 def test_a_run_that_exists_is_kept(cli: Cli, named: Path) -> None:
     cli("clean", "insects.npz", "--quiet")
     stamp = (named.parent / "runs/insects-clean/summary.json").stat().st_mtime_ns

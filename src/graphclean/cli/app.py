@@ -23,6 +23,10 @@ from .progress import printable
 OF_PLACES = {errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.ESTALE}
 """Errors of the system that say what is wrong with a file or folder that was named."""
 
+FULL = {errno.ENOSPC, errno.EDQUOT}
+NO_OUTPUT = "the output can't be written"
+"""Where the screen's text goes; a file that can't be written is named by its own error."""
+
 app = typer.Typer(
     name="graphclean",
     cls=Commands,
@@ -70,6 +74,11 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name can be written as text: bytes that are no characters can't."""
+    return not any("\udc80" <= character <= "\udcff" for character in name)
+
+
 def _fail_unexpectedly(error: Exception) -> NoReturn:
     if "GRAPHCLEAN_DEBUG" in os.environ:
         raise error
@@ -105,9 +114,22 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except PermissionError as error:
         _fail(f"{error.filename}: permission denied; ask for access to it, or choose another place", 2)
     except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            _fail(f"{NO_OUTPUT}: {error.strerror}", 1)
         if error.errno not in OF_PLACES or error.filename is None or "GRAPHCLEAN_DEBUG" in os.environ:
             _fail_unexpectedly(error)
         _fail(f"{error.filename}: {error.strerror}", 2)
+    except UnicodeEncodeError as error:
+        odd = [
+            name
+            for name in (*(argv if argv is not None else sys.argv[1:]), os.getcwd())
+            if not _is_text(name)
+        ]
+        if not odd or "GRAPHCLEAN_DEBUG" in os.environ:
+            _fail_unexpectedly(error)
+        encoding = sys.getfilesystemencoding()
+        name = os.fsencode(odd[0]).decode("ascii", "backslashreplace")
+        _fail(f"{name}: a name that is no {encoding}; rename it, or set LC_ALL=C.UTF-8", 2)
     except MemoryError:
         _fail("this machine's memory is too small for the data", 1)
     except Exception as error:
