@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import statistics
 import sys
@@ -38,6 +39,8 @@ LONGEST = 60
 """Seconds after which a reader counts as hung."""
 LEAST = 20
 """Minimum number of inputs per process, however little time is left."""
+DECIDED = "cleaned/decisions.jsonl"
+RECORDED = Path(__file__).parents[2] / "results"
 K = ("--set", "cleaning.k=5")
 TRY_CLEAN = ("clean", "{}", "--out", "o", *K, "--quiet", "--overwrite")
 
@@ -113,10 +116,10 @@ def _targets() -> list[Target]:
             Target(f"cleaned/{name}", ("apply", "cleaned", "--drop-duplicates", "--quiet", "--overwrite"))
             for name in ("verdicts.parquet", "config.json")
         ),
-        Target("cleaned/decisions.jsonl", ("clean", "cleaned", "--out", "o", "--quiet", "--overwrite")),
-        Target("cleaned/decisions.jsonl", ("apply", "cleaned", "--format", "hf", "--quiet", "--overwrite")),
-        Target("cleaned/decisions.jsonl", ("report", "cleaned", "--quiet")),
-        Target("recorded.json", ("bench", "rerun", "recorded.json", "--quiet")),
+        Target(DECIDED, ("clean", "cleaned", "--out", "o", "--quiet", "--overwrite")),
+        Target(DECIDED, ("apply", "cleaned", "--format", "hf", "--quiet", "--overwrite")),
+        Target(DECIDED, ("report", "cleaned", "--quiet")),
+        Target("recorded.json", ("bench", "rerun", "recorded.json", "--data-root", "none", "--quiet")),
         Target("judged/config.json", ("apply", "judged", "--copy", "--out", "new", "--quiet", "--dry-run")),
         Target(
             "older-copy/.graphclean.json",
@@ -166,6 +169,7 @@ def lay_out_more() -> None:
     pd.DataFrame({"path": paths, "label": labels}).to_csv("photos.csv", index=False)
     cells = [{"bytes": Path(path).read_bytes(), "path": Path(path).name} for path in paths]
     pd.DataFrame({"image": cells, "label": labels}).to_parquet("photos.parquet", index=False)
+    shutil.copy(sorted(RECORDED.glob("*/*/*.json"))[0], "recorded.json")
     Path("one").mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 4), dtype=np.uint8)
     Image.fromarray(pixels, "RGBA").save("one/a.png")
@@ -247,6 +251,7 @@ def _work(folder: Path, seed: int, numbers: range, clock: Clock, first: bool, wr
     os.chdir(folder)
     if first:
         lay_out_more()
+    shutil.copy("theirs.jsonl", DECIDED)  # gone after the inputs of an earlier child
     targets = [*_targets(), *_checkpoints()]
     parts = [part.name for part in fields(Config()) if part.name != "method"]
     settings = [f"{part}.{value.name}" for part in parts for value in fields(getattr(Config(), part))]
@@ -261,7 +266,7 @@ def _work(folder: Path, seed: int, numbers: range, clock: Clock, first: bool, wr
             by = random.Random(f"{seed} {number}")
             setting = by.random() < 0.15
             target = by.choice(targets)
-            kind = "--set" if setting else f"{target.file}, {(target.words or ('read',))[0]}"
+            kind = "--set" if setting else f"{target.file}, {_named(target)}"
             tell.write(json.dumps({"number": number, "kind": kind, "wrong": None}) + "\n")
             signal.alarm(LONGEST)
             begun = time.perf_counter()
@@ -275,7 +280,7 @@ def _work(folder: Path, seed: int, numbers: range, clock: Clock, first: bool, wr
                     if file == target.file or not Path(file).exists():
                         Path(file).parent.mkdir(parents=True, exist_ok=True)
                         Path(file).write_bytes(content)
-                Path("cleaned/decisions.jsonl").unlink(missing_ok=True)
+                Path(DECIDED).unlink(missing_ok=True)
             signal.alarm(0)
             spent = time.perf_counter() - begun
             fact = {
@@ -287,6 +292,13 @@ def _work(folder: Path, seed: int, numbers: range, clock: Clock, first: bool, wr
                 "ended": True,
             }
             tell.write(json.dumps(fact) + "\n")
+
+
+def _named(target: Target) -> str:
+    """The command that reads a file, with the hand-over it is asked for."""
+    words = target.words or ("read",)
+    chosen = [words[place + 1] for place, word in enumerate(words) if word == "--format"]
+    return " --format ".join((words[0], *chosen))
 
 
 def _set(by: random.Random, settings: list[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 from PIL import Image
 
 from graphclean._files import write_json
@@ -91,6 +92,11 @@ def _shown(folder: Path) -> Any:
     return _files(*(f"demo/{name}" for name in (*VERDICTS, *MODEL)))(folder), scores, content, listed
 
 
+def _rows(folder: Path) -> Any:
+    """Not the bytes: a mark in the file tells by the place and the times of the photos whether they changed."""
+    return pq.read_table(folder / "judged/hf.parquet").to_pylist()
+
+
 def _settled(folder: Path) -> Any:
     decisions = settle(read_decisions(folder / "cleaned/decisions.jsonl"))
     return sorted((row, decision.label) for row, decision in decisions.items())
@@ -122,6 +128,9 @@ SAVED = (
     "--quiet",
 )
 SAVED_COPY = ("apply", "from-saved", "--copy", "--out", "c.parquet", "--overwrite", "--quiet")
+RERUN = ("clean", "cleaned", "--out", "rerun", *K, "--quiet", "--overwrite")
+HUB_TABLE = ("apply", "judged", "--format", "hf", "--overwrite", "--quiet")
+TASKS = ("apply", "judged", "--format", "label-studio", "--overwrite", "--quiet")
 EXPORT = ("export", "cleaned", "--quiet", "--overwrite")
 MERGE = ("review", "cleaned", "--merge", "theirs.jsonl", "--quiet")
 JOBS = (
@@ -163,6 +172,14 @@ JOBS = (
     ),
     Job("train, a saved data set", SAVED, (*SAVED, "--resume"), lambda folder: _trained(folder, "hub")),
     Job("apply --copy, a saved data set", SAVED_COPY, SAVED_COPY, _files("c.parquet")),
+    Job("clean RUN", RERUN, RERUN, _files(*(f"rerun/{name}" for name in (*VERDICTS, *MODEL, "changes.csv")))),
+    Job("apply --format hf", HUB_TABLE, HUB_TABLE, _rows),
+    Job(
+        "apply --format label-studio",
+        TASKS,
+        TASKS,
+        _files("judged/label-studio.json", "judged/label-studio.xml"),
+    ),
     Job("export", EXPORT, EXPORT, _files("cleaned/model.onnx", "cleaned/model.md")),
 )
 
