@@ -93,7 +93,7 @@ def _shown(folder: Path) -> Any:
 
 
 def _rows(folder: Path) -> Any:
-    """Not the bytes: a mark in the file tells by the place and the times of the photos whether they changed."""
+    """Not the bytes: a mark in the file tells by the photos' place and times whether they changed."""
     return pq.read_table(folder / "judged/hf.parquet").to_pylist()
 
 

@@ -106,6 +106,9 @@ def _details(attacks: list[dict[str, Any]]) -> str:
             f"- Of the cases on a disk mounted for them, {sum(refused.values()):,} ended for lack of room; the others had enough."
         )
     for name, found in facts.items():
+        if "of" in found:  # of records from before places were counted by command
+            done = next(attack["cases"] for attack in attacks if attack["name"] == name)
+            parts.append(f"- {name}: {done:,} of {found['of']:,} places were tried.")
         if "not run" in found:
             parts.append(f"- {name}: not run: {found['not run']}")
     fuzzed = facts.get("broken inputs", {})

@@ -101,3 +101,47 @@ def test_a_seed_gives_the_same_broken_files(attacks: Any, tmp_path: Path) -> Non
         if name != "a.npz":  # archives hold the time at which they were made
             assert made[0] == made[1]
         assert len(set(made[0])) > 10
+
+
+def test_whenever_time_runs_out_all_commands_were_tried_alike(attacks: Any, tmp_path: Path) -> None:
+    failures, jobs = attacks("attacks.failures"), attacks("attacks.jobs")
+    many, few = (jobs.Job(name, (), (), lambda _: None) for name in ("many", "few"))
+    found = []
+    for part in range(2):
+        bench = failures.Bench(tmp_path, tmp_path, [many, few])
+        bench.expected, bench.changes = {"many": None, "few": None}, {"many": 200, "few": 20}
+        bench.part, bench.parts = part, 2
+        cases = failures.share_out(bench, random.Random(3), lambda job: range(bench.changes[job.name]))
+        early = [job.name for job, _ in cases[: len(cases) // 4]]
+        assert early.count("many") == pytest.approx(10 * early.count("few"), abs=15)
+        found += [(job.name, at) for job, at in cases]
+    assert sorted(found) == sorted([("many", at) for at in range(200)] + [("few", at) for at in range(20)])
+
+
+def test_what_processes_found_is_put_together(attacks: Any) -> None:
+    tally = attacks("attacks.tally")
+    one = tally.Tally(
+        "x", 3, 1, 2.0, 4.0, [{"case": "a", "why": "b"}], {"n": {"a": 1}, "peak": 5.0, "how": "y"}
+    )
+    other = tally.Tally("x", 2, 0, 3.0, 1.0, [], {"n": {"a": 2, "b": 1}, "peak": 7.0})
+    both = tally.merge([one, other])
+    assert (both.cases, both.failed, both.seconds, both.cpu_seconds) == (5, 1, 3.0, 5.0)
+    assert both.failures == one.failures
+    assert both.facts == {"n": {"a": 3, "b": 1}, "peak": 7.0, "how": "y"}
+
+
+def test_the_page_tells_places_by_command_and_what_was_not_run(attacks: Any) -> None:
+    page = attacks("sections.reliability").reliability_page
+    facts = {"places": {"clean": {"tried": 3, "of": 79}, "demo": {"tried": 1, "of": 136}}}
+    kills = {"name": "kills at changes to the file system", "cases": 4, "failed": 0, "cpu_seconds": 8.0,
+             "failures": [], "facts": facts}  # fmt: skip
+    disks = {"name": "a full disk, mounted for it", "cases": 0, "failed": 0, "cpu_seconds": 0.0,
+             "failures": [], "facts": {"not run": "no file system can be mounted"}}  # fmt: skip
+    machine = {"cpu": "x", "cores": 2, "threads": 1, "python": "3", "packages": {"torch": "2"}, "commit": None,
+               "time": "2026-01-01T00:00:00Z"}  # fmt: skip
+    text = page({"machine": machine, "seconds": 60.0, "processes": 2, "seed": 1, "attacks": [kills, disks],
+                 "load": {"before": 1.0, "during": 2.5}})  # fmt: skip
+    assert "| all | 4 of 215 |" in text
+    assert "| 4 | 0 | 0.5 |" in text
+    assert "not run: no file system can be mounted" in text
+    assert "load average 1.0 in the five minutes before and 2.5" in text
