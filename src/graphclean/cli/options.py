@@ -75,13 +75,13 @@ PathColumn = Annotated[
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels (default: label).")]
 
 
-RENAMED = {"form": "format"}
+OTHER_OPTIONS = {"form": "format"}
 """Arguments whose option has another name: in Python, `format` is a function."""
 
 
 def as_option(argument: str) -> str:
     """An argument named in a message, as spelled on the command line."""
-    return f"--{RENAMED.get(argument, argument).replace('_', '-')}"
+    return f"--{OTHER_OPTIONS.get(argument, argument).replace('_', '-')}"
 
 
 Show = Annotated[

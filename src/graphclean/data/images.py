@@ -23,7 +23,7 @@ DEPTHS = (2**8 - 1, 2**12 - 1, 2**16 - 1)
 NO_FILE = "no such file"
 PIXEL_BYTES, WEBP_PIXEL_BYTES = 10, 18
 """Peak memory per pixel while an image is decoded and converted to RGB; the library for WebP makes copies."""
-LARGE = 2**26
+GIVEN_BACK = 2**26
 """Reservations in bytes after which memory is given back."""
 STRIP = 2**20
 """Pixels converted at a time where the conversion needs large intermediate copies."""
@@ -85,7 +85,7 @@ class Room:
         try:
             yield
         finally:
-            if size >= LARGE:
+            if size >= GIVEN_BACK:
                 _return_memory()
             with self._changed:
                 self.free += size
