@@ -2,6 +2,8 @@
 
 python benchmarks/chaos.py     20 minutes on two cores, recorded in benchmarks/results/chaos.json
 python benchmarks/chaos.py --seconds 60 --only kill_at_times --seed 7 --no-record
+
+The sources must not change meanwhile: children import what they need when they need it.
 """
 
 import argparse
@@ -26,16 +28,16 @@ from graphclean.runs.folder import find_commit
 
 Attack = Callable[[Bench, int, Clock], Tally]
 ATTACKS: dict[str, tuple[Attack, float]] = {
-    "kill_at_changes": (failures.kill_at_changes, 0.31),
-    "fill_disk_at_changes": (failures.fill_disk_at_changes, 0.31),
-    "fill_disks": (disks.fill_disks, 0.10),
-    "limit_files": (failures.limit_files, 0.05),
-    "kill_at_times": (failures.kill_at_times, 0.03),
-    "crowd": (failures.crowd, 0.03),
+    "kill_at_changes": (failures.kill_at_changes, 0.36),
+    "fill_disk_at_changes": (failures.fill_disk_at_changes, 0.36),
+    "fill_disks": (disks.fill_disks, 0.08),
+    "limit_files": (failures.limit_files, 0.04),
+    "kill_at_times": (failures.kill_at_times, 0.02),
+    "crowd": (failures.crowd, 0.02),
     "ask_anything": (serving.ask_anything, 0.01),
-    "kill_reviews": (serving.kill_reviews, 0.02),
+    "kill_reviews": (serving.kill_reviews, 0.01),
     "ask_exported": (serving.ask_exported, 0.01),
-    "fuzz": (fuzzing.fuzz, 0.13),
+    "fuzz": (fuzzing.fuzz, 0.09),
 }
 """Attack -> function, fraction of the time. What the first ones leave of theirs goes to the others."""
 
