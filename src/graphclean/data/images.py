@@ -10,7 +10,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
