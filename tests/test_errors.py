@@ -42,7 +42,7 @@ def test_hints_name_extras_that_there_are() -> None:
         assert "pip install graphclean" not in text, path
         assert 'pip install "graphclean' not in text, path
         named |= set(re.findall(r"\bextra\(['\"](\w+)['\"]\)", text))
-    assert {"timm", "hf", "onnx", "ann"} <= named
+    assert {"timm", "hf", "onnx"} <= named
     assert named | set(EXTRAS.values()) <= extras.keys()
     assert extra("hf") == 'the extra "hf": pip install ".[hf]" in the source folder of graphclean'
 

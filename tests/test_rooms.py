@@ -34,7 +34,7 @@ ORDER = [
     "__init__",
 ]
 """Rooms from the ground up: each imports only what stands before it."""
-OUTSIDE = {"graph": {"torch", "scipy", "faiss"}}
+OUTSIDE = {"graph": {"torch", "scipy"}}
 """Rooms that may import only these from outside the standard library."""
 
 

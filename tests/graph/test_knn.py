@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphclean.graph import knn_graph, nearest_neighbors, to_scipy
+from graphclean.graph import knn, knn_graph, nearest_neighbors, to_scipy
 from graphclean.graph.knn import GROUP, _largest
 from tests.graph.oracles import brute_neighbors
 
@@ -88,3 +88,19 @@ def test_large_sets_equal_a_full_sort() -> None:
     unit = torch.nn.functional.normalize(z, dim=1)
     ranked = (unit[:50] @ unit.T).sort(dim=1, descending=True, stable=True)
     assert torch.equal(found.indices, ranked.indices[:, :4])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_streamed_tiles_give_what_plain_tiles_do(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """Also with duplicates, whose ties are ordered by index."""
+    z = torch.randn(700, 6, generator=torch.Generator().manual_seed(0))
+    z[500:600] = z[:100]
+    z[600:] = z[7]
+    queries = None if own else z[::3] + 0.01
+    plain = nearest_neighbors(z, 9, queries=queries, tile_bytes=2**26)
+    monkeypatch.setattr(knn, "STREAMED", 100)
+    monkeypatch.setattr(knn, "STREAM_ROWS", 130)
+    monkeypatch.setattr(knn, "STREAM_COLUMNS", 150)
+    streamed = nearest_neighbors(z, 9, queries=queries)
+    torch.testing.assert_close(streamed.similarities, plain.similarities)
+    assert torch.equal(streamed.indices, plain.indices)

@@ -11,7 +11,7 @@ from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..errors import InputError
 from ..graph import Graph, Neighbors, as_csr, nearest_neighbors
-from ..graph.ann import approximate_neighbors, load_faiss
+from ..graph.ann import approximate_neighbors
 from .duplicates import REACH
 from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
 from .inputs import Codes, Floats
@@ -102,15 +102,6 @@ def check_graph(graph: Graph) -> Tensor:
         raise InputError(str(error)) from error
 
 
-def require_search(settings: CleaningSettings) -> None:
-    """Refuse approximate search without its extra before any long computation."""
-    if settings.search == "approx":
-        try:
-            load_faiss()
-        except ImportError as error:
-            raise InputError(str(error)) from error
-
-
 def nearest_rows(graph: Tensor, copies: Copies) -> Codes:
     """The rows listed as neighbors of each sample: the first copy of each neighboring node."""
     near = nearest_nodes(graph)
@@ -139,7 +130,6 @@ def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Pr
         tell("finding neighbors", done, total)
 
     if settings.search == "approx":
-        require_search(settings)
         neighbors, recall = approximate_neighbors(unit, k, progress=progress)
         notes.append(f"neighbors are approximate: {100 * recall:.1f} % of the true ones, by a sample")
         return neighbors

@@ -57,7 +57,7 @@ def clean(
     ] = DeviceName.auto,
     search: Annotated[
         NeighborSearch | None,
-        typer.Option(help="Exact (the default), or approx for very large sets (extra ann)."),
+        typer.Option(help="Exact (the default), or approx for very large sets."),
     ] = None,
     against: Annotated[
         Path | None,

@@ -48,7 +48,7 @@ class CleaningSettings:
     scaling: Scaling = "auto"
     """Features `standardized` or `raw`; `auto`: whichever makes the given labels more likely."""
     search: Search = "exact"
-    """`exact`, or `approx` for very large sets: faiss, with measured recall (extra `ann`)."""
+    """`exact`, or `approx` for very large sets: nearest groups only, with measured recall."""
     near_duplicates: bool = True
     """Near-duplicates count as one sample, as exact copies do; otherwise they vote for each other."""
     classifier: Classifier = "auto"

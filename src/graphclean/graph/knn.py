@@ -9,11 +9,16 @@ from torch.nn.functional import normalize
 
 from ..distributed.group import Group
 from .csr import from_edges
+from .ranking import Ranking
 
 TILE_BYTES = {"cpu": 2**26, "cuda": 2**31}
 """Memory for one tile of similarities, by device; it does not affect the result."""
 
 
+STREAMED = 2**15
+"""From this many points on a CPU, rows are ranked tile by tile as similarities are computed."""
+STREAM_ROWS, STREAM_COLUMNS = 1024, 2048
+"""A tile that stays in the cache."""
 GROUP = 128
 """Columns per group in the two-step top-k."""
 LEAST_DIVIDED_ROWS = 4096
@@ -54,6 +59,8 @@ def nearest_neighbors(
     k = min(k, len(z) - own)
     if k < 1:
         raise ValueError(f"no neighbors among {len(z)} points for k = {k}")
+    if tile_bytes is None and z.device.type == "cpu" and len(z) >= STREAMED > 8 * k:
+        return _stream(q, z, k, first if own else None, progress)
     budget = tile_bytes if tile_bytes is not None else TILE_BYTES.get(z.device.type, TILE_BYTES["cpu"])
     height, columns = _tile_shape(len(q), len(z), k, z.element_size(), budget)
     indices = torch.empty(len(q), k, dtype=torch.int64, device=z.device)
@@ -89,6 +96,36 @@ def divide_neighbors(z: Tensor, k: int, group: Group) -> Neighbors:
         return nearest_neighbors(z, k)
     found = nearest_neighbors(z, k, rows=group.part(len(z)))
     return Neighbors(*(group.gather(part, len(z)) for part in found))
+
+
+def _stream(
+    q: Tensor, z: Tensor, k: int, own: int | None, progress: Callable[[int, int], None] | None
+) -> Neighbors:
+    """The same result from tiles in the cache, of which only scores above a row's k-th best are ranked.
+
+    `own` is the row of z that q begins with, if q is a part of z.
+    """
+    parts = []
+    buffer = torch.empty(STREAM_ROWS * STREAM_COLUMNS, dtype=z.dtype)
+    for start in range(0, len(q), STREAM_ROWS):
+        block = q[start : start + STREAM_ROWS]
+        best, rows = Ranking(len(block), k, z), torch.arange(len(block))
+        for left in range(0, len(z), STREAM_COLUMNS):
+            part = z[left : left + STREAM_COLUMNS]
+            shape = len(block), len(part)
+            tile = torch.mm(block, part.T, out=buffer[: shape[0] * shape[1]].view(shape))
+            if own is not None:
+                _mask_diagonal(tile, own + start - left)
+            if left:
+                best.offer(rows, tile, left)
+            else:
+                found = _top(tile, k)
+                best.start(rows, found.similarities, found.indices)
+        best.merge()
+        parts.append(Neighbors(best.indices, best.values))
+        if progress is not None:
+            progress(start + len(block), len(q))
+    return Neighbors(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def knn_graph(neighbors: Neighbors, n: int | None = None) -> Tensor:

@@ -12,7 +12,6 @@ from .._files import replaced, write_json
 from ..cleaning import CleaningResult, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
-from ..cleaning.nodes import require_search
 from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
@@ -77,7 +76,6 @@ def clean(
         check_target(out, overwrite=overwrite)
     if not isinstance(data, Source):
         refuse_sources(out, [data, labels, against])
-    require_search(config.cleaning)
     if against is not None and not is_there(against):
         raise InputError(f"{against}: no such file or folder")
     if config.ood.detector != "auto":

@@ -10,7 +10,6 @@ import torch
 
 from .._files import check_unlocked, write_lines
 from ..cleaning import CleaningResult
-from ..cleaning.nodes import require_search
 from ..config import Config, apply_settings, left_open, load_preset, recorded_settings
 from ..data.photo_stream import PhotoStream
 from ..data.tables import Names
@@ -238,7 +237,6 @@ def train_source(
     `rerun` is the run whose decisions the source holds.
     """
     preset = route.preset
-    require_search(config.cleaning)
     labels = source.encode()
     place, group = choose_device(device), current()
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
