@@ -6,7 +6,7 @@ import torch
 
 from graphclean.cleaning import infer_verdicts
 from graphclean.cleaning.agreement import FEWEST_PROPOSALS, measure_agreement
-from graphclean.cleaning.evidence import Copies, Propagated, propagate_labels
+from graphclean.cleaning.evidence import Copies, NodeGraph, Propagated, propagate_labels
 from graphclean.cleaning.inputs import Labels, encode_labels
 from graphclean.config import CleaningSettings
 from graphclean.data.digits import noisy_digits
@@ -18,7 +18,7 @@ PLAIN = NoiseModel(torch.eye(2, dtype=torch.float64), torch.full((2,), 0.5), tem
 
 def propagate(z: np.ndarray, codes: np.ndarray, k: int) -> tuple[Propagated, Labels]:
     labels = encode_labels(codes)
-    graph = knn_graph(nearest_neighbors(torch.from_numpy(z), k))
+    graph = NodeGraph.directed(knn_graph(nearest_neighbors(torch.from_numpy(z), k)))
     return propagate_labels(graph, Copies.none(len(z)).spread_labels(labels.codes, 2), k), labels
 
 

@@ -66,6 +66,11 @@ def test_how_close_duplicates_must_be_depends_on_the_dimension(dimension: int, j
     assert (group is not None and group[400] == 5) == joined
 
 
+def cosine(distances: torch.Tensor) -> torch.Tensor:
+    """Of unit vectors at these distances."""
+    return 1 - distances.double() ** 2 / 2
+
+
 @pytest.mark.parametrize("dimension", [4, 8])
 def test_the_ratio_is_where_mere_neighbors_are_as_rare_as_the_tolerance(dimension: int) -> None:
     """On a ball the chance that one neighbor is within r of another's distance is r^D."""
@@ -75,15 +80,16 @@ def test_the_ratio_is_where_mere_neighbors_are_as_rare_as_the_tolerance(dimensio
     unit = normalize(torch.as_tensor(z), dim=1)
     near = nearest_neighbors(unit, 30)
     middle = (unit[:, :-1].abs() < 0.01).all(1)  # away from the edges
-    distances = (2 - 2 * near.similarities).clamp(min=0).sqrt()[middle]
-    assert distance_ratio(distances, hashed=False) == pytest.approx(TOLERANCE ** (1 / dimension), rel=0.15)
+    assert distance_ratio(near.similarities[middle], hashed=False) == pytest.approx(
+        TOLERANCE ** (1 / dimension), rel=0.15
+    )
 
 
 def test_the_ratio_stays_under_its_bound_in_any_number_of_dimensions() -> None:
-    flat = torch.ones(50, 30)
+    flat = cosine(torch.ones(50, 30))
     assert distance_ratio(flat, hashed=False) == MOST
     assert distance_ratio(flat, hashed=True) == MOST_HASHED
-    assert distance_ratio(torch.zeros(50, 30), hashed=False) == 0
+    assert distance_ratio(cosine(torch.zeros(50, 30)), hashed=False) == 0
 
 
 def test_limits_are_taken_beyond_the_last_duplicate() -> None:
@@ -91,16 +97,16 @@ def test_limits_are_taken_beyond_the_last_duplicate() -> None:
     near = torch.tensor([[0.1, 0.12, 0.13], [1.0, 1.0, 1.0]])
     distances = torch.cat([near, torch.linspace(1.0, 1.1, 22).expand(2, -1)], 1)
     unit = normalize(torch.randn(100, 64, generator=torch.Generator().manual_seed(0)), dim=1)
-    r = distance_ratio(distances, hashed=False)
-    limits = Limits.find(unit, distances, hashed=False)
+    r = distance_ratio(cosine(distances), hashed=False)
+    limits = Limits.find(unit, cosine(distances), hashed=False)
     assert limits.ratio == r
-    assert limits.beyond.tolist() == [distances[0, 2 + BEYOND], distances[1, BEYOND]]
+    assert limits.beyond.tolist() == pytest.approx(distances[[0, 1], [2 + BEYOND, BEYOND]].tolist())
     assert limits.allow(torch.tensor([0.99, 1.01]) * r * limits.beyond, torch.arange(2), None).tolist() == [
         True,
         False,
     ]
     packed, one = torch.full((1, 25), 0.2), torch.zeros(1, dtype=torch.int64)
-    alone, hashed = (Limits.find(unit, packed, hashed=how) for how in (False, True))
+    alone, hashed = (Limits.find(unit, cosine(packed), hashed=how) for how in (False, True))
     assert not alone.allow(packed[0, :1], one, None), "features alone: a class may be as tight"
     assert hashed.allow(packed[0, :1], one, torch.tensor([64])), "with hashes any number may be joined"
 
@@ -125,7 +131,7 @@ def test_linkage_is_complete(hashed: bool) -> None:
     near = nearest_neighbors(unit, 50)
     group = find_duplicates(unit, near, hashes)
     assert group is not None
-    limits = Limits.find(unit, (2 - 2 * near.similarities).clamp(min=0).sqrt(), hashed=hashed).beyond.numpy()
+    limits = Limits.find(unit, near.similarities, hashed=hashed).beyond.numpy()
     apart = np.linalg.norm(unit.numpy()[:, None] - unit.numpy()[None], axis=2)
     for name in np.unique(group):
         members = np.flatnonzero(group == name)

@@ -10,7 +10,7 @@ from ..config import OodSettings
 from ..ood import Threshold
 from .duplicates import LARGEST_ALONE
 from .evidence import Copies
-from .inputs import Codes, Labels
+from .inputs import Codes, Labels, RowNumbers
 
 SMALL_CLASS = 20
 """Classes with fewer samples give unreliable verdicts."""
@@ -75,7 +75,7 @@ def rate_notes(found: Threshold, settings: OodSettings) -> list[str]:
 
 def id_notes(ids: Sequence[str]) -> list[str]:
     """Ids that occur more than once."""
-    extra = len(ids) - len(set(ids))
+    extra = 0 if isinstance(ids, RowNumbers) else len(ids) - len(set(ids))
     repeats = "1 id is a repeat" if extra == 1 else f"{extra} ids are repeats"
     return [f"{repeats} of an earlier one; rows stay in input order"] if extra else []
 

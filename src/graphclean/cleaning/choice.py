@@ -6,22 +6,23 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..config import CleaningSettings
+from ..config.settings import Scaling
 from ..data.progress import Progress
 from ..graph.noise_model import NoiseModel, fit_noise_model, gains_enough
 from .duplicates import find_duplicates
-from .evidence import Copies, Propagated, Standardizer, propagate_labels
+from .evidence import Copies, NodeGraph, Propagated, Standardizer, propagate_labels
 from .inputs import Array, Floats, Labels
 from .nodes import Nodes, find_nodes
+from .scale import fitted_on
 
 SCALING_SAMPLE = 4000
 """On larger sets, the scaling is chosen on this many distinct, evenly spaced samples before the search."""
 MANY_DUPLICATES = 0.05
 """A larger fraction of near-duplicates could bias the scaling."""
 
-Scalings: TypeAlias = Mapping[str, Callable[[Floats], Standardizer]]
+Scalings: TypeAlias = Mapping[Scaling, Callable[[Floats], Standardizer]]
 
 
 class Fitted(NamedTuple):
@@ -41,7 +42,7 @@ def is_likelier(log_p: Array, than: Array) -> bool:
 class Chosen(NamedTuple):
     """The scaling, which samples share a node, the resulting nodes, and their best graph."""
 
-    scaling: str
+    scaling: Scaling
     copies: Copies
     nodes: Nodes
     fitted: Fitted
@@ -84,7 +85,7 @@ def choose_nodes(
     return chosen
 
 
-def choose_graph(candidates: Iterator[tuple[int, Tensor]], copies: Copies, labels: Labels) -> Fitted:
+def choose_graph(candidates: Iterator[tuple[int, NodeGraph]], copies: Copies, labels: Labels) -> Fitted:
     """The graph under which the given labels are most likely, its noise model, and the log-likelihood for
     each k.
 
@@ -96,13 +97,17 @@ def choose_graph(candidates: Iterator[tuple[int, Tensor]], copies: Copies, label
     Y = copies.spread_labels(labels.reviewed, n_classes)
     voices = copies.one_each(labels)
     codes = torch.from_numpy(voices.codes)
+    some = fitted_on(len(codes))
     decided = torch.from_numpy(voices.decided) if voices.decided is not None else None
+    if isinstance(some, np.ndarray) and voices.decided is not None:
+        some = np.union1d(some, np.flatnonzero(voices.decided >= 0))
+    codes, decided = codes[some], decided[some] if decided is not None else None
     best: dict[bool, tuple[Propagated, NoiseModel]] = {}
     tried: dict[bool, dict[int, float]] = {False: {}, True: {}}
     shared = False
     for k, graph in candidates:
         propagated = propagate_labels(graph, Y, k)
-        evidence = propagated.evidence
+        evidence = propagated.evidence[some]
         corrected = fit_noise_model(evidence, codes, correct=True, ood=True, decided=decided)
         plain = corrected
         if corrected.corrected:

@@ -22,6 +22,7 @@ from ..ood import prototype_similarity
 from .evidence import Copies
 from .inputs import Array, Codes, Labels
 from .knn_model import CALIBRATION_FLOOR, logit, neighbor_shares
+from .scale import is_large, row_blocks
 from .verdicts import Posterior, hold_posterior
 
 SHRINKAGE = 0.6
@@ -152,10 +153,19 @@ def fit_class_means(
     `near` holds the nodes nearest to each of the `nodes`.
     """
     believed = torch.as_tensor(copies.average(np.column_stack(posterior)), dtype=torch.float32)
-    whitened = whitening(nodes)
-    pull = believed[:, :-1].T @ whitened
-    cosine = _leave_one_out(whitened, believed[:, :-1], pull)[copies.node]
-    shares = neighbor_shares(near, believed)[copies.node]
+    blocks = list(row_blocks(len(nodes)))
+    pull = sum(believed[block, :-1].T @ whitening(nodes[block]) for block in blocks)
+    assert isinstance(pull, Tensor)
+    kind = np.float32 if is_large(len(nodes)) else np.float64
+    cosine = np.concatenate(
+        [
+            _leave_one_out(whitening(nodes[block]), believed[block, :-1], pull).astype(kind, copy=False)
+            for block in blocks
+        ]
+    )
+    shares = neighbor_shares(near, believed)
+    if not copies.alone:
+        cosine, shares = cosine[copies.node], shares[copies.node]
     log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
     voices = copies.voices(labels)
     some = voices[evenly_spaced(len(voices)).numpy()]
@@ -207,7 +217,7 @@ def _fit_classes(
 ) -> tuple[float, float]:
     """Maximum-likelihood weights for the given labels; samples are weighted by P(known)."""
     some = labels >= 0
-    evidence = np.stack([cosine[some], log_shares[some]])
+    evidence = np.stack([cosine[some], log_shares[some]]).astype(np.float64, copy=False)
     to_given, known = transition.T[labels[some]], known[some]
     size = max(len(known), 1)
 

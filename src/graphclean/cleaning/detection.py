@@ -157,7 +157,7 @@ def fit_detector(
     signs = Signs(
         1 - cosines[:, 0],
         1 - near.similarities.double().mean(1),
-        log_odds(torch.as_tensor(shares[:, -1])),
+        log_odds(torch.as_tensor(shares[:, -1]).double()),
         cosines[:, 1],
     )
     # Neighbors can't tell: OOD samples of one kind have each other.
@@ -198,15 +198,15 @@ def _whiten(nodes: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     shrunk = (1 - RIDGE) * covariance + RIDGE * size * torch.eye(len(covariance), dtype=torch.double)
     root = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T
     pull = sum(
-        mine.T @ (centered(part) @ root)
+        mine.double().T @ (centered(part) @ root)
         for part, mine in zip(torch.split(nodes, NODES_AT_ONCE), torch.split(own, NODES_AT_ONCE), strict=True)
     )
     assert isinstance(pull, Tensor)
-    total = own.sum(0)
+    total = own.sum(0, dtype=torch.double)
     centers = pull / total.clamp(min=1e-12)[:, None]
     parts = []
     for part, mine in zip(torch.split(nodes, NODES_AT_ONCE), torch.split(own, NODES_AT_ONCE), strict=True):
-        cosine = leave_one_out(centered(part) @ root, mine, centers, total, n)
+        cosine = leave_one_out(centered(part) @ root, mine.double(), centers, total, n)
         parts.append(torch.column_stack([cosine[:, :-1].amax(1), cosine[:, -1]]))
     full = root if project is None else project @ root
     return mean.float(), full.float(), normalize(centers, dim=1).float(), torch.cat(parts)

@@ -12,8 +12,9 @@ import torch
 
 from ..graph.noise_model import NoiseModel, fit_noise_model
 from ..metrics import Bools
-from .evidence import Copies, Propagated, nearest_nodes
+from .evidence import Copies, Propagated
 from .inputs import Codes, Labels
+from .scale import fitted_on
 
 SURE_GAIN = 1.5
 """Standard errors by which OOD must make the labels more likely. On digits, tables, point clouds and images
@@ -41,9 +42,11 @@ def doubt_ood(model: NoiseModel, propagated: Propagated, labels: Labels, notes: 
         return model
     evidence, codes = propagated.evidence, torch.from_numpy(labels.codes)
     suspects = (model.posterior(evidence, codes).ood > 0.5).numpy()
-    if lie_together(suspects, nearest_nodes(propagated.graph)):
+    if lie_together(suspects, propagated.graph.nearest):
         return model
-    decided = torch.from_numpy(labels.decided) if labels.decided is not None else None
+    some = fitted_on(len(codes))
+    evidence, codes = evidence[some], codes[some]
+    decided = torch.from_numpy(labels.decided)[some] if labels.decided is not None else None
     correct = model.asymmetric is not None
     known = fit_noise_model(evidence, codes, correct=correct, ood=False, decided=decided)
     gain = (model.log_p(evidence, codes) - known.log_p(evidence, codes))[codes >= 0].numpy()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..graph import Neighbors, nearest_neighbors
 from .inputs import Codes
+from .scale import row_blocks
 
 BEYOND = 10
 """Rank, beyond its duplicates, of the ordinary neighbor that a sample is compared with."""
@@ -57,7 +58,7 @@ class TrainingSamples:
     @classmethod
     def gather(cls, unit: Tensor, neighbors: Neighbors, rows: Codes, hashes: Codes | None) -> Self:
         """Collect from the nodes of the graph and their samples."""
-        limits = Limits.find(unit, _chord(neighbors.similarities), hashed=hashes is not None)
+        limits = Limits.find(unit, neighbors.similarities, hashed=hashes is not None)
         return cls(unit, limits, rows, hashes)
 
     def find(self, unit: Tensor, hashes: Codes | None = None) -> Codes:
@@ -83,13 +84,11 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
     farther apart than ordinary neighbors (complete linkage), so chains of merely similar samples never form a
     group.
     """
-    distances = _chord(neighbors.similarities)
-    if distances.shape[1] <= BEYOND:
+    if neighbors.similarities.shape[1] <= BEYOND:
         return None
-    limits = Limits.find(unit, distances, hashed=hashes is not None)
+    limits = Limits.find(unit, neighbors.similarities, hashed=hashes is not None)
     signs = _as_signs(hashes) if hashes is not None else None
-    rows, columns = (distances < limits.beyond.unsqueeze(1)).nonzero(as_tuple=True)
-    others, apart = neighbors.indices[rows, columns], distances[rows, columns]
+    rows, others, apart = _closer_than(limits.beyond, neighbors)
     agreement = (signs[rows] * signs[others]).sum(1) if signs is not None else None
     close = limits.allow(apart, rows, agreement) & limits.allow(apart, others, agreement)
     rows, others, apart = rows[close], others[close], apart[close]
@@ -125,11 +124,23 @@ def find_duplicates(unit: Tensor, neighbors: Neighbors, hashes: Codes | None = N
 
 def count_packed(unit: Tensor, neighbors: Neighbors) -> int:
     """The number of samples in groups that are unusually tight, but too large for features alone to join."""
-    distances = _chord(neighbors.similarities)
-    if distances.shape[1] < LARGEST_ALONE:
+    similarities = neighbors.similarities
+    if similarities.shape[1] < LARGEST_ALONE:
         return 0
-    limit = min(PACKED, distance_ratio(distances, hashed=False)) * _typical_distance(unit)
-    return int((distances[:, LARGEST_ALONE - 1] <= limit).sum())
+    limit = min(PACKED, distance_ratio(similarities, hashed=False)) * _typical_distance(unit)
+    return int((_chord(similarities[:, LARGEST_ALONE - 1]) <= limit).sum())
+
+
+def _closer_than(limits: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, neighbor and distance of all pairs that are closer than the limit of the row."""
+    parts = []
+    for block in row_blocks(len(limits)):
+        distances = _chord(neighbors.similarities[block])
+        rows, columns = (distances < limits[block].unsqueeze(1)).nonzero(as_tuple=True)
+        others = neighbors.indices[block][rows, columns].long()
+        parts.append((rows + block.start, others, distances[rows, columns]))
+    rows, others, apart = (torch.cat(part) for part in zip(*parts, strict=True))
+    return rows, others, apart
 
 
 @dataclass(frozen=True)
@@ -142,22 +153,32 @@ class Limits:
     """The fraction of that distance below which a neighbor counts as a near-duplicate."""
 
     @classmethod
-    def find(cls, unit: Tensor, distances: Tensor, *, hashed: bool) -> Self:
-        """Limits from the sorted `distances` of neighbors.
+    def find(cls, unit: Tensor, similarities: Tensor, *, hashed: bool) -> Self:
+        """Limits from the sorted `similarities` of neighbors.
 
         The nearest m neighbors are the duplicates, for the largest m such that they are close compared with
         the one BEYOND ranks behind them; if there is none, the first neighbor is used.
         """
-        count, reach = distances.shape
-        ratio = distance_ratio(distances, hashed=hashed)
+        reach = similarities.shape[1]
+        ratio = distance_ratio(similarities, hashed=hashed)
+        flood = FLOOD * _typical_distance(unit) if hashed else None
+        blocks = [
+            cls._beyond(_chord(similarities[block]), reach, ratio, flood)
+            for block in row_blocks(len(similarities))
+        ]
+        beyond = torch.cat(blocks)
+        return cls(torch.where(ratio * beyond > RESOLUTION, beyond, -1), ratio)
+
+    @staticmethod
+    def _beyond(distances: Tensor, reach: int, ratio: float, flood: float | None) -> Tensor:
+        hashed = flood is not None
         place = torch.arange(reach - 1 if hashed else min(reach, LARGEST_ALONE) - 1)
         behind = distances[:, (place + BEYOND).clamp(max=reach - 1)]
         last = torch.where(distances[:, : len(place)] <= ratio * behind, place, 0).amax(1)
-        beyond = behind[torch.arange(count), last]
-        if hashed:
-            flood = FLOOD * _typical_distance(unit)
+        beyond = behind[torch.arange(len(distances)), last]
+        if flood is not None:
             beyond = torch.where(distances[:, -1] <= flood, flood / max(ratio, FLOOD), beyond)
-        return cls(torch.where(ratio * beyond > RESOLUTION, beyond, -1), ratio)
+        return beyond
 
     def allow(self, apart: Tensor, rows: Tensor, agreement: Tensor | None) -> Tensor:
         """Whether pairs at distance `apart` may be near-duplicates: close by features alone, or with hashes
@@ -170,16 +191,16 @@ class Limits:
         return (differ <= HASH_BITS) & (apart < torch.where(differ <= SAME_BITS, self.beyond[rows], limit))
 
 
-def distance_ratio(distances: Tensor, *, hashed: bool) -> float:
+def distance_ratio(similarities: Tensor, *, hashed: bool) -> float:
     """r of this module: the tolerance to the power of 1/D, with the maximum-likelihood estimate of the
     dimension D.
 
     In D dimensions, D · log(d_b / d_a) of the a-th and b-th neighbors is 1/a + … + 1/(b − 1) on average.
     """
     tolerance, most = (TOLERANCE_HASHED, MOST_HASHED) if hashed else (TOLERANCE, MOST)
-    b = min(2 * BEYOND, distances.shape[1])
+    b = min(2 * BEYOND, similarities.shape[1])
     a = b // 2
-    near, far = distances[:, a - 1], distances[:, b - 1]
+    near, far = (_chord(similarities[:, place - 1]) for place in (a, b))
     apart = near > 0
     if not bool(apart.any()):
         return 0.0

@@ -1,20 +1,30 @@
 """From embeddings to leave-one-out evidence of each sample's class."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from ..graph import (
     Neighbors,
+    confident_edges,
     gather_evidence,
-    knn_graph,
     normalize_graph,
+    self_influence,
     weight_graph,
 )
-from .inputs import Array, Codes, Floats, Labels
+from ..graph.propagation import self_influence_by_walks
+from ..graph.symmetric import symmetric_graph
+from .inputs import Array, Codes, Floats, Labels, as_float32
+from .scale import is_large, row_blocks
+
+Edges: TypeAlias = tuple[Tensor, Tensor]
 
 NAMED_NEIGHBORS = 5
 """Neighbors listed for each sample in the verdict table."""
@@ -31,19 +41,20 @@ class Standardizer:
     @classmethod
     def fit(cls, z: Floats) -> "Standardizer":
         """Learn mean and standard deviation; a constant feature is uninformative and gets scale 0."""
-        mean = z.mean(0, dtype=np.float64)
-        deviation = z.std(0, dtype=np.float64)
-        live = deviation > 8 * np.finfo(z.dtype).eps * np.maximum(np.abs(mean), 1e-30)
+        mean, deviation = column_moments(z)
+        live = deviation > 8 * np.finfo(np.float32 if z.dtype == np.float16 else z.dtype).eps * np.maximum(
+            np.abs(mean), 1e-30
+        )
         scale: Floats = np.where(live, 1 / np.where(live, deviation, 1), 0)
-        if z.dtype == np.float32:
+        if z.dtype != np.float64:
             return cls(mean.astype(np.float32), scale.astype(np.float32))
         return cls(mean, scale)
 
     @classmethod
     def rescale_only(cls, z: Floats) -> "Standardizer":
         """Raw features up to one common scale, so that features with a larger variance have more weight."""
-        size = float(np.sqrt(np.mean(np.square(z, dtype=np.float64))))
-        return cls(np.zeros_like(z[0]), np.full_like(z[0], 1 / size))
+        size, some = float(np.sqrt(mean_square(z))), as_float32(z[0])
+        return cls(np.zeros_like(some), np.full_like(some, 1 / size))
 
     @property
     def double(self) -> bool:
@@ -52,11 +63,30 @@ class Standardizer:
 
     def __call__(self, z: Floats) -> Tensor:
         """Unit rows, as a tensor."""
-        return torch.nn.functional.normalize(self.rescale(z), dim=1)
+        unit = torch.empty(z.shape)
+        for block in row_blocks(len(z)):
+            unit[block] = torch.nn.functional.normalize(self.rescale(z[block]), dim=1)
+        return unit
 
     def rescale(self, z: Floats) -> Tensor:
         """The first step alone: every feature to mean 0 and standard deviation 1, rows of any length."""
-        return torch.as_tensor(((z - self.mean) * self.scale).astype(np.float32, copy=False))
+        return torch.as_tensor(((as_float32(z) - self.mean) * self.scale).astype(np.float32, copy=False))
+
+
+def column_moments(z: Floats) -> tuple[Array, Array]:
+    """Mean and standard deviation of each column, in double precision; block by block on large sets."""
+    if not is_large(len(z)):
+        return z.mean(0, dtype=np.float64), z.std(0, dtype=np.float64)
+    mean = sum(z[block].sum(0, dtype=np.float64) for block in row_blocks(len(z))) / len(z)
+    square = sum(np.square(z[block] - mean).sum(0) for block in row_blocks(len(z)))
+    return np.asarray(mean), np.asarray(np.sqrt(square / len(z)))
+
+
+def mean_square(z: Floats) -> float:
+    """The mean of all squares, in double precision."""
+    if not is_large(len(z)):
+        return float(np.mean(np.square(z, dtype=np.float64)))
+    return float(sum(np.square(z[block], dtype=np.float64).sum() for block in row_blocks(len(z))) / z.size)
 
 
 @dataclass(frozen=True)
@@ -73,21 +103,31 @@ class Copies:
     @classmethod
     def find(cls, z: Floats) -> "Copies":
         """Group the rows of `z` that are bitwise equal."""
-        rows = np.ascontiguousarray(z + z.dtype.type(0))  # −0.0 and 0.0 are the same number
+        n = len(z)
+        suspects = _equal_by_sum(z) if is_large(n) else np.arange(n)
+        if len(suspects) == 0:
+            return cls.none(n)
+        some = z if len(suspects) == n else z[suspects]
+        rows = np.ascontiguousarray(some + z.dtype.type(0))  # −0.0 and 0.0 are the same number
         _, first, node = np.unique(
             rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(),
             return_index=True,
             return_inverse=True,
         )
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return cls(first[order].astype(np.int64), rank[node.ravel()].astype(np.int64))
+        original = np.arange(n)
+        original[suspects] = suspects[first[node.ravel()]]
+        firsts, number = np.unique(original, return_inverse=True)
+        return cls(firsts, number)
 
     @classmethod
     def none(cls, n: int) -> "Copies":
         """Every row is its own node."""
         return cls(np.arange(n), np.arange(n))
+
+    @property
+    def alone(self) -> bool:
+        """Whether no row has a copy."""
+        return len(self.first) == len(self.node)
 
     def join(self, group: Codes) -> "Copies":
         """Merge nodes; `group` holds the first node of each node's group."""
@@ -96,6 +136,8 @@ class Copies:
 
     def average(self, values: Array) -> Array:
         """The mean over the copies of each node."""
+        if self.alone:
+            return values
         total = np.zeros((len(self.first), values.shape[1]))
         np.add.at(total, self.node, values)
         return np.asarray(total / np.bincount(self.node)[:, None])
@@ -133,37 +175,94 @@ class Copies:
         return torch.as_tensor(Y / np.maximum(total, 1))
 
 
+class NodeGraph:
+    """The graph of the nodes, for propagation: prepared once, and used for several sets of labels.
+
+    γ = 1, both directions of an edge added, α = 0.5.
+    """
+
+    def __init__(self, S: Tensor, nearest: Codes, edges: Callable[[Tensor], Edges]) -> None:
+        self.S = S
+        self.nearest = nearest
+        """The nearest few neighbors of each node by similarity, then index; −1 if there are fewer."""
+        self.edges = edges
+        """The directed edges between the marked nodes, by row."""
+
+    @classmethod
+    def directed(cls, graph: Tensor) -> Self:
+        """From a directed similarity graph."""
+        S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
+        return cls(S, nearest_nodes(graph), lambda marked: confident_edges(graph, marked))
+
+    @classmethod
+    def prefix(cls, neighbors: Neighbors, k: int) -> Self:
+        """From the first `k` entries of longer neighbor lists."""
+        first = Neighbors(*(part[:, :k] for part in neighbors))
+        named = first.indices[:, :NAMED_NEIGHBORS].long().numpy()
+        missing = ((0, 0), (0, NAMED_NEIGHBORS - named.shape[1]))
+        nearest = np.pad(named, missing, constant_values=-1)
+        return cls(symmetric_graph(first), nearest, lambda marked: _marked_edges(first.indices, marked))
+
+    @cached_property
+    def own(self) -> Tensor:
+        """The self-influence of the nodes."""
+        return self_influence_by_walks(self.S) if is_large(self.S.shape[0]) else self_influence(self.S)
+
+
 @dataclass(frozen=True)
 class Propagated:
     """One graph, and the labels propagated on it, one row per node."""
 
     k: int
-    graph: Tensor
+    graph: NodeGraph
     evidence: Tensor
-    """Leave-one-out: without the contribution of the node's own label; float64."""
+    """Leave-one-out: without the contribution of the node's own label; float64, of large sets float32."""
 
     def by_sample(self, copies: Copies) -> Tensor:
         """The evidence of every sample."""
-        return self.evidence[torch.as_tensor(copies.node)]
+        return self.evidence if copies.alone else self.evidence[torch.as_tensor(copies.node)]
 
 
-def propagate_labels(graph: Tensor, Y: Tensor, k: int) -> Propagated:
-    """Leave-one-out evidence on a directed similarity graph.
+def _equal_by_sum(z: Floats) -> Codes:
+    """The rows of a large set that may have a copy: those with equal checksums."""
+    words = np.dtype(f"u{z.dtype.itemsize}")
+    odd = np.random.default_rng(0).integers(1, 2**62, z.shape[1]) * 2 + 1
+    factors: npt.NDArray[Any] = np.asarray(odd, dtype=np.uint64)
+    sums = np.empty(len(z), dtype=np.uint64)
+    for block in row_blocks(len(z)):
+        bits = np.ascontiguousarray(z[block] + z.dtype.type(0)).view(words).astype(np.uint64)
+        mixed = (bits * factors) ^ ((bits * factors) >> np.uint64(29))
+        sums[block] = (mixed * factors[::-1]).sum(1, dtype=np.uint64)
+    order: Codes = np.argsort(sums, kind="stable")
+    ranked: npt.NDArray[Any] = sums[order]
+    same = ranked[1:] == ranked[:-1]
+    again = np.append(same, False) | np.append(False, same)
+    return np.sort(order[again])
 
-    γ = 1, both directions added, α = 0.5. No class balance: it overestimates small classes if sizes differ,
-    and has no effect if they are equal.
+
+def propagate_labels(graph: NodeGraph, Y: Tensor, k: int) -> Propagated:
+    """Leave-one-out evidence.
+
+    No class balance: it overestimates small classes if sizes differ, and has no effect if they are equal.
     """
-    S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
-    return Propagated(k, graph, gather_evidence(S, Y.to(S.dtype), leave_one_out=True).double())
+    evidence = gather_evidence(graph.S, Y.to(graph.S.dtype), leave_one_out=True, own=graph.own)
+    return Propagated(k, graph, evidence if is_large(len(Y)) else evidence.double())
 
 
-def prefix_graph(neighbors: Neighbors, k: int) -> Tensor:
-    """The graph of the first `k` entries of longer neighbor lists."""
-    return knn_graph(Neighbors(neighbors.indices[:, :k], neighbors.similarities[:, :k]))
+def _marked_edges(indices: Tensor, marked: Tensor) -> Edges:
+    """The entries of neighbor lists between marked nodes, by row, then column."""
+    parts = []
+    for block in row_blocks(len(indices)):
+        names = indices[block].sort(1).values.long()
+        row, place = (marked[block].unsqueeze(1) & marked[names]).nonzero(as_tuple=True)
+        kind = torch.int32 if is_large(len(indices)) else torch.int64
+        parts.append(((row + block.start).to(kind), names[row, place].to(kind)))
+    rows, columns = (torch.cat(part) for part in zip(*parts, strict=True))
+    return rows, columns
 
 
 def nearest_nodes(graph: Tensor) -> Codes:
-    """The nearest few neighbors of each node by similarity, then index; −1 if there are fewer."""
+    """The nearest few neighbors of each node of a directed graph."""
     n = graph.shape[0]
     indptr = graph.crow_indices().long().numpy()
     cols, values = graph.col_indices().long().numpy(), graph.values().numpy()

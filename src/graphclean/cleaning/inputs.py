@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,37 @@ from scipy import sparse
 
 from ..errors import InputError
 from ..ood.model import class_names
+from .scale import is_large, row_blocks
 
-Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float16] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
+"""Half precision only of large sets, where it stays what it is in the file."""
 Array: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.int64]
 MISSING_LABEL = ("", "nan")
 """Spellings of a missing number."""
 FAR = 1000.0
 """Standard deviations from zero beyond which float32, with its seven digits, would lose information."""
+
+
+class RowNumbers(Sequence[str]):
+    """The names of samples without names: their row numbers, none of which takes memory."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | Sequence[str]:
+        if isinstance(row, slice):
+            return [str(number) for number in range(self._n)[row]]
+        return str(range(self._n)[row])
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,8 @@ def check_embeddings(
         raise InputError(f"{what} are empty: {array.shape[0]} rows × {array.shape[1]} columns")
     if array.shape[1] < 2:
         raise InputError(f"{what} have one column; directions are compared, so at least two are needed")
+    if is_large(len(array)) and array.dtype in (np.float16, np.float32):
+        return _check_blocks(array, what, zeros=zeros, double=bool(double))
     # The range of float32 is what counts from here on: 1e39 is as unusable as inf.
     with np.errstate(over="ignore"):
         floats = array.astype(np.float32)
@@ -90,6 +115,26 @@ def check_embeddings(
         _refuse_rows(~floats.any(1), f"{what} are all zero", 2)
     double = double if double is not None else array.dtype.itemsize > 4 and _is_far(array)
     return array.astype(np.float64) if double else floats
+
+
+def as_float32(z: npt.NDArray[Any]) -> npt.NDArray[np.float32] | npt.NDArray[np.float64]:
+    """Rows in half precision as float32; others unchanged."""
+    wide: npt.NDArray[np.float32] | npt.NDArray[np.float64] = (
+        z.astype(np.float32) if z.dtype == np.float16 else z
+    )
+    return wide
+
+
+def _check_blocks(array: npt.NDArray[Any], what: str, *, zeros: bool, double: bool) -> Floats:
+    """The same array, which may be larger than memory, checked block by block."""
+    infinite, empty = np.zeros(len(array), dtype=bool), np.zeros(len(array), dtype=bool)
+    for block in row_blocks(len(array)):
+        infinite[block] = ~np.isfinite(array[block]).all(1)
+        empty[block] = ~array[block].any(1)
+    _refuse_rows(infinite, f"{what} have NaN or infinite values")
+    if not zeros:
+        _refuse_rows(empty, f"{what} are all zero")
+    return array.astype(np.float64) if double else array
 
 
 def _is_far(array: npt.NDArray[Any]) -> bool:
@@ -167,6 +212,8 @@ def _encode(labels: Any, n: int | None, *, as_written: bool) -> Labels:
             example = values[odd | np.isinf(values)][0]
             raise InputError(f"labels must be names or whole numbers, not {example:g}")
         return _by_number([-1 if gone else int(v) for v, gone in zip(values, missing, strict=True)])
+    if isinstance(kind, np.dtype) and kind.kind == "i":
+        return _by_array(series.to_numpy())
     if pd.api.types.is_integer_dtype(kind):
         return _by_number([-1 if gone else int(v) for v, gone in zip(series, missing, strict=True)])
     if pd.api.types.is_datetime64_any_dtype(kind):
@@ -197,6 +244,15 @@ def _by_number(values: Sequence[int]) -> Labels:
     if classes and classes[-1] > np.iinfo(np.int64).max:
         return Labels(codes, [str(value) for value in classes])
     return Labels(codes, classes)
+
+
+def _by_array(values: npt.NDArray[Any]) -> Labels:
+    """`_by_number` for an array."""
+    known = values >= 0
+    classes = np.unique(values[known])
+    codes = np.full(len(values), -1, dtype=np.int64)
+    codes[known] = np.searchsorted(classes, values[known])
+    return Labels(codes, [int(value) for value in classes])
 
 
 def restore_type(table: pd.DataFrame, encoded: Labels, given: Any) -> None:

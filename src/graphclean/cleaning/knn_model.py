@@ -21,6 +21,7 @@ from ..ood.model import Judge, Judged, Predictions, RunKind, predict_table
 from .detection import FeatureDetector
 from .evidence import Standardizer
 from .inputs import Array, Floats, check_embeddings
+from .scale import fitted_on, is_large
 
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 
@@ -44,6 +45,8 @@ def known_probabilities(shares: Tensor, temperature: float) -> Tensor:
 
 def fit_temperature(shares: Array, posterior: Array) -> float:
     """The temperature under which the neighbors' shares best fit the posterior of the training samples."""
+    some = fitted_on(len(shares))
+    shares, posterior = shares[some], posterior[some]
     log_shares = np.log(np.maximum(shares[:, :-1], CALIBRATION_FLOOR))
     log_shares -= log_shares.max(1, keepdims=True)
     classes = posterior[:, :-1]
@@ -69,7 +72,8 @@ def neighbor_shares(found: Neighbors, posterior: Tensor) -> Array:
     total = weights.sum(1, keepdim=True)
     weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), 1 / weights.shape[1])
     parts = zip(torch.split(found.indices, 4096), torch.split(weights, 4096), strict=True)
-    return torch.cat([torch.einsum("nk,nkc->nc", w, posterior[i]) for i, w in parts]).double().numpy()
+    shares = torch.cat([torch.einsum("nk,nkc->nc", w, posterior[i]) for i, w in parts])
+    return (shares if is_large(len(shares)) else shares.double()).numpy()
 
 
 class Near(NamedTuple):

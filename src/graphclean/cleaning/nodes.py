@@ -11,16 +11,21 @@ from ..config import CleaningSettings
 from ..data.progress import Progress
 from ..errors import InputError
 from ..graph import Graph, Neighbors, as_csr, nearest_neighbors
-from ..graph.ann import approximate_neighbors
+from ..graph.ann import RECALL, approximate_neighbors
 from .duplicates import REACH
-from .evidence import Copies, Standardizer, nearest_nodes, prefix_graph
+from .evidence import Copies, NodeGraph, Standardizer
 from .inputs import Codes, Floats
 from .knn_model import NEIGHBORS
+from .scale import is_large
 
 SPARE_NEIGHBORS = 5
 """Additional neighbors, so that lists that lose a few duplicates need no new search."""
-LARGE = 200_000
-"""From this many samples, exact search takes minutes on a CPU, and approximate search is suggested."""
+PAIRS_PER_MINUTE = 5e10
+"""Similarities that an exact search computes in a minute on two cores, of features with 64 columns."""
+SEVERAL = 3
+"""Minutes from which the time of an exact search is announced."""
+LARGE_RECALL = 0.96
+"""Recall of an approximate search of a large set."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,14 @@ class Nodes:
             return None
         return Neighbors(*(part[:, :NEIGHBORS] for part in self.neighbors))
 
-    def graphs(self, settings: CleaningSettings, tell: Progress) -> Iterator[tuple[int, Tensor]]:
+    def graphs(self, settings: CleaningSettings, tell: Progress) -> Iterator[tuple[int, NodeGraph]]:
         """One graph for each k, from a single search."""
         if self.neighbors is None:
             return
         ks = sorted({min(k, self.neighbors.indices.shape[1]) for k in settings.k})
         for step, k in enumerate(ks):
             tell("propagating labels", step, len(ks))
-            yield k, prefix_graph(self.neighbors, k)
+            yield k, NodeGraph.prefix(self.neighbors, k)
         tell("propagating labels", len(ks), len(ks))
 
     def keep(self, rows: Codes, settings: CleaningSettings, tell: Progress) -> "Nodes":
@@ -54,7 +59,7 @@ class Nodes:
         short.
         """
         unit, wanted = self.unit[torch.as_tensor(rows)], _list_length(settings, len(rows))
-        if self.neighbors is None or wanted < 1 or settings.search == "approx":
+        if self.neighbors is None or wanted < 1:
             return Nodes(self.standardizer, unit, _search(unit, settings, [], tell))
         place = torch.full((len(self.unit),), -1)
         place[torch.as_tensor(rows)] = torch.arange(len(rows))
@@ -67,9 +72,8 @@ class Nodes:
         )
         short = left[:, wanted - 1].nonzero().squeeze(1)
         if len(short):
-            indices[short], similarities[short] = _without_self(
-                nearest_neighbors(unit, wanted + 1, queries=unit[short]), short
-            )
+            exact = _without_self(nearest_neighbors(unit, wanted + 1, queries=unit[short]), short)
+            indices[short], similarities[short] = exact
         return Nodes(self.standardizer, unit, Neighbors(indices, similarities))
 
 
@@ -82,7 +86,7 @@ def find_nodes(
     tell: Progress,
 ) -> Nodes:
     """The distinct rows of checked embeddings, standardized by `fit`, and their neighbors."""
-    distinct = array[copies.first]
+    distinct = array if copies.alone else array[copies.first]
     standardizer = fit(distinct)
     unit = standardizer(distinct)
     if min(settings.k) >= len(unit):
@@ -102,9 +106,11 @@ def check_graph(graph: Graph) -> Tensor:
         raise InputError(str(error)) from error
 
 
-def nearest_rows(graph: Tensor, copies: Copies) -> Codes:
+def nearest_rows(graph: NodeGraph, copies: Copies) -> Codes:
     """The rows listed as neighbors of each sample: the first copy of each neighboring node."""
-    near = nearest_nodes(graph)
+    near = graph.nearest
+    if copies.alone:
+        return near
     return np.asarray(np.where(near >= 0, copies.first[near], -1)[copies.node])
 
 
@@ -126,13 +132,19 @@ def _search(unit: Tensor, settings: CleaningSettings, notes: list[str], tell: Pr
         return None
     k = min(_list_length(settings, len(unit)) + SPARE_NEIGHBORS, limit)
 
+    stage = "finding neighbors"
+
     def progress(done: int, total: int) -> None:
-        tell("finding neighbors", done, total)
+        tell(stage, done, total)
 
     if settings.search == "approx":
-        neighbors, recall = approximate_neighbors(unit, k, progress=progress)
+        wanted = LARGE_RECALL if is_large(len(unit)) else RECALL
+        neighbors, recall = approximate_neighbors(unit, k, recall=wanted, progress=progress)
         notes.append(f"neighbors are approximate: {100 * recall:.1f} % of the true ones, by a sample")
         return neighbors
-    if len(unit) > LARGE:
-        notes.append(f"{len(unit)} samples: cleaning.search=approx would have been faster")
+    minutes = len(unit) ** 2 * unit.shape[1] / 64 / PAIRS_PER_MINUTE
+    if minutes > SEVERAL and unit.device.type == "cpu":
+        hint = f"exact, about {minutes:.0f} minutes on two cores; cleaning.search=approx is faster"
+        stage = f"finding neighbors ({hint})"
+        notes.append(f"neighbors of {len(unit)} samples: {hint}, and reports its recall")
     return nearest_neighbors(unit, k, progress=progress)

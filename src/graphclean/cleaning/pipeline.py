@@ -14,7 +14,7 @@ from ..config import CleaningSettings, OodSettings
 from ..data.progress import Progress
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
-from ..graph import Graph, confident_edges, largest_components
+from ..graph import Graph, largest_components
 from ..graph.noise_model import NoiseModel
 from ..ood import (
     MIN_OOD_RATE,
@@ -31,18 +31,30 @@ from .doubt import doubt_ood, undoubted_rate
 from .duplicates import BEYOND, TrainingSamples, count_packed
 from .evidence import (
     Copies,
+    NodeGraph,
     Propagated,
     Standardizer,
     class_signal,
     propagate_labels,
 )
-from .inputs import Array, Labels, align_index, check_embeddings, encode_classes, encode_labels, restore_type
+from .inputs import (
+    Array,
+    Labels,
+    RowNumbers,
+    align_index,
+    check_embeddings,
+    encode_classes,
+    encode_labels,
+    restore_type,
+)
 from .knn_model import (
     KnnModel,
     fit_temperature,
     neighbor_shares,
 )
 from .nodes import Nodes, check_graph, nearest_rows
+from .pilot import choose_on_sample
+from .scale import fitted_on, is_large
 from .verdicts import (
     Posterior,
     Summary,
@@ -165,10 +177,16 @@ def infer_verdicts(
     notes += [*label_notes(encoded), *id_notes(names)]
     copies, nodes, scaling = exact, None, None
     if graph is None:
+        tried_on_sample: dict[int, float] = {}
+        if is_large(len(exact.first)):
+            settings, tried_on_sample = choose_on_sample(array, exact, encoded, settings, notes, tell)
         scaling, copies, nodes, fitted = choose_nodes(array, exact, encoded, settings, notes, tell)
+        fitted = fitted._replace(tried=tried_on_sample or fitted.tried)
         encoded = copies.share_decisions(encoded)
     else:
-        fitted = choose_graph(iter([(round(csr.values().numel() / n), csr)]), copies, encoded)
+        fitted = choose_graph(
+            iter([(round(csr.values().numel() / n), NodeGraph.directed(csr))]), copies, encoded
+        )
     notes += copy_notes(exact, copies, encoded, names)
     if (
         nodes is not None
@@ -178,6 +196,8 @@ def infer_verdicts(
     ):
         notes += packed_notes(count_packed(nodes.unit, nodes.neighbors))
     propagated, model, tried = fitted
+    if is_large(n):
+        tell("judging samples", 0, 1)
     voices = copies.one_each(encoded)
     signal = _measure_signal(propagated, voices, settings.signal) if propagated is not None else 0.0
     posterior, class_means, decision = None, None, hold_verdicts(undecided(encoded.codes), encoded)
@@ -195,7 +215,7 @@ def infer_verdicts(
         posterior = _infer_posterior(propagated, model, copies, counted, similarity, notes)
         near = nodes.near if nodes is not None else None
         if nodes is not None and near is not None and settings.classifier != "knn":
-            whitening = Whitening.fit(nodes.unit)
+            whitening = Whitening.fit(nodes.unit[fitted_on(len(nodes.unit))])
             if settings.classifier == "knn+class-means" or class_means_help(
                 nodes.unit, near, propagated, voices, model, whitening
             ):
@@ -241,12 +261,12 @@ def infer_verdicts(
     return CleaningResult(table, summary, standardizer, detection, predictor, stacked, known, class_means)
 
 
-def _check_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
+def _check_ids(ids: Sequence[Any] | None, n: int) -> Sequence[str]:
     if ids is None:
-        return [str(row) for row in range(n)]
+        return RowNumbers(n)
     if len(ids) != n:
         raise InputError(f"there are {len(ids)} ids for {n} samples; each row needs one")
-    return [str(name) for name in ids]
+    return ids if isinstance(ids, RowNumbers) else [str(name) for name in ids]
 
 
 def _measure_signal(propagated: Propagated, labels: Labels, needed: float) -> float:
@@ -398,7 +418,7 @@ def _select(
     """Eq. 3-4 on the posterior: probable samples in the largest component of their class."""
     share, labels = torch.as_tensor(by_node[:, :-1]).max(1)
     confident = share > eta
-    rows, cols = confident_edges(propagated.graph, confident)
+    rows, cols = propagated.graph.edges(confident)
     chosen = largest_components(rows, cols, labels, confident, by_node.shape[1] - 1).numpy()
     wanted = np.isin(decision.verdict, (Verdict.KEEP, Verdict.RELABEL, Verdict.UNLABELED))
     return np.asarray(chosen[copies.node] & wanted & (decision.proposed == labels.numpy()[copies.node]))

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from ..data.verdict import Verdict
 from ..graph.noise_model import Probabilities, hold_decided
 from .detection import Detection
-from .inputs import Array, Codes, Labels, encode_written
+from .inputs import Array, Codes, Labels, RowNumbers, encode_written
+from .scale import is_large
 
 REPORTED_WITHIN = 0.05
 """The fraction of right verdicts is reported if two standard errors are at most this; otherwise it is up to
@@ -159,10 +161,16 @@ def verdict_table(
     duplicate_group: pd.Series,
 ) -> pd.DataFrame:
     """One row per sample, in input order. `neighbors` holds row numbers, −1 for none."""
-    names = np.asarray(ids, dtype=object)
+    listed: Any
+    if is_large(len(selected)):
+        column, listed = _large_columns(ids, neighbors)
+    else:
+        names = np.asarray(ids, dtype=object)
+        column = pd.Series(names, dtype=str)
+        listed = [[str(names[j]) for j in row if j >= 0] for row in neighbors]
     return pd.DataFrame(
         {
-            "id": pd.Series(names, dtype=str),
+            "id": column,
             "given_label": labels.names(labels.codes),
             "proposed_label": labels.names(decision.proposed),
             "verdict": pd.Series(decision.verdict.astype(object), dtype=str),
@@ -170,10 +178,26 @@ def verdict_table(
             "label_quality": decision.quality,
             "ood_score": decision.ood,
             "selected": selected,
-            "neighbors": [[str(names[j]) for j in row if j >= 0] for row in neighbors],
+            "neighbors": listed,
             "duplicate_group": duplicate_group,
         }
     )
+
+
+def _large_columns(ids: Sequence[str], neighbors: Codes) -> tuple[pd.Series, pd.Series]:
+    """The names of samples, and of their neighbors, without an object for each."""
+    text = pa.large_string()
+    rows = neighbors.ravel()
+    there = rows >= 0
+    if isinstance(ids, RowNumbers):
+        names = pa.array(np.arange(len(ids))).cast(text)
+        named = pa.array(rows[there]).cast(text)
+    else:
+        names = pa.array(ids, text)
+        named = names.take(pa.array(rows[there]))
+    ends = np.concatenate([[0], there.reshape(neighbors.shape).sum(1).cumsum()])
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), named)
+    return pd.Series(names.to_pandas(), dtype=str), pd.Series(lists, dtype=pd.ArrowDtype(lists.type))
 
 
 def with_unreadable(

@@ -16,6 +16,9 @@ from .tables import guard, listed, nearest
 
 Numbers = npt.NDArray[Any]
 
+MAPPED_BYTES = 2**26
+"""A .npy file of this size is mapped into memory instead of read."""
+
 
 def load_arrays(path: Path, only: str | None = None) -> dict[str, Numbers]:
     """The arrays of a .npz file by name, or the one of a .npy file under the file's name.
@@ -28,6 +31,9 @@ def load_arrays(path: Path, only: str | None = None) -> dict[str, Numbers]:
             if not file.read(6).startswith((b"\x93NUMPY", b"PK", b"\x80")):
                 raise InputError(f"{path}: not a NumPy file")
             file.seek(0)
+            if path.stat().st_size >= MAPPED_BYTES and file.read(1) == b"\x93":
+                return {path.stem: _map_array(path)}
+            file.seek(0)
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {path.stem: loaded}
@@ -35,6 +41,17 @@ def load_arrays(path: Path, only: str | None = None) -> dict[str, Numbers]:
             return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
 
     return guard(path, read)
+
+
+def _map_array(path: Path) -> Numbers:
+    """The array of a .npy file, of which only what is used is read; changes to it stay in memory."""
+    try:
+        mapped: Numbers = np.load(path, mmap_mode="c", allow_pickle=False)
+    except ValueError as error:
+        if "mmap length" in str(error):
+            raise InputError(f"{path}: damaged: it is shorter than its header says; copy it again") from error
+        raise
+    return mapped
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,21 @@ RECALL = 0.97
 """Fraction of the true neighbors that must be in the groups searched, by the sample."""
 SAMPLE = 2000
 """Evenly spaced points whose true neighbors are found."""
-ROUNDS = 6
+KMEANS_ROUNDS = 6
 """Rounds of k-means, each on so many points per group:"""
 TRAINING_POINTS = 32
 ASSIGNED_AT_ONCE = 8192
 """Points whose groups are found at once."""
 MASK_CELLS = 2**26
 """Points times groups for which it is known at once whether a point visits a group."""
-MOST_ROWS = 2**16
+QUERY_ROWS = 2**16
 """Points searched for at once."""
 TILE_CELLS = {"cpu": 2**20, "cuda": 2**28}
 """Similarities computed at once: on a CPU they stay in its cache."""
+
+
+HALVED = 200_000
+"""Of more points, indices are int32."""
 
 
 class ApproximateNeighbors(NamedTuple):
@@ -70,18 +74,18 @@ def approximate_neighbors(
     visits, reached = _choose_visits(unit, groups, k, recall)
     points = unit[groups.order]
     neighbors = Neighbors(
-        torch.empty(n, k, dtype=torch.int64, device=unit.device),
+        torch.empty(n, k, dtype=torch.int32 if n > HALVED else torch.int64, device=unit.device),
         torch.empty(n, k, dtype=unit.dtype, device=unit.device),
     )
-    step = max(1024, min(MOST_ROWS, MASK_CELLS // len(groups.centers)))
+    step = max(1024, min(QUERY_ROWS, MASK_CELLS // len(groups.centers)))
     for start in range(0, n, step):
         block = slice(start, min(start + step, n))
         rows = groups.order[block]
         found = _search(points, block, groups, visits, k + 1)
         names = torch.where(found.indices >= 0, groups.order[found.indices], -1)
-        neighbors.indices[rows], neighbors.similarities[rows] = _without_self(
-            Neighbors(names, found.similarities), rows, k
-        )
+        mine = _without_self(Neighbors(names, found.similarities), rows, k)
+        neighbors.indices[rows] = mine.indices.to(neighbors.indices.dtype)
+        neighbors.similarities[rows] = mine.similarities
         if progress is not None:
             progress(block.stop, n)
     _complete(neighbors, unit, k)
@@ -95,7 +99,7 @@ def find_groups(unit: Tensor, count: int) -> Groups:
     some = torch.randperm(n, generator=generator)[: max(count, TRAINING_POINTS * count)].to(unit.device)
     sample = unit[some.sort().values]
     centers = sample[torch.randperm(len(sample), generator=generator)[:count].to(unit.device)]
-    for _ in range(ROUNDS):
+    for _ in range(KMEANS_ROUNDS):
         centers = _means(sample, _nearest_center(sample, centers), centers)
     of = _nearest_center(unit, centers)
     centers = _means(unit, of, centers)
@@ -182,4 +186,5 @@ def _complete(neighbors: Neighbors, unit: Tensor, k: int) -> None:
     if len(short):
         exact = nearest_neighbors(unit, k + 1, queries=unit[short])
         full = _without_self(exact, short, k)
-        neighbors.indices[short], neighbors.similarities[short] = full
+        neighbors.indices[short] = full.indices.to(neighbors.indices.dtype)
+        neighbors.similarities[short] = full.similarities

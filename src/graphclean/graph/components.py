@@ -5,6 +5,9 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from torch import Tensor
 
+JOINED_AT_ONCE = 2**25
+"""Edges that are joined at once on a CPU; this does not affect the result."""
+
 
 def connected_components(rows: Tensor, cols: Tensor, n: int) -> Tensor:
     """Label each of `n` nodes with the lowest index in its component; edges are undirected."""
@@ -33,9 +36,20 @@ def components_by_jumping(rows: Tensor, cols: Tensor, n: int) -> Tensor:
 
 
 def _components_scipy(rows: Tensor, cols: Tensor, n: int) -> Tensor:
-    ones = torch.ones(len(rows), dtype=torch.bool).numpy()
-    matrix = sparse.coo_array((ones, (rows.numpy(), cols.numpy())), shape=(n, n)).tocsr()
-    count, labels = csgraph.connected_components(matrix, directed=False)
-    component = torch.as_tensor(labels).long()
-    lowest = torch.full((count,), n).scatter_reduce(0, component, torch.arange(n), "amin")
-    return lowest[component]
+    root = torch.arange(n)
+    for start in range(0, max(len(rows), 1), JOINED_AT_ONCE):
+        # The first edges join most nodes, so that few of the others are left.
+        ends = (root[part[start : start + JOINED_AT_ONCE]] for part in (rows, cols))
+        source, target = ends if start == 0 else _different(*ends)
+        ones = torch.ones(len(source), dtype=torch.bool).numpy()
+        matrix = sparse.coo_array((ones, (source.numpy(), target.numpy())), shape=(n, n)).tocsr()
+        count, labels = csgraph.connected_components(matrix, directed=False)
+        component = torch.as_tensor(labels).long()
+        lowest = torch.full((count,), n).scatter_reduce(0, component, torch.arange(n), "amin")
+        root = lowest[component][root]
+    return root
+
+
+def _different(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    apart = source != target
+    return source[apart], target[apart]

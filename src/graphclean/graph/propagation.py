@@ -3,6 +3,7 @@
 import math
 
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ..config.settings import Symmetrize
@@ -18,6 +19,10 @@ PROBES = 32
 """Nodes on which self-influence is measured exactly."""
 LEAST_DIVIDED = 2_000_000
 """Edges times classes from which dividing the classes among processes takes less time than the exchange."""
+WALK = 3
+"""Steps of a walk before it returns: longer ones return with a probability of α⁷ at most."""
+SUMMED_AT_ONCE = 2**18
+"""Nodes whose two-step returns are summed at once."""
 MOSTLY_TWO_STEPS = 0.5
 """α up to which a node's return probability is nearly proportional to its two-step return probability."""
 
@@ -145,6 +150,34 @@ def self_influence(
     return 1 + excess
 
 
+def self_influence_by_walks(S: Tensor, *, alpha: float = 0.5, probes: int = PROBES) -> Tensor:
+    """`self_influence` for large graphs and α up to `MOSTLY_TWO_STEPS`: walks from the probes only, of up to
+    `WALK` steps and back, touch a small part of the graph.
+    """
+    matrix, n = to_scipy(S), S.shape[0]
+    squares = torch.empty(n, dtype=S.dtype)
+    for start in range(0, n, SUMMED_AT_ONCE):
+        part = matrix[start : start + SUMMED_AT_ONCE]
+        squares[start : start + part.shape[0]] = torch.as_tensor(part.multiply(part).sum(1))
+    excess = alpha**2 * squares
+    nodes = torch.linspace(0, n - 1, min(probes, n), dtype=torch.float64).round().long()
+    nodes = torch.unique_consecutive(nodes)
+    exact = torch.zeros(len(nodes), dtype=torch.float64)
+    for at, node in enumerate(nodes.tolist()):
+        # Walks of t steps return with probability <e Sᵃ, e Sᵇ> for any a + b = t, as S is symmetric.
+        walk = [sparse.csr_array(([1.0], ([0], [node])), shape=(1, n))]
+        for _ in range(WALK):
+            walk.append((walk[-1] @ matrix).tocsr())
+        for steps in range(2, 2 * WALK + 1):
+            a, b = walk[steps // 2], walk[steps - steps // 2]
+            exact[at] += alpha**steps * a.multiply(b).sum()
+    two_steps = excess[nodes].sum().double()
+    factor = torch.where(two_steps > 0, exact.sum() / two_steps, 1)
+    excess = excess * factor.to(excess)
+    excess[nodes] = exact.to(excess)
+    return 1 + excess
+
+
 def _fit_returns(two_steps: Tensor, reached: Tensor, nodes: Tensor, exact: Tensor) -> Tensor:
     """All returns of every node: a power of its two-step returns times a power of the weight it receives from
     all nodes.
@@ -174,11 +207,13 @@ def gather_evidence(
     probes: int = PROBES,
     tolerance: float = SOLVER_TOLERANCE,
     group: Group = ALONE,
+    own: Tensor | None = None,
 ) -> Tensor:
     """Soft labels from propagation: clipped at 0, every row summing to 1.
 
     Without `leave_one_out` this is the paper's Ỹ; with it, the contribution of a node's own label is removed,
-    so that a sample is judged by the others alone. A row without evidence is uniform.
+    so that a sample is judged by the others alone. `own` is the self-influence if it is known. A row without
+    evidence is uniform.
     """
     if class_balance:
         Y = balance_classes(Y)
@@ -186,7 +221,8 @@ def gather_evidence(
     columns = Y if bool(live.all()) else Y[:, live]
     spread = divide_propagation(S, columns, group, alpha=alpha, tolerance=tolerance)
     if leave_one_out:
-        own = self_influence(S, alpha=alpha, probes=probes, tolerance=tolerance)
+        if own is None:
+            own = self_influence(S, alpha=alpha, probes=probes, tolerance=tolerance)
         spread = spread / (1 - alpha) - own.unsqueeze(1) * columns
         # What is left of rounding must not pass for evidence.
         spread = torch.where(spread > 10 * tolerance * columns.amax(0), spread, 0)

@@ -7,7 +7,7 @@ above its k-th best so far are looked at, and most groups of scores are skipped 
 import torch
 from torch import Tensor
 
-GROUP = 64
+SKIPPED = 64
 """Scores that are skipped together."""
 FLUSH = 16
 """Waiting scores per row at which they are merged: later thresholds are then higher."""
@@ -29,17 +29,17 @@ class Ranking:
         """Consider a contiguous `tile` of scores: its columns are the points from `first`."""
         kth = self.values[rows, -1]
         width = tile.shape[1]
-        groups = width // GROUP
+        groups = width // SKIPPED
         if groups:
-            grouped = tile[:, : groups * GROUP].view(len(tile), groups, GROUP)
+            grouped = tile[:, : groups * SKIPPED].view(len(tile), groups, SKIPPED)
             row, group = (grouped.amax(2) > kth.unsqueeze(1)).nonzero(as_tuple=True)
             scores = grouped[row, group]
             hit, column = (scores > kth[row].unsqueeze(1)).nonzero(as_tuple=True)
-            self._wait(rows[row[hit]], scores[hit, column], group[hit] * GROUP + column + first)
-        if groups * GROUP < width:
-            rest = tile[:, groups * GROUP :]
+            self._wait(rows[row[hit]], scores[hit, column], group[hit] * SKIPPED + column + first)
+        if groups * SKIPPED < width:
+            rest = tile[:, groups * SKIPPED :]
             row, column = (rest > kth.unsqueeze(1)).nonzero(as_tuple=True)
-            self._wait(rows[row], rest[row, column], column + groups * GROUP + first)
+            self._wait(rows[row], rest[row, column], column + groups * SKIPPED + first)
         if self._count > FLUSH * len(self.values):
             self.merge()
 

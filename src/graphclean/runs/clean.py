@@ -12,6 +12,7 @@ from .._files import replaced, write_json
 from ..cleaning import CleaningResult, infer_verdicts, with_unreadable
 from ..cleaning.evidence import Standardizer
 from ..cleaning.inputs import check_embeddings
+from ..cleaning.scale import is_large
 from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
@@ -46,7 +47,7 @@ from .inputs import (
 from .interrupts import telling_what_is_kept
 from .leakage import Leaks, from_cleaning, write_samples
 from .photos import Photos, are_photos
-from .projection import Points, gather_points, write_points
+from .projection import Points, mapped_rows, place_points, write_points
 from .rerun import read_earlier
 from .schema import SourceRecord
 
@@ -133,6 +134,8 @@ def clean(
             cleaning = replace(cleaning, summary=summary)
         changes = rerun.compare(cleaning, source) if rerun is not None else None
         compared = {"rerun": changes.record} if changes is not None else {}
+        if progress is not None and is_large(len(cleaning.verdicts)):
+            progress("writing", 0, 1)
         with new_run(out, overwrite=overwrite) as folder:
             write_config(
                 folder, "clean", described, {"cleaning": asdict(config.cleaning), "ood": asdict(config.ood)}
@@ -199,7 +202,10 @@ def _add_unreadable(cleaning: CleaningResult, photos: Photos) -> CleaningResult:
 
 
 def _gather_points(source: Source, cleaning: CleaningResult) -> Points:
-    array = check_embeddings(source.array)
     if cleaning.predictor is None or cleaning.detection is None:
-        return gather_points(Standardizer.fit(array)(array), None)
-    return gather_points(cleaning.predictor.standardizer(array), torch.as_tensor(cleaning.detection.score))
+        array = check_embeddings(source.array)
+        chosen, standardizer = mapped_rows(len(array)), Standardizer.fit(array)
+        return place_points(chosen, standardizer(array[chosen.numpy()]), None)
+    chosen, standardizer = mapped_rows(len(source.array)), cleaning.predictor.standardizer
+    array = check_embeddings(source.array[chosen.numpy()], double=standardizer.double)
+    return place_points(chosen, standardizer(array), torch.as_tensor(cleaning.detection.score))

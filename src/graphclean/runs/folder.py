@@ -99,6 +99,8 @@ VERDICT_COLUMNS = {
 }
 FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n])(?=[\s"]*[=+\-@＝＋－＠]))')
 """Where a spreadsheet would start a formula; many split cells at semicolons or tabs, even within quotes."""
+TABLE_ROWS = 2**17
+"""Rows of a row group, and rows written to a .csv at once."""
 RUN_FORMAT = 4
 """Incremented when older versions can no longer read what this one writes."""
 
@@ -213,13 +215,15 @@ def locked_run(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def write_table(table: pd.DataFrame, stem: Path) -> None:
-    """Write a table both as .parquet and as .csv."""
-    table = table.copy()
+    """Write a table both as .parquet and as .csv, block by block."""
+    table = table.iloc[:]
     table.attrs = {}
     with replaced(stem.with_suffix(".parquet")) as draft:
-        table.to_parquet(draft, index=False)
+        table.to_parquet(draft, index=False, row_group_size=TABLE_ROWS)
     with replaced(stem.with_suffix(".csv")) as draft:
-        safe_csv(table).to_csv(draft, index=False)
+        for start in range(0, max(len(table), 1), TABLE_ROWS):
+            part = safe_csv(table.iloc[start : start + TABLE_ROWS])
+            part.to_csv(draft, index=False, header=start == 0, mode="a" if start else "w")
 
 
 def safe_csv(table: pd.DataFrame) -> pd.DataFrame:

@@ -41,6 +41,8 @@ from .photos import (
 from .schema import Scale, SourceRecord
 
 InputKind = Literal["features", "images", "photos"]
+LABELS_AT_ONCE = 2**20
+"""Labels that are hashed at once."""
 IN_PYTHON = "arrays in Python"
 """Stands for the path in config.json."""
 
@@ -129,7 +131,9 @@ class Source:
         """SHA-256 of inputs and labels."""
         array = self.inputs.digests if isinstance(self.inputs, PhotoStream) else self.inputs
         digest = hashlib.sha256(np.ascontiguousarray(array).data)
-        digest.update("\n".join(str(label) for label in self.labels).encode())
+        for start in range(0, len(self.labels), LABELS_AT_ONCE):
+            part = self.labels[start : start + LABELS_AT_ONCE]
+            digest.update(("\n" if start else "").encode() + "\n".join(map(str, part)).encode())
         return digest.hexdigest()
 
 

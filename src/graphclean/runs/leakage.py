@@ -14,7 +14,7 @@ from .._files import has_file, read_tensors, replaced, write_tensors
 from ..cleaning import CleaningResult, KnnModel
 from ..cleaning.duplicates import BEYOND, Limits, TrainingSamples
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import Codes, check_embeddings
+from ..cleaning.inputs import Codes, RowNumbers, check_embeddings
 from ..data.photo_stream import PhotoStream
 from ..data.photo_workers import digest_of
 from ..errors import InputError
@@ -53,7 +53,9 @@ def from_cleaning(cleaning: CleaningResult, source: Source) -> LeakageCheck | No
         return None
     if source.photos is not None:
         samples = replace(samples, rows=source.photos.rows[samples.rows])
-    return LeakageCheck(samples, cleaning.standardizer, source.all_ids)
+    numbered = source.ids is None and source.photos is None
+    ids = RowNumbers(len(source.inputs)) if numbered else source.all_ids
+    return LeakageCheck(samples, cleaning.standardizer, ids)
 
 
 def write_samples(check: LeakageCheck | None, folder: Path) -> None:

@@ -19,11 +19,19 @@ Points = dict[str, Tensor]
 
 def gather_points(z: Tensor, ood_score: Tensor | None) -> Points:
     """`rows` and `z` of the samples on the map, and `ood_score` of all that the threshold was found on."""
-    z = z.float().cpu()
-    n = len(z)
+    chosen = mapped_rows(len(z))
+    return place_points(chosen, z[chosen], ood_score)
+
+
+def mapped_rows(n: int) -> Tensor:
+    """The samples on the map, of `n`."""
     generator = torch.Generator().manual_seed(0)
-    chosen = torch.arange(n) if n <= MAPPED else torch.randperm(n, generator=generator)[:MAPPED].sort().values
-    points = {"rows": chosen, "z": _principal(torch.nn.functional.normalize(z[chosen], dim=1))}
+    return torch.arange(n) if n <= MAPPED else torch.randperm(n, generator=generator)[:MAPPED].sort().values
+
+
+def place_points(chosen: Tensor, z: Tensor, ood_score: Tensor | None) -> Points:
+    """`gather_points` for those who have z of the `chosen` samples only."""
+    points = {"rows": chosen, "z": _principal(torch.nn.functional.normalize(z.float().cpu(), dim=1))}
     if ood_score is not None:
         points["ood_score"] = ood_score.float().cpu()
     return points
