@@ -22,6 +22,7 @@ from sections.graph import cpu_section, cuda_section
 from sections.methods import choice_tables, methods_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
+from sections.scale import scale_cases, scale_checks
 from sections.streaming import streaming_sections
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
@@ -29,6 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 TABLES = Path(__file__).parents[1] / "docs" / "benchmark-tables.md"
 README = Path(__file__).parents[1] / "README.md"
 RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
+SCALE = Path(__file__).parents[1] / "docs" / "scale.md"
 REPRODUCTION = Path(__file__).parents[1] / "docs" / "reproduction.md"
 METHODS = Path(__file__).parents[1] / "docs" / "methods.md"
 LOG = Path(__file__).parents[1] / "results" / "README.md"
@@ -216,6 +218,10 @@ def pages() -> dict[Path, str]:
         PAGE: render(),
         TABLES: render_tables(),
         RELIABILITY: reliability_page(load("chaos")),
+        SCALE: with_measured(
+            SCALE.read_text(),
+            {" scale": scale_cases(load("scale-cpu")), " scale checks": scale_checks(load("scale-cpu"))},
+        ),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
         STREAMING: with_measured(STREAMING.read_text(), {"": streaming_sections()}),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -24,6 +25,7 @@ from graphclean.runs.folder import (
     safe_csv,
     write_config,
     write_env,
+    write_table,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -356,3 +358,15 @@ def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:
         read_config(tmp_path)
     with pytest.raises(InputError, match="damaged"):
         read_lines(tmp_path / "config.json")
+
+
+def test_a_table_is_written_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pd.DataFrame({"id": [str(row) for row in range(10)], "neighbors": [["=1"]] * 10})
+    write_table(table, tmp_path / "whole")
+    monkeypatch.setattr("graphclean.runs.folder.TABLE_ROWS", 4)
+    write_table(table, tmp_path / "blocks")
+    assert (tmp_path / "blocks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert pq.ParquetFile(tmp_path / "blocks.parquet").num_row_groups == 3
+    pd.testing.assert_frame_equal(
+        *(pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("blocks", "whole"))
+    )

@@ -131,9 +131,9 @@ def _check_blocks(array: npt.NDArray[Any], what: str, *, zeros: bool, double: bo
     for block in row_blocks(len(array)):
         infinite[block] = ~np.isfinite(array[block]).all(1)
         empty[block] = ~array[block].any(1)
-    _refuse_rows(infinite, f"{what} have NaN or infinite values")
+    _refuse_rows(infinite, f"{what} have NaN or infinite values", 0)
     if not zeros:
-        _refuse_rows(empty, f"{what} are all zero")
+        _refuse_rows(empty, f"{what} are all zero", 2)
     return array.astype(np.float64) if double else array
 
 

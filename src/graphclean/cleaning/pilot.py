@@ -9,7 +9,7 @@ from .class_means import Whitening
 from .classifier import class_means_help
 from .evidence import Copies
 from .inputs import Floats, Labels, as_float32
-from .scale import CHOSEN_ON, spaced
+from .scale import chosen_on
 
 
 def choose_on_sample(
@@ -22,13 +22,13 @@ def choose_on_sample(
 ) -> tuple[CleaningSettings, dict[int, float]]:
     """The settings with one k, scaling and classifier, and the log-likelihood for each k tried.
 
-    Of two samples as close in the sample as in the whole set fewer lie between, so a k that suits the sample
-    reaches farther than in the whole set, and is rather too small than too large for it.
+    The k nearest of a sample are farther away than the k nearest of all, so that the k that is best there is
+    rather too small than too large for the whole set.
     """
     asked = len(settings.k) > 1, settings.scaling == "auto", settings.classifier == "auto"
     if not any(asked):
         return settings, {}
-    rows = copies.first[spaced(len(copies.first), CHOSEN_ON)]
+    rows = copies.first[chosen_on(len(copies.first))]
     some, z = labels.take(rows), as_float32(array[rows])
     alone, pilot = Copies.none(len(rows)), replace(settings, search="exact", near_duplicates=False)
     scaling, _, nodes, fitted = choose_nodes(
@@ -42,6 +42,6 @@ def choose_on_sample(
             nodes.unit, nodes.near, fitted.propagated, some, fitted.model, Whitening.fit(nodes.unit)
         )
         settings = replace(settings, classifier="knn+class-means" if helped else "knn")
-    names = [name for name, was in zip(("k", "the scaling", "the classifier"), asked, strict=True) if was]
-    notes.append(f"{' and '.join(names)} chosen on {len(rows)} of {len(labels.codes)} samples")
+    names = [name for name, was in zip(("k", "scaling", "classifier"), asked, strict=True) if was]
+    notes.append(f"chosen on {len(rows)} of {len(labels.codes)} samples: {', '.join(names)}")
     return replace(settings, k=(fitted.propagated.k,)), fitted.tried

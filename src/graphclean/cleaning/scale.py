@@ -29,6 +29,11 @@ def fitted_on(n: int) -> npt.NDArray[np.int64] | slice:
     return spaced(n, FITTED_ON) if is_large(n) else slice(None)
 
 
+def chosen_on(n: int) -> npt.NDArray[np.int64]:
+    """The samples of a large set on which k, the scaling and the classifier are chosen."""
+    return spaced(n, CHOSEN_ON)
+
+
 def spaced(n: int, count: int) -> npt.NDArray[np.int64]:
     """At most `count` evenly spaced numbers below `n`."""
     return np.unique(np.linspace(0, n - 1, min(n, count)).round().astype(np.int64))

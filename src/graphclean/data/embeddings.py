@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ..errors import InputError, MissingLabels, arg, parse_json
 from .labels import match_labels
 from .numpy_files import Numbers, load_arrays, one_a_row, pick_array, pick_labels
+from .row_groups import find_list_column, read_list_column
 from .tables import (
     TABLES,
     Names,
@@ -20,6 +22,7 @@ from .tables import (
     find_id,
     guard,
     listed,
+    open_parquet,
     read_table,
     refuse_unused,
     usual_columns,
@@ -120,6 +123,9 @@ def pick_features(path: Path, arrays: dict[str, Numbers], names: Names) -> Numbe
 def _read_table(
     path: Path, names: Names, *, labeled: bool, columns: Sequence[str] | None = None
 ) -> EmbeddingSet:
+    wide = find_list_column(path)
+    if wide is not None:
+        return _read_wide(path, names, wide, labeled=labeled, columns=columns)
     whole = read_table(path)
     table = whole.frame()
     header, label = list(table.columns), names.label_column
@@ -148,6 +154,39 @@ def _read_table(
         used = [name for name in used if name not in numbering]
     given = table[label] if labeled and label is not None else None
     return EmbeddingSet(features, given, ids, notes, used)
+
+
+def _read_wide(
+    path: Path, names: Names, wide: str, *, labeled: bool, columns: Sequence[str] | None
+) -> EmbeddingSet:
+    """The same for a large file with its embeddings in one column of lists, of which few rows are in memory
+    twice.
+    """
+    if columns is not None and list(columns) != [wide]:
+        raise InputError(f"{path}: no column {columns[0]!r} in it, which the run was made with")
+    kinds = open_parquet(path).schema_arrow
+    header = [name for name in kinds.names if name != wide]
+    label, id_column = names.label_column, find_id(path, header, names.id_column)
+    if labeled or label is not None or usual_columns(header, {"label"}):
+        advice = f"name it with {arg('label_column')}, or give labels with {arg('labels')}"
+        label = find_column(path, header, label, {"label"}, "label", advice)
+    rest = [name for name in header if name not in (label, id_column) and not UNNAMED.fullmatch(name)]
+    numbers = [name for name in rest if pa.types.is_integer(kinds.field(name).type)
+               or pa.types.is_floating(kinds.field(name).type)]  # fmt: skip
+    if numbers:
+        raise InputError(
+            f"{path}: features are either number columns or one list column, and here are "
+            f"{listed([wide, *numbers])}; drop those that are no features"
+        )
+    used = [name for name in (label if labeled else None, id_column) if name is not None]
+    whole = read_table(path, used) if used else None
+    for name in used:
+        assert whole is not None
+        whole.check_flat(name)
+    ids = whole.texts(id_column) if whole is not None and id_column is not None else None
+    given = whole.frame()[label] if whole is not None and labeled and label is not None else None
+    notes = [f"columns that hold no numbers were ignored: {', '.join(rest[:5])}"] if rest else []
+    return EmbeddingSet(read_list_column(path, wide), given, ids, notes, [wide])
 
 
 def feature_columns(

@@ -50,6 +50,10 @@ def _map_array(path: Path) -> Numbers:
     except ValueError as error:
         if "mmap length" in str(error):
             raise InputError(f"{path}: damaged: it is shorter than its header says; copy it again") from error
+        if "Python objects" in str(error):
+            raise InputError(
+                f"{path}: can't be read: it holds pickled objects, which are never loaded; save plain arrays"
+            ) from error
         raise
     return mapped
 
