@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphclean.cleaning import infer_verdicts, scale
+from graphclean.cleaning import infer_verdicts, nodes, scale
 from graphclean.cleaning.evidence import Copies, Standardizer
-from graphclean.cleaning.inputs import RowNumbers, check_embeddings, encode_labels
+from graphclean.cleaning.inputs import check_embeddings, encode_labels
 from graphclean.config import CleaningSettings
 from graphclean.errors import InputError
 
@@ -121,9 +121,17 @@ def test_whole_numbers_are_encoded_as_before() -> None:
         assert (found.codes.tolist(), found.classes) == ([1, -1, 0, 1, 2], [3, 7, 12])
 
 
-def test_row_numbers_are_names() -> None:
-    names = RowNumbers(12)
-    assert (len(names), names[3], names[-1]) == (12, "3", "11")
-    assert (list(names)[:2], names[9:20]) == (["0", "1"], ["9", "10", "11"])
-    with pytest.raises(IndexError):
-        names[12]
+def test_a_long_exact_search_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, labels = blobs(600)
+    settings, stages = CleaningSettings(k=(20,)), []
+
+    def tell(stage: str, *_: int) -> None:
+        stages.append(stage)
+
+    summary = infer_verdicts(z, labels, settings=settings, progress=tell).summary
+    assert not any("minutes" in said for said in [*stages, *summary.warnings])
+    monkeypatch.setattr(nodes, "PAIRS_PER_MINUTE", 600**2 * (24 / 64) / 40)
+    summary = infer_verdicts(z, labels, settings=settings, progress=tell).summary
+    hint = "exact, about 40 minutes on two cores; cleaning.search=approx is faster"
+    assert f"finding neighbors ({hint})" in stages
+    assert f"neighbors of 600 samples: {hint}, and reports its recall" in summary.warnings

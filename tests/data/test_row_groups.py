@@ -44,7 +44,7 @@ def test_row_groups_give_what_the_whole_table_gives(
 
 def test_an_array_larger_than_memory_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "z.parquet", pa.array(list(Z)))
-    monkeypatch.setattr(row_groups, "MEMORY_SHARE", 0)
+    monkeypatch.setattr(row_groups, "ARRAY_SHARE", 0)
     found = read_embeddings(path).features
     assert isinstance(found, np.memmap)
     np.testing.assert_array_equal(found, Z)

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphclean.graph import components
 from graphclean.graph.components import components_by_jumping, connected_components
 
 
@@ -42,3 +43,11 @@ def test_long_chains_and_large_random_graphs_agree(n: int) -> None:
     assert (components_by_jumping(*chain, n) == 0).all()
     sparse_pairs = torch.as_tensor(rng.integers(0, n, (2, n // 2)))
     assert torch.equal(components_by_jumping(*sparse_pairs, n), connected_components(*sparse_pairs, n))
+
+
+def test_edges_that_are_joined_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, cols = torch.randint(0, 300, (2, 250), generator=torch.Generator().manual_seed(0))
+    whole = connected_components(rows, cols, 300)
+    monkeypatch.setattr(components, "JOINED_AT_ONCE", 40)
+    assert torch.equal(connected_components(rows, cols, 300), whole)
+    assert 50 < len(whole.unique()) < 300

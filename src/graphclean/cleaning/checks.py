@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 
 from ..config import OodSettings
+from ..data.streams import RowNumbers
 from ..ood import Threshold
 from .duplicates import LARGEST_ALONE
 from .evidence import Copies
-from .inputs import Codes, Labels, RowNumbers
+from .inputs import Codes, Labels
 
 SMALL_CLASS = 20
 """Classes with fewer samples give unreliable verdicts."""

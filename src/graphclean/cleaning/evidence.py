@@ -181,18 +181,18 @@ class NodeGraph:
     γ = 1, both directions of an edge added, α = 0.5.
     """
 
-    def __init__(self, S: Tensor, nearest: Codes, edges: Callable[[Tensor], Edges]) -> None:
+    def __init__(self, S: Tensor, nearest: Codes, edges: Callable[[Tensor, Tensor], Edges]) -> None:
         self.S = S
         self.nearest = nearest
         """The nearest few neighbors of each node by similarity, then index; −1 if there are fewer."""
         self.edges = edges
-        """The directed edges between the marked nodes, by row."""
+        """The directed edges between marked nodes, at least those between nodes with the same label."""
 
     @classmethod
     def directed(cls, graph: Tensor) -> Self:
         """From a directed similarity graph."""
         S = normalize_graph(weight_graph(graph, gamma=1, symmetrize="sum"))
-        return cls(S, nearest_nodes(graph), lambda marked: confident_edges(graph, marked))
+        return cls(S, nearest_nodes(graph), lambda marked, _: confident_edges(graph, marked))
 
     @classmethod
     def prefix(cls, neighbors: Neighbors, k: int) -> Self:
@@ -201,7 +201,7 @@ class NodeGraph:
         named = first.indices[:, :NAMED_NEIGHBORS].long().numpy()
         missing = ((0, 0), (0, NAMED_NEIGHBORS - named.shape[1]))
         nearest = np.pad(named, missing, constant_values=-1)
-        return cls(symmetric_graph(first), nearest, lambda marked: _marked_edges(first.indices, marked))
+        return cls(symmetric_graph(first), nearest, lambda *of: _marked_edges(first.indices, *of))
 
     @cached_property
     def own(self) -> Tensor:
@@ -249,12 +249,14 @@ def propagate_labels(graph: NodeGraph, Y: Tensor, k: int) -> Propagated:
     return Propagated(k, graph, evidence if is_large(len(Y)) else evidence.double())
 
 
-def _marked_edges(indices: Tensor, marked: Tensor) -> Edges:
-    """The entries of neighbor lists between marked nodes, by row, then column."""
+def _marked_edges(indices: Tensor, marked: Tensor, labels: Tensor) -> Edges:
+    """The entries of neighbor lists between marked nodes with the same label, by row, then column."""
     parts = []
     for block in row_blocks(len(indices)):
         names = indices[block].sort(1).values.long()
-        row, place = (marked[block].unsqueeze(1) & marked[names]).nonzero(as_tuple=True)
+        together = marked[names] & marked[block].unsqueeze(1)
+        together &= labels[names] == labels[block].unsqueeze(1)
+        row, place = together.nonzero(as_tuple=True)
         kind = torch.int32 if is_large(len(indices)) else torch.int64
         parts.append(((row + block.start).to(kind), names[row, place].to(kind)))
     rows, columns = (torch.cat(part) for part in zip(*parts, strict=True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,27 +22,6 @@ MISSING_LABEL = ("", "nan")
 """Spellings of a missing number."""
 FAR = 1000.0
 """Standard deviations from zero beyond which float32, with its seven digits, would lose information."""
-
-
-class RowNumbers(Sequence[str]):
-    """The names of samples without names: their row numbers, none of which takes memory."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def __len__(self) -> int:
-        return self._n
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, row: int | slice) -> str | Sequence[str]:
-        if isinstance(row, slice):
-            return [str(number) for number in range(self._n)[row]]
-        return str(range(self._n)[row])
 
 
 @dataclass(frozen=True)

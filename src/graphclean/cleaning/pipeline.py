@@ -12,6 +12,7 @@ import torch
 
 from ..config import CleaningSettings, OodSettings
 from ..data.progress import Progress
+from ..data.streams import RowNumbers
 from ..data.verdict import Verdict
 from ..errors import DataWarning, InputError
 from ..graph import Graph, largest_components
@@ -40,7 +41,6 @@ from .evidence import (
 from .inputs import (
     Array,
     Labels,
-    RowNumbers,
     align_index,
     check_embeddings,
     encode_classes,
@@ -418,7 +418,7 @@ def _select(
     """Eq. 3-4 on the posterior: probable samples in the largest component of their class."""
     share, labels = torch.as_tensor(by_node[:, :-1]).max(1)
     confident = share > eta
-    rows, cols = propagated.graph.edges(confident)
+    rows, cols = propagated.graph.edges(confident, labels)
     chosen = largest_components(rows, cols, labels, confident, by_node.shape[1] - 1).numpy()
     wanted = np.isin(decision.verdict, (Verdict.KEEP, Verdict.RELABEL, Verdict.UNLABELED))
     return np.asarray(chosen[copies.node] & wanted & (decision.proposed == labels.numpy()[copies.node]))

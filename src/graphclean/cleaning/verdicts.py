@@ -11,10 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from ..data.streams import RowNumbers
 from ..data.verdict import Verdict
 from ..graph.noise_model import Probabilities, hold_decided
 from .detection import Detection
-from .inputs import Array, Codes, Labels, RowNumbers, encode_written
+from .inputs import Array, Codes, Labels, encode_written
 from .scale import is_large
 
 REPORTED_WITHIN = 0.05

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
+from .memory import memory_size
 from .numpy_files import Numbers
 from .tables import PARQUET, guard, open_parquet
 
 LARGE_ROWS = 200_000
 """A file of more rows is read by row groups."""
-MEMORY_SHARE = 0.5
+ARRAY_SHARE = 0.5
 """Fraction of the machine's memory above which the array is a temporary file."""
 
 
@@ -68,7 +69,7 @@ def _as_rows(path: Path, chunk: Any, name: str) -> Numbers:
 def _make_room(path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> Numbers:
     """An array in memory or, if it would take most of it, in a temporary file."""
     size = shape[0] * shape[1] * dtype.itemsize
-    if size <= MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if size <= ARRAY_SHARE * memory_size():
         return np.empty(shape, dtype)
     try:
         with tempfile.TemporaryFile() as file:

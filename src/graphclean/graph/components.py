@@ -5,7 +5,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from torch import Tensor
 
-JOINED_AT_ONCE = 2**25
+JOINED_AT_ONCE = 2**23
 """Edges that are joined at once on a CPU; this does not affect the result."""
 
 

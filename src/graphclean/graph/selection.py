@@ -11,6 +11,9 @@ from .acceptance import find_mistaken
 from .components import connected_components
 from .csr import Graph, edge_rows, from_edges, in_contract, to_scipy
 
+COMPARED_AT_ONCE = 2**23
+"""Edges whose ends are compared at once on a CPU."""
+
 
 class Confident(NamedTuple):
     """Eq. 3: a hard pseudo-label for every node, and whether the node is confident."""
@@ -79,8 +82,15 @@ def largest_components(
     `rows` and `cols` are edges between confident nodes. A class without confident nodes selects nothing.
     """
     n = len(labels)
-    same = labels[rows] == labels[cols]
-    root = connected_components(rows[same], cols[same], n)
+    if rows.device.type == "cpu":
+        ends = zip(torch.split(rows, COMPARED_AT_ONCE), torch.split(cols, COMPARED_AT_ONCE), strict=True)
+        same = torch.cat([labels[source] == labels[target] for source, target in ends])
+        if not bool(same.all()):
+            rows, cols = rows[same], cols[same]
+    else:
+        same = labels[rows] == labels[cols]
+        rows, cols = rows[same], cols[same]
+    root = connected_components(rows, cols, n)
     size = torch.bincount(root, minlength=n)[root]
     # Larger components first, then lower roots: one number to compare.
     rank = torch.where(confident, size * n + (n - 1 - root), -1)

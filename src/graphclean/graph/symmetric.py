@@ -7,7 +7,7 @@ from torch import Tensor
 from .csr import row_sums
 from .knn import Neighbors
 
-EDGES_AT_ONCE = 2**25
+EDGES_AT_ONCE = 2**23
 """Edges of A that are transposed at once; this does not affect the result."""
 
 

@@ -14,9 +14,10 @@ from .._files import has_file, read_tensors, replaced, write_tensors
 from ..cleaning import CleaningResult, KnnModel
 from ..cleaning.duplicates import BEYOND, Limits, TrainingSamples
 from ..cleaning.evidence import Standardizer
-from ..cleaning.inputs import Codes, RowNumbers, check_embeddings
+from ..cleaning.inputs import Codes, check_embeddings
 from ..data.photo_stream import PhotoStream
 from ..data.photo_workers import digest_of
+from ..data.streams import RowNumbers
 from ..errors import InputError
 from ..ood.model import Model
 from ..training.model import NetworkModel
