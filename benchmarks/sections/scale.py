@@ -114,5 +114,5 @@ def _growth(result: dict[str, Any] | None) -> list[str]:
 def _machines(result: dict[str, Any] | None) -> str:
     if result is None or not result["cases"]:
         return "Not recorded yet."
-    runs = "; ".join(f"{name}: {when(case['machine'])[:-1]}" for name, case in result["cases"].items())
+    runs = "; ".join(f"{name}: {when(case['machine'])}" for name, case in result["cases"].items())
     return f"{describe(result)} Cases: {runs}."
