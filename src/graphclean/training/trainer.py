@@ -110,8 +110,7 @@ class Trainer:
         }
         self._start = SelfSupervisedStart(tuple(learning))
         self._averages = NetworkAverages(learning, settings.ema_decay)
-        self.epoch = 0
-        self.part = 0
+        self.epoch = self.part = 0
         self.started = 0
         """Completed self-supervised epochs."""
         self._start_seconds = 0.0
