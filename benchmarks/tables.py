@@ -20,6 +20,7 @@ from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section, list_columns
 from sections.graph import cpu_section, cuda_section
 from sections.methods import choice_tables, methods_section
+from sections.pages import pages_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
 from sections.scale import scale_cases, scale_checks
@@ -220,7 +221,11 @@ def pages() -> dict[Path, str]:
         RELIABILITY: reliability_page(load("chaos")),
         SCALE: with_measured(
             SCALE.read_text(),
-            {" scale": scale_cases(load("scale-cpu")), " scale checks": scale_checks(load("scale-cpu"))},
+            {
+                " scale": scale_cases(load("scale-cpu")),
+                " scale checks": scale_checks(load("scale-cpu")),
+                " pages": pages_section(),
+            },
         ),
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
