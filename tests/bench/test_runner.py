@@ -219,7 +219,7 @@ def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path
     prepared = runner.prepare_job(made, material, tmp_path, CPU)
     trainer = prepared.trainer
     trained = trainer.train()
-    result, _ = runner._score(made, material, finish(prepared, trained))
+    result, _, _ = runner._score(made, material, finish(prepared, trained))
     assert sources.test is not None
     images = torch.as_tensor(np.array(sources.test.images))
     changed = torch.as_tensor(runner.resampling_control(images.numpy()))

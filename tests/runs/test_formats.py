@@ -208,5 +208,5 @@ def test_a_table_in_place_of_photos_names_the_format_that_takes_it(refuse: Refus
     pq.write_table(pa.table(columns), "photos.parquet")
     refuse(
         ["apply", "run", "--format", "fiftyone", "--data", "photos.parquet"],
-        "the photos are in a table, and fiftyone takes files; --format hf writes a table",
+        "the photos are in a table or in shards, and fiftyone takes files; --format hf writes a table",
     )
