@@ -58,10 +58,12 @@ def test_photos_are_embedded_by_all(cli: Cli, tmp_path: Path) -> None:
         photo.parent.mkdir(parents=True, exist_ok=True)
         scene(40 + number, 32 + number % 7).save(photo)
     (tmp_path / "photos" / "a" / "broken.png").write_bytes(b"no photo")
-    everyone = commands(tmp_path, "clean", "photos", "--out", "run", size=2, GRAPHCLEAN_CACHE_GB="0")
+    shutil.copytree(tmp_path / "photos" / "a", tmp_path / "new")
+    clean = ("clean", "photos", "--against", "new")
+    everyone = commands(tmp_path, *clean, "--out", "run", size=2, GRAPHCLEAN_CACHE_GB="0")
     assert [done.code for done in everyone] == [0, 0], everyone[0].err
-    assert cli("clean", "photos", "--out", "alone").code == 0
-    for name in ("verdicts.parquet", "unreadable.csv", "points.safetensors"):
+    assert cli(*clean, "--out", "alone").code == 0
+    for name in ("leakage.csv", "verdicts.parquet", "unreadable.csv", "points.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name
 
 
@@ -140,6 +142,10 @@ def test_what_fails_in_another_process_is_reported_by_the_leading_one(tmp_path: 
     assert (first.code, second.code) == (1, 2)
     assert "another of the 2 processes of this run ended: process 2: nothing.npz: " in first.err
     assert "Traceback" not in first.err
+    shutil.copy(tmp_path / "new.npz", tmp_path / "other.npz")
+    first, second = commands(tmp_path, *TRAIN, size=2, process1=["train", "other.npz", *TRAIN[2:]])
+    assert (first.code, second.code) == (2, 2)
+    assert "the data is not the same on all machines" in first.err
     first, second = commands(tmp_path, "train", "nothing.npz", size=2)
     assert first.code == 2
     assert first.err.count("\n") == 1

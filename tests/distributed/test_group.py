@@ -1,5 +1,6 @@
 """What processes exchange: against what one process computes from everything."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from graphclean.distributed.group import ALONE, Group, LostProcessError
 from graphclean.distributed.norm import share_batch_norm
+from graphclean.errors import InputError
 from tests.processes import together
 
 ROWS = 7
@@ -91,7 +93,7 @@ def contrast(z: Tensor, skip: int) -> Tensor:
 
 def train_twice(group: Group, n: int) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of two steps, and the buffers after them; a parameter is applied to all rows, too."""
-    net = share_batch_norm(Net(), group, torch.device("cpu")).train()
+    net = share_batch_norm(Net(), group).train()
     own = nn.Parameter(torch.ones(4, dtype=torch.float64))
     generator = torch.Generator().manual_seed(1)
     gradients = []
@@ -119,7 +121,7 @@ def test_gradients_and_statistics_are_those_of_the_whole_batch(size: int, n: int
 
 def differentiate_twice(group: Group) -> Tensor:
     """The gradient of a gradient's length, as in meta-learning; every process applies the net to all rows."""
-    net = share_batch_norm(Net(), group, torch.device("cpu")).train()
+    net = share_batch_norm(Net(), group).train()
     x = torch.randn(6, 1, 3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     weights = list(net.parameters())
     first = torch.autograd.grad(contrast(net(x), 0), weights, create_graph=True)
@@ -133,6 +135,39 @@ def test_shared_norms_can_be_differentiated_twice() -> None:
     expected = differentiate_twice(ALONE)
     for found in together(2, differentiate_twice):
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+
+
+class Acting(nn.BatchNorm2d):
+    """As in timm: a norm with what follows it, in one layer."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(x)))
+
+
+class Odd(nn.BatchNorm2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
+def act(group: Group) -> list[Tensor]:
+    net = share_batch_norm(nn.Sequential(Acting(3)).double(), group)
+    x = torch.randn(6, 3, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = [group.join_rows(net(x[group.part(6)]), 6).detach()]
+    with pytest.raises(InputError, match="its Odd can't be shared") if group.several else nullcontext():
+        share_batch_norm(nn.Sequential(Odd(3)), group)
+    return [*found, net.eval()(x).detach()]
+
+
+@pytest.mark.slow
+def test_a_norm_that_acts_still_acts() -> None:
+    expected = act(ALONE)
+    assert float(expected[0].min()) == 0
+    for found in together(2, act):
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
 
 
 def fail_alone(group: Group) -> str:

@@ -13,8 +13,10 @@ from graphclean.distributed.group import ALONE, Group, use
 from graphclean.errors import InputError
 from graphclean.graph import knn, propagation
 from graphclean.methods import method_names
+from graphclean.methods.ngc import NGC
 from graphclean.training import InterruptedRun, Trained, Trainer
 from graphclean.training.batches import ResidentInputs, StreamedInputs
+from graphclean.training.state import follow_state
 from tests.methods.test_registry import EVERY_PART, HEAVY, LEARN, UNLIKE, build, digits, prepare, run
 from tests.processes import together
 
@@ -184,6 +186,25 @@ def test_the_graph_step_is_divided_exactly(divided: bool) -> None:
     for found in together(3, graph_step, divided):
         assert torch.equal(found[0], expected[0])
         torch.testing.assert_close(found[1:], expected[1:], atol=1e-12, rtol=1e-12)
+
+
+def decide_otherwise(group: Group) -> tuple[list[int], bool]:
+    """What a process takes over that had decided otherwise, also in what is no tensor."""
+    method = build("ngc")
+    made = prepare(method)
+    streams = method.begin_epoch(made)
+    assert isinstance(method, NGC)
+    if not group.leads:
+        method.mixup.sizes = [1 for _ in method.mixup.sizes]
+        method.cleaned.selected.logical_not_()
+    follow_state(group, streams, method)
+    return method.mixup.sizes, bool(method.cleaned.selected.any())
+
+
+def test_a_process_that_decided_otherwise_follows() -> None:
+    first, *others = together(2, decide_otherwise)
+    assert others == [first]
+    assert max(first[0]) > 1
 
 
 def test_more_processes_than_samples_of_a_batch_are_refused() -> None:

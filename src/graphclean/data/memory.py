@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from ..distributed.environment import processes_here
+
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The limits of containers, of both versions."""
 MEMORY_UNKNOWN = 8 * 2**30
@@ -24,5 +26,5 @@ def memory_size() -> int:
 
 
 def photo_memory() -> int:
-    """The memory that photos may use."""
-    return int(MEMORY_SHARE * memory_size())
+    """The memory that photos may use, of each of the machine's processes of a run."""
+    return int(MEMORY_SHARE * memory_size()) // processes_here()

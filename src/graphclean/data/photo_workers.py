@@ -207,6 +207,7 @@ def _start(errors: IO[bytes]) -> "subprocess.Popen[bytes]":
         stdout=subprocess.PIPE,
         stderr=errors,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,  # what stops a job must not end this one before its last checkpoint
     )
     with suppress(ImportError, AttributeError, OSError):  # not on every system
         import fcntl

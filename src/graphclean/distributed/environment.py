@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from ..errors import InputError
 
@@ -20,6 +21,13 @@ def read_place() -> tuple[int, int] | None:
     if not 0 <= rank < size:
         raise InputError(f"{RANK}={rank} and {SIZE}={size} do not fit together; start with torchrun")
     return rank, size
+
+
+def processes_here() -> int:
+    """The number of processes of the run on this machine; without `torchrun`'s word, all of them."""
+    with suppress(ValueError):
+        return max(int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get(SIZE, "1"))), 1)
+    return 1
 
 
 def silence_followers() -> None:

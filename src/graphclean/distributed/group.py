@@ -4,6 +4,10 @@ Every process makes the same decisions from the same numbers. What costs time, n
 by rows: each process computes its part, and all receive the whole.
 """
 
+import itertools
+import os
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +21,9 @@ from torch.nn.functional import pad
 from ..errors import RunStopped
 
 T = TypeVar("T")
+GONE = re.compile("peer|connect|timed? ?out|reset|pipe|socket|remote", re.IGNORECASE)
+"""What errors of the backends say if another process is gone."""
+_turns = itertools.count()
 
 FAILED = "graphclean-failed"
 """Key under which a process that fails leaves its reason to the others."""
@@ -130,12 +137,22 @@ class Group:
 
     @contextmanager
     def one_first(self) -> Iterator[None]:
-        """Let one process per machine do the block first: the others find what it left in the caches."""
-        if not self.first_here:
-            self.all_say(None)
+        """Let one process per machine do the block first: the others find what it left in the caches.
+
+        That may take hours, longer than an exchange may wait.
+        """
+        if not self.several:
+            yield
+            return
+        store = dist.distributed_c10d._get_default_store()
+        key = f"graphclean-first-{os.environ.get('GROUP_RANK', '0')}-{next(_turns)}"
+        while not self.first_here and not store.check([key]):
+            if (lost := self.lost(only_with_reason=True)) is not None:
+                raise lost
+            time.sleep(0.1)
         yield
         if self.first_here:
-            self.all_say(None)
+            store.set(key, "done")
 
     def agree(self, flag: bool) -> bool:
         """The leading process's flag, exchanged on the host, so that no device waits for it."""
@@ -165,8 +182,9 @@ class Group:
         try:
             collective(*arguments)
         except RuntimeError as error:
-            lost = self.lost()
-            assert lost is not None
+            lost = self.lost(only_with_reason=not GONE.search(str(error)))
+            if lost is None:
+                raise
             raise lost from error
 
     def lost(self, *, only_with_reason: bool = False) -> LostProcessError | None:

@@ -5,15 +5,20 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from .group import Group
 
 N = TypeVar("N", bound=nn.Module)
+
+FOLLOWING = ("drop", "act")
+"""What timm's norms do after normalizing, in this order."""
 
 
 class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Normalizes by the statistics of all processes' rows, on any device.
 
-    PyTorch's own runs on GPUs alone. Parts may differ in length, and be empty.
+    PyTorch's own runs on GPUs alone, can't be differentiated twice, and mixes precisions where a part is
+    empty. Parts may differ in length here, and be empty.
     """
 
     group: Group
@@ -22,9 +27,14 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Inputs of any number of dimensions, as the layer it replaces has checked before."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalized rows of this process."""
-        if not self.training:
-            return super().forward(x)
+        """The normalized rows of this process, after what the replaced layer adds to that."""
+        out = self._normalize(x) if self.training else super().forward(x)
+        for name in FOLLOWING:
+            if hasattr(self, name):
+                out = getattr(self, name)(out)
+        return out
+
+    def _normalize(self, x: Tensor) -> Tensor:
         mean, variance, count = self._statistics(x)
         if self.running_mean is not None and self.running_var is not None:
             self._remember(mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
@@ -41,10 +51,12 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         Merged from each part's own, since sums of squares would cancel.
         """
         values = x.float() if x.dtype != torch.float64 else x
-        own = values.transpose(0, 1).flatten(1)
-        count = own.new_tensor([own.shape[1]])
-        mean = own.sum(1) / count.clamp(min=1)
-        squares = ((own - mean.unsqueeze(1)) ** 2).sum(1)
+        others = [0, *range(2, x.ndim)]
+        count = values.new_tensor([values.numel() // values.shape[1]])
+        mean = squares = values.sum(others)
+        if len(values):
+            variance, mean = torch.var_mean(values, others, correction=0)
+            squares = variance * count
         found = self.group.exchange(torch.cat([mean, squares, count]))
         channels = len(mean)
         means, all_squares, counts = found[:, :channels], found[:, channels:-1], found[:, -1:]
@@ -64,16 +76,20 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var), weight)
 
 
-def share_batch_norm(network: N, group: Group, device: torch.device) -> N:
-    """The network with batch norm over all processes; weights and names stay."""
+def share_batch_norm(network: N, group: Group) -> N:
+    """The network with batch norm over all processes; weights, statistics and names stay."""
     if not group.several:
         return network
-    if device.type == "cuda":
-        converted: N = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-        return converted
     for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            # Its weights, statistics, type and place all stay: only what it does is another.
-            layer.__class__ = SharedBatchNorm  # type: ignore[assignment]
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            plain = type(layer).forward is nn.modules.batchnorm._BatchNorm.forward
+            if not plain and not any(hasattr(layer, name) for name in FOLLOWING):
+                kind = type(layer).__name__
+                raise InputError(
+                    f"training.network: its {kind} can't be shared by several processes; start one, or take "
+                    "another network"
+                )
+            # Its type and place stay as well: only what it does is another.
+            layer.__class__ = SharedBatchNorm
             layer.group = group  # type: ignore[assignment]
     return network

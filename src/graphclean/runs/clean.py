@@ -1,6 +1,7 @@
 """`graphclean clean`: verdicts without training."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
@@ -17,7 +18,7 @@ from ..config import Config
 from ..data.progress import Progress
 from ..data.tables import Names
 from ..data.verdict import Verdict
-from ..distributed.group import current
+from ..distributed.group import ALONE, current, use
 from ..embed import Embedder, EmbeddingCache
 from ..embed.quality import ISSUES, quality_columns
 from ..errors import InputError
@@ -95,7 +96,7 @@ def clean(
     if not isinstance(data, Source) and not are_photos(data, names, embedder):
         group.follow_only()  # only photos are worth dividing
     cache = EmbeddingCache()
-    with telling_what_is_kept(cache):
+    with telling_what_is_kept(cache), ExitStack() as alone:
         source = (
             data
             if isinstance(data, Source)
@@ -111,6 +112,7 @@ def clean(
             )
         )
         group.follow_only()
+        alone.enter_context(use(ALONE))
         if rerun is not None:
             source = rerun.hold(source)
         cleaning = infer_verdicts(

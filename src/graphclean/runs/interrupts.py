@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from ..training.fit import Prepared
 from .callbacks import Watcher
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONCE = 2.0
+"""Seconds within which several signals to a group of processes count as one."""
 
 
 class StopSignals:
@@ -32,6 +35,7 @@ class StopSignals:
         self.stop = stop
         self.number: int | None = None
         """The first signal received."""
+        self.heard = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
@@ -44,6 +48,10 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _hear(self, number: int, _: FrameType | None) -> None:
+        now, before = time.monotonic(), self.heard
+        self.heard = now
+        if self.number is not None and current().several and now - before < ONCE:
+            return  # a scheduler and torchrun both pass the same signal on
         if self.number is not None:
             if number == signal.SIGTERM:
                 sys.exit(128 + number)

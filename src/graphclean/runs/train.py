@@ -35,6 +35,7 @@ from .folder import (
     check_origin,
     check_target,
     in_use,
+    is_run,
     is_unfinished,
     locked_run,
     read_config,
@@ -181,7 +182,7 @@ def train(
             validation=extra,
             device=device,
             resume=goes_on,
-            overwrite=overwrite or resume or started_again(),
+            overwrite=overwrite or resume or recorded is not None,
             again=f"continue with {arg('resume')}",
             watcher=watcher,
             rerun=rerun,
@@ -239,6 +240,8 @@ def train_source(
     preset = route.preset
     labels = source.encode()
     place, group = choose_device(device), current()
+    if group.several and len(set(group.all_say(source.fingerprint()))) > 1:
+        raise InputError(f"{described.get('data')}: the data is not the same on all machines")
     with one_line_errors(config, out / CHECKPOINT, again=f" and {arg('overwrite')}"), ExitStack() as alone:
         try:
             prepared = prepare(
@@ -363,12 +366,13 @@ class _Way:
 def _check_out(out: Path, resume: bool, overwrite: bool, device: str) -> tuple[ConfigFile | None, bool, str]:
     """The config of the run to continue, if any, whether it has a checkpoint, and the device to use.
 
-    A run that can be neither continued nor replaced is refused. One that this job began before its processes
-    were restarted is continued.
+    A run that can be neither continued nor replaced is refused. One that this job began is continued: its
+    processes were restarted, after a failure or because machines joined or left.
     """
-    if started_again() and not (resume and overwrite):
-        began = (out / "env.json").is_file() and read_env(out).get("job") == job_id()
-        resume, overwrite = resume or began or not overwrite, overwrite and not began
+    job = job_id()
+    ours = job is not None and is_run(out) and read_env(out).get("job") == job and is_unfinished(out)
+    if (ours or started_again()) and not (resume and overwrite):
+        resume, overwrite = resume or ours or not overwrite, overwrite and not ours
     recorded = _read_recorded(out, resume=resume, overwrite=overwrite)
     goes_on = recorded is not None and has_checkpoint(out / CHECKPOINT)
     if recorded is not None and not goes_on and not is_unfinished(out):

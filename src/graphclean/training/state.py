@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..distributed.group import Group
 from ..errors import RunStopped
-from .method import split_state
+from .method import Method, split_state
 
 
 @dataclass
@@ -65,21 +65,23 @@ def own_randomness(group: Group, device: torch.device, *key: int) -> AbstractCon
     return seeded(int.from_bytes(digest) >> 1, device)
 
 
-def follow_state(group: Group, streams: Sequence[Tensor], state: Mapping[str, Tensor]) -> None:
+def follow_state(group: Group, streams: Sequence[Tensor], method: Method | None) -> None:
     """Take over what the leading process decided, so that rounding never lets processes drift apart.
 
     Decisions of different size can't be taken over; that they differ is then the error.
     """
     if not group.several:
         return
-    own = {name: value for name, value in state.items() if not name.startswith("networks.")}
-    decided = {**{f"stream {i}": stream for i, stream in enumerate(streams)}, **own}
+    state = method.save_state() if method is not None else {}
+    decided = {**{f"stream {i}": stream for i, stream in enumerate(streams)}, **state}
     shapes = group.all_say([(name, tuple(value.shape)) for name, value in decided.items()])
     differing = [mine for mine, theirs in zip(shapes[group.rank], shapes[0], strict=False) if mine != theirs]
     if any(shape != shapes[0] for shape in shapes):
         which = differing[0][0] if differing else "number of tensors"
         raise RunStopped(f"the processes of this run decided differently ({which}); please report it", 1)
     group.follow(list(decided.values()))
+    if method is not None and not group.leads:
+        method.load_state(state)  # also what it keeps in other forms than tensors
 
 
 @contextmanager

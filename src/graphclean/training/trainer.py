@@ -102,6 +102,7 @@ class Trainer:
         self.compiled = wanted and settings.epochs > 1 and not self.group.several
         with seeded(settings.seed, self.device):
             method.setup(self)
+        self.group.follow(list(method.state_dict().values()))
         self.optimizers = Optimizers(method, settings, self.group, fused=on_gpu)
         learning = {
             name: network
@@ -141,7 +142,7 @@ class Trainer:
         network = build_network(
             self.settings.network, self.n_classes, input_shape=self.inputs.shape, **options
         )
-        network = share_batch_norm(network, self.group, self.device).to(self.device)
+        network = share_batch_norm(network, self.group).to(self.device)
         if self.device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
@@ -315,7 +316,7 @@ class Trainer:
         self._state = None
         self.part = before.part + 1 if before is not None else 0
         streams = self._leader.begin_epoch(self)
-        follow_state(self.group, streams, {} if self._starting else self.method.save_state())
+        follow_state(self.group, streams, None if self._starting else self.method)
         phases = self.method.phases(self.settings.epochs)
         if before is None and not self._starting and self.epoch in phases[1:]:
             self._begin_again()
