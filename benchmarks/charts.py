@@ -286,7 +286,7 @@ def class_dependent_values() -> Rows | None:
     recorded = {"digits": digits["runs"], "CIFAR-10": cifar["runs"] if cifar is not None else []}
     runs = [(images, run) for images, found in recorded.items() for run in found]
     found: dict[str, dict[str, list[float]]] = {}
-    names = {"asym": "flipped", "sym": "resampled", "clean": "all right", "OOD": "with OOD"}
+    names = {"asym": "flipped", "sym": "symmetric noise", "clean": "all right", "OOD": "with OOD"}
     for images, run in runs:
         row = f"{images}, {', '.join(names[part] for part in run['case'].split(', '))}"
         series = "on" if run["class_dependent_noise"] else "off"

@@ -31,8 +31,8 @@ from recipe_digits import TAKEN_FOR, TRAINED_ON
 SEEDS = range(5)
 RATE = 0.4
 NOISES = {
-    "sym40": "40 % of the labels resampled from all ten",
-    "asym40": "40 % of the labels of five digits taken for another digit",
+    "sym40": "symmetric noise (40 %)",
+    "asym40": "asymmetric noise (40 % of five digits flipped to another)",
 }
 BASELINE, ONE_VIEW = "cross-entropy", "cross-entropy, one view"
 """Cross-entropy with two weak views of every sample, and with one; the latter memorizes less, and all methods

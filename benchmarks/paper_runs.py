@@ -27,11 +27,11 @@ SHOWN = {
 }
 """The runs on the results page, by cell and recorded name."""
 NOISE = {
-    CELL: "50 % of the labels resampled, and 20,000 OOD images",
-    "cifar10/sym50": "50 % resampled",
-    "cifar10/sym80": "80 % resampled",
-    "cifar10/sym90": "90 % resampled",
-    "cifar10/asym40": "in five classes, 40 % of the labels changed to another class",
+    CELL: "symmetric noise (50 %), and 20,000 OOD images",
+    "cifar10/sym50": "symmetric noise (50 %)",
+    "cifar10/sym80": "symmetric noise (80 %)",
+    "cifar10/sym90": "symmetric noise (90 %)",
+    "cifar10/asym40": "asymmetric noise (40 % of five classes flipped to another)",
 }
 STEPS = {
     "cifar10-lond--method.lambda_inst-1--training.epochs-60": "60 epochs, λ1 = 1 as in the paper",
@@ -54,7 +54,7 @@ LEDGER = {
     "lond-fmeasure": "Open-set F",
     "lcnl-accuracy": "Accuracy, with label noise alone",
     "ablation-accuracy": "Ablations",
-    "scorings": "Every scoring of a test set",
+    "scorings": "Every test-set evaluation",
 }
 """Tables of recorded runs that contain ours -> their headings."""
 
@@ -140,7 +140,7 @@ def paper_row() -> list[str]:
     ours = [mean_over_seeds([run["scores"]["accuracy"] for run in runs], 2, 100)]
     ours.append(mean_over_seeds([run["scores"]["auroc"] for run in runs], 3))
     theirs = [found.split(" ± ")[0] for found in of_paper(CELL)[:2]]
-    name = f"CIFAR-10, half of the labels resampled, and 20,000 OOD images ({len(runs)})"
+    name = f"CIFAR-10, {NOISE[CELL]} ({len(runs)})"
     score = "test accuracy, OOD AUROC"
     return [name, score, f"**{ours[0]} %, {ours[1]}**", f"{theirs[0]} %, {theirs[1]} (the NGC paper)"]
 

@@ -15,6 +15,7 @@ WHO = {
 AIM = 0.9
 """Aim for the rate of flagged wrong groups, relative to that of single wrong labels."""
 SETS = {"photos": "photos", "cifar": "CIFAR-10"}
+OTHERS = {"clean": "other labels right", "25 % wrong": "other labels under symmetric noise (25 %)"}
 
 
 def duplicates_section(result: dict[str, Any]) -> Section:
@@ -32,7 +33,7 @@ def duplicates_section(result: dict[str, Any]) -> Section:
             right = [scores[size]["right_flagged"] for size in sizes]
             others = [scores[size]["others_flagged"] for size in sizes]
             alarms = [f"{100 * sum(part) / len(part):.1f}" for part in (right, others)]
-            rows.append([f"other labels {noise}" if who == "clean" else "", name, *rates, *alarms])
+            rows.append([OTHERS[noise] if who == "clean" else "", name, *rates, *alarms])
     head = ["", "", *("single" if size == "1" else f"of {size}" for size in sizes)]
     groups = [
         [WHO[who], *(f"{100 * summary['clean'][who][size]['whole']:.0f}" for size in sizes if size != "1")]
@@ -57,7 +58,7 @@ def duplicates_section(result: dict[str, Any]) -> Section:
         ],
     )  # fmt: skip
     peers = result.get("peers_machine")
-    since = f" cleanlab's rows: {when(peers)}, the same draws." if peers is not None else ""
+    since = f" cleanlab's rows: {when(peers)}, the same noise seeds." if peers is not None else ""
     chart = f"""{shown("bench-duplicates", "Flagged copies of wrongly labeled photos by the number of copies, in percent: without joining near-duplicates, clean finds none of them")}
 Copies of one photo under the same wrong label confirm each other. `clean` therefore joins
 [near-duplicates](verdicts.md#near-duplicates) before it judges labels. Groups should be flagged at least {AIM} times as often
@@ -66,7 +67,7 @@ as single photos:
 {describe_aim(summary, sizes)}"""
     numbers = f"""1,200 photos of ten classes. 40 of them have a wrong label and appear once or as a group of 2 to 8 modified copies with that
 label; 40 more do so with the right label. Copies are saved again, scaled to 60 %, cropped by 5 %, brightened or darkened, or
-several of these. All other labels are right, or 25 % of them are resampled.
+several of these. All other labels are right, or have symmetric noise (25 %).
 
 The table shows the fraction of samples that are flagged (`relabel` or `ood`; cleanlab: a label issue), in %, as means over
 {seeds} seeds: of those in wrong groups, in right groups, and of other right labels. cleanlab gets 5-fold logistic regression with
@@ -99,6 +100,6 @@ def describe_aim(summary: dict[str, Any], sizes: list[str]) -> str:
             ratio = entry[who][lowest]["wrong_flagged"] / single
             verdict = "reached" if ratio >= AIM else "missed"
             parts.append(
-                f"- {WHO[who]}, other labels {noise}: {verdict}, at worst {ratio:.2f} (groups of {lowest})"
+                f"- {WHO[who]}, {OTHERS[noise]}: {verdict}, at worst {ratio:.2f} (groups of {lowest})"
             )
     return "\n".join(parts)

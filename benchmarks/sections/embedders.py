@@ -41,7 +41,7 @@ def embedders_section(result: dict[str, Any]) -> Section:
     worse = [e["embedder"] for e in run if e["verdicts"]["label_accuracy"]["mean"] < GIVEN_RIGHT]
     head = ["embedder", "CPU seconds for 1,000 photos", "pixels per side", "features"]
     chart = f"""{shown("bench-embedders", "Label accuracy and accuracy on new photos against CPU seconds, for each embedder")}
-`clean` on the photos, 30 % of whose labels are resampled. Below a label accuracy of {GIVEN_RIGHT}, verdicts leave the labels worse than
+`clean` on the photos under symmetric noise (30 %). Below a label accuracy of {GIVEN_RIGHT}, verdicts leave the labels worse than
 before: with {" and ".join(worse) or "none"}, the baselines. Both EfficientNets were trained on the photos' ten
 classes, among a thousand, so expect less on other subjects. Not run: {missing or "none"}."""
     numbers = f"""`clean` on the {result["photos"]:,} photos: labels as shipped and {result["draws"] - 1} noise seeds like them, mean ± standard deviation. CPU

@@ -1,4 +1,4 @@
-"""The estimates of `clean` compared with the truth, and the gain from its choices."""
+"""The estimates of `clean` compared with the ground truth, and the gain from its choices."""
 
 from typing import Any
 
@@ -29,18 +29,24 @@ def estimates_section(result: dict[str, Any]) -> Section:
         f"`{kind}`": _within([draw["verdicts"].get(kind) for draw in result["draws"]], "right", "verdicts")
         for kind in KINDS
     }
-    rate = _within([draw["ood_rate"] for draw in result["draws"]], "true", "rate")
-    columns = ["set", "draws", *(f"`{kind}`" for kind in KINDS), "OOD rate"]
+    within["the OOD rate (within 2 points)"] = _within(
+        [draw["ood_rate"] for draw in result["draws"]], "true", "rate"
+    )
+    listed = "\n".join(f"- {name}: {text}" for name, text in within.items())
+    columns = ["set", "noise seeds", *(f"`{kind}`" for kind in KINDS), "OOD rate"]
     chart = f"""{shown("bench-estimates", "Mean error of the estimates that clean reports, in points, by set")}
 `clean` reports how many of 100 verdicts are right, and the OOD rate. Where it can't estimate them well enough, it reports "too
-unsure to say" or "unknown". Of the reported estimates, these are within 5 points of the truth: {", ".join(f"{name} {text}" for name, text in within.items())}.
-The OOD rate is within 2 points on {rate}."""
-    numbers = f"""A cell reads: reported / all: number within 5 points of the truth (2 for the OOD rate), and the largest error in points
+unsure to say" or "unknown". Of the reported estimates, these are within 5 points of the fraction that is right:
+
+{listed}
+
+The limits for reporting were chosen on these same sets, so expect less on others."""
+    numbers = f"""A cell reads: reported / all: number within 5 points of the ground truth (2 for the OOD rate), and the largest error in points
 (positive if the estimate is too high).
 
 - Digits are raw pixels. CIFAR-10 and 16 classes of TinyImageNet are features of EfficientNet-Lite0. Each has 0, 7 or 20 OOD
-  samples per 100 known ones, and 10 or 30 % of the labels resampled, or 30 % moved to the next class.
-- The other sets are the [further sets](#further-sets-and-peers). The limits for reporting were chosen on these same sets.
+  samples per 100 known ones, and symmetric noise (10 or 30 %), or 30 % flipped to the next class.
+- The other sets are [those compared with other tools](#other-data-sets-and-tools). The limits for reporting were chosen on these same sets.
 - If classes overlap, labels alone hardly distinguish OOD from noise: with OOD, the rate may be off by 4 points.
 
 {markdown_table(columns, rows)}
@@ -51,8 +57,12 @@ The OOD rate is within 2 points on {rate}."""
 
 
 def _within(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
-    errors = [e["estimated"] - e[truth] for e in found if e is not None and e["estimated"] is not None]
-    return f"{sum(abs(error) <= CLOSE[kind] for error in errors)} of {len(errors)}"
+    there = [entry for entry in found if entry is not None]
+    errors = [e["estimated"] - e[truth] for e in there if e["estimated"] is not None]
+    close = sum(abs(error) <= CLOSE[kind] for error in errors)
+    return (
+        f"{close} of {len(errors)}; reported on {len(errors)} of the {len(there)} noise seeds that have any"
+    )
 
 
 def _errors(found: list[dict[str, Any] | None], truth: str, kind: str) -> str:
@@ -92,13 +102,12 @@ def choices_section(result: dict[str, Any]) -> Section:
     chart = f"""{shown("bench-choices", "Average precision of label scores for wrong labels, by neighbors alone and as chosen")}
 `clean` combines neighbors with class means where that makes held-out labels more likely (`cleaning.classifier`). The average
 precision of the ranking by label quality changes little: {"; ".join(changes)}. It has not been measured on human errors."""
-    numbers = f"""Average precision of label scores for wrong labels, with 30 % of the labels resampled. CPU seconds are medians of three runs in
-turn.
+    numbers = f"""Average precision of label scores for wrong labels, under symmetric noise (30 %). CPU seconds are medians of three runs in turn.
 
 {markdown_table(["set", "", "class means", "ranking", "CPU seconds", "× neighbors alone"], rows)}
 
-`NoisyGraphClassifier` and k-NN from scikit-learn, both trained on raw digits with 30 % of the labels resampled: accuracy on
-new digits, means over {len(digits)} splits.
+`NoisyGraphClassifier` and k-NN from scikit-learn, both trained on raw digits under symmetric noise (30 %): accuracy on new
+digits, means over {len(digits)} splits.
 
 {markdown_table(names, [means])}
 

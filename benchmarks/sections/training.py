@@ -26,8 +26,8 @@ def demo_section(result: dict[str, Any]) -> Section:
     header = ["seed", "accuracy: CE", "NGC", "AUROC: CE", "NGC", "F, auto ζ", "F, best ζ"]
     of_verdicts = ["seed", "label accuracy", "any-issue F1", "OOD AUROC", "seconds: CE", "NGC", "all"]
     chart = f"""{shown("bench-demo", "Test accuracy and AUROC of OOD digits for five seeds: NGC is ahead of cross-entropy on each")}
-`graphclean demo` on seeds on which no setting was chosen: half of the labels of the digits 0 to 7 are resampled, and 8s and 9s
-are OOD."""
+`graphclean demo` on seeds on which no setting was chosen: the digits 0 to 7 have symmetric noise (50 %), and 8s and 9s are
+OOD."""
     numbers = f"""1,200 digits to train on, 597 to test. CE is plain cross-entropy with the same network and crops; its OOD score is 1 − its
 largest softmax probability.
 
@@ -46,9 +46,9 @@ def mistakes_section(result: dict[str, Any]) -> Section:
     on = {
         ("digits", "asym"): "ten digits, 40 % of five flipped to another",
         ("digits", "asym, OOD"): "the same of eight, and 8s and 9s as OOD",
-        ("digits", "sym, OOD"): "half of the labels of eight resampled, and 8s and 9s as OOD",
+        ("digits", "sym, OOD"): "eight digits, symmetric noise (50 %), and 8s and 9s as OOD",
         ("cifar", "asym"): "CIFAR-10 at 16 px, 40 % of five classes flipped to another",
-        ("cifar", "sym"): "half resampled",
+        ("cifar", "sym"): "symmetric noise (50 %)",
         ("cifar", "clean"): "all labels right",
     }
     cifar = load("mistakes-cifar")
@@ -88,9 +88,9 @@ def mistakes_section(result: dict[str, Any]) -> Section:
         "OOD",
     ]
     header += ["accuracy, %", "AUROC"]
-    chart = f"""{shown("bench-class-dependent", "Label accuracy with the setting on and off: higher under flipped labels, equal under resampled ones")}
+    chart = f"""{shown("bench-class-dependent", "Label accuracy with the setting on and off: higher under flipped labels, equal under symmetric noise")}
 [`graph.class_dependent_noise`](how-it-works.md#class-dependent-noise) corrects labels that are flipped from one class to
-another. Under resampled labels it changes nothing."""
+another. Under symmetric noise it changes nothing."""
     numbers = f"""Labels and selection at the end of training, and new images; mean ± standard deviation over seeds, their number in brackets.
 Digits: the demo's preset, 1,200 to train on. CIFAR-10: 10,000 images of its training set and 4,000 others of it to score, a
 small network, 15 epochs.
@@ -158,7 +158,7 @@ def few_section(result: dict[str, Any]) -> Section:
         )
     header = ["", "accuracy, %", "AUROC", "F, auto ζ", "label accuracy, %", "seconds"]
     numbers = f"""The presets that train a whole network from scratch, on {result["count"]:,} images of the development split of
-`{result["cell"]}` (half of the labels resampled, two of eleven images OOD), scored on its held-out part. "–": not run.
+`{result["cell"]}` (symmetric noise (50 %), two of eleven images OOD), scored on its held-out part. "–": not run.
 
 {markdown_table(header, rows)}
 

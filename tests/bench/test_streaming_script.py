@@ -32,7 +32,9 @@ def test_stages_and_busy_shares_are_measured_and_shown(
     # Nothing is decoded a second time where pixels are on the disk.
     later = {keep: found["reading"][keep]["later"]["images_per_second"] for keep in ("disk", "decode")}
     assert later["disk"] > later["decode"]
-    assert "ResNet-18" in section._section(found)
+    assert "ResNet-18" not in section.streaming_section(found), "shares of a CPU mean nothing"
+    machine = {**found["machine"], "gpu": "a GPU"}
+    assert "ResNet-18" in section.streaming_section({**found, "device": "cuda", "machine": machine})
 
 
 def test_the_networks_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:

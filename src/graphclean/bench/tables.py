@@ -393,7 +393,7 @@ def _scorings(records: list[Record]) -> MarkdownTable:
         ]
         for record in scored
     ]  # fmt: skip
-    notes = [_count(rows, "scoring", "of a test set"), "Accuracy and AUROC in percent."]
+    notes = [_count(rows, "evaluation", "on a test set"), "Accuracy and AUROC in percent."]
     return MarkdownTable(header, rows, [*notes, *_partial_notes(scored)])
 
 
