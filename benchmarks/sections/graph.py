@@ -72,7 +72,7 @@ def cpu_section(result: dict[str, Any]) -> Section:
     total = sum(million["stages"][s]["seconds"] for s in STAGES)
     against = ", ".join(f"{_range(result, key)} × {name}" for key, name in NAMES.items())
     chart = f"""{shown("growth-graph", "Seconds of the graph step by the number of samples, on two cores and on a GPU, both axes logarithmic")}
-Search takes most of the time. On two cores, a million points take {seconds(total)} with approximate neighbors (`--search approx`,
+The graph step finds neighbors, weights edges, propagates labels and selects samples. Search takes most of the time. On two cores, a million points take {seconds(total)} with approximate neighbors (`--search approx`,
 recall {million["recall_by_sample"]:.3f} on a sample) and {million["process_peak_gib"]:.1f} GiB. Speedup over each (below 1 × we are slower):
 {against}."""
     numbers = f"""Time and additional memory by stage. Clustered points on the unit sphere, 64 dimensions

@@ -104,7 +104,7 @@ def show_demo(
     out: Path,
     page: Path,
 ) -> None:
-    """Show both methods' scores on the test digits, and the verdicts next to the truth."""
+    """Show both methods' scores on the test digits, and the verdicts next to the ground truth."""
     console = open_console()
     console.print(
         f"{facts['samples']:,} handwritten digits. 0 to 7 are the classes; {facts['wrong']} of their "
@@ -123,7 +123,7 @@ def show_demo(
     _show_findings(console, summary)
     _show_trained(console, trained)
     verdicts = scores["verdicts"]
-    console.print("Verdicts against the truth, which the method never saw:")
+    console.print("Verdicts compared with the ground truth, which the method never saw:")
     table = plain_table("", *verdicts["confusion"]["ood"])
     for column in table.columns[1:]:
         column.justify = "right"

@@ -261,7 +261,7 @@ def demo(
     quiet: Quiet = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train on handwritten digits, half of whose labels are random, and compare with the truth."""
+    """Train on handwritten digits, half of whose labels are random, and compare with the ground truth."""
     with loading():
         from ..distributed.launch import joined
         from ..report import write_report
