@@ -27,12 +27,12 @@ from sections.duplicates import duplicates_section
 from sections.embedders import embedders_section
 from sections.estimates import choices_section, estimates_section
 from sections.further import FURTHER_SETS, further_section, list_columns
-from sections.graph import cpu_section, cuda_section, large_set
+from sections.graph import cpu_section, cuda_section
 from sections.methods import choice_tables, methods_section
 from sections.pages import pages_section
 from sections.processes import growth_section, measured_section
 from sections.reliability import reliability_page
-from sections.scale import scale_cases, scale_checks
+from sections.scale import large_set, scale_cases, scale_checks
 from sections.streaming import streaming_sections
 from sections.training import demo_section, engine_section, few_section, mistakes_section
 
@@ -248,7 +248,7 @@ def pages() -> dict[Path, str]:
         README: with_measured(README.read_text(), {"": headline()}),
         REPRODUCTION: with_measured(REPRODUCTION.read_text(), {"": paper_cells(), " missing": missing()}),
         STREAMING: with_measured(STREAMING.read_text(), {"": streaming_sections()}),
-        FAQ: with_measured(FAQ.read_text(), {"": large_set(load("graph-cpu"), load("graph-cuda"))}),
+        FAQ: with_measured(FAQ.read_text(), {"": large_set(load("scale-cpu"), load("graph-cuda"))}),
         YOUR_DATA: with_measured(YOUR_DATA.read_text(), {"": measured_rejection(load("detectors"))}),
         PROCESSES: with_measured(
             PROCESSES.read_text(), {"": measured_section(), " growth": growth_section()}

@@ -104,28 +104,6 @@ A million points (k = {million["k"]}, K = {million["classes"]}, approximate neig
     return Section("The graph step on two cores", chart, numbers)
 
 
-def large_set(cpu: dict[str, Any] | None, cuda: dict[str, Any] | None) -> str:
-    """What the graph step took on the largest sets, for the FAQ."""
-    if cpu is None or "million" not in cpu:
-        return "Not measured yet."
-    million = cpu["million"]
-    total = sum(million["stages"][s]["seconds"] for s in STAGES)
-    clustered, loose = ({r["data"]: r for r in cpu["approximate"]}[kind] for kind in ("clustered", "loose"))
-    lines = [
-        f"On two cores and {million['n']:,} synthetic clustered points, with `--search approx` (extra `ann`), it takes "
-        f"{seconds(total)} and {million['process_peak_gib']:.1f} GiB of memory.",
-        f"Approximate search gains on clustered data ({seconds(clustered['approximate']['seconds'])} for 70,000 points, exact "
-        f"{seconds(clustered['exact']['seconds'])}), and loses on loose data ({seconds(loose['approximate']['seconds'])}, exact "
-        f"{seconds(loose['exact']['seconds'])}).",
-    ]
-    largest = max(cuda["points"], key=lambda point: point["n"]) if cuda is not None else None
-    if cuda is not None and largest is not None:
-        lines.append(
-            f"On one {cuda['machine']['gpu']}, {largest['n']:,} points take {seconds(largest['whole']['seconds'])}, exactly."
-        )
-    return "\n".join(f"- {line}" for line in lines)
-
-
 def _range(result: dict[str, Any], peer: str) -> str:
     """The smallest and the largest speedup over another library."""
     stage = "search" if peer == "faiss_flat" else "propagation"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import describe, when
+from common import describe, seconds, when
 from graphclean.bench.markdown import markdown_table
 
 SIZES = ("100k", "300k", "1m", "3m", "10m")
@@ -89,6 +89,26 @@ def scale_checks(result: dict[str, Any] | None) -> str:
     )  # fmt: skip
     lines.append("- On a GPU: not run.")
     return "\n".join([*lines, *_growth(result)])
+
+
+def large_set(result: dict[str, Any] | None, cuda: dict[str, Any] | None) -> str:
+    """What the largest recorded runs of each kind took, for the FAQ."""
+    lines = []
+    for kind in KINDS:
+        runs = [case for case in (result or {"cases": {}})["cases"].values() if case.get("kind") == kind]
+        if runs:
+            largest = max(runs, key=lambda case: case["n"])
+            lines.append(
+                f"- `clean --search approx` of {largest['n']:,} {kind} points on a CPU: {largest['seconds']:.0f} s, "
+                f"{largest['peak_gib']:.1f} GiB of memory, {100 * largest['recall']:.1f} % of the true neighbors found."
+            )
+    if cuda is not None:
+        point = max(cuda["points"], key=lambda found: found["n"])
+        lines.append(
+            f"- The [graph step](how-it-works.md#the-graph) alone, exactly, of {point['n']:,} points on one "
+            f"{cuda['machine']['gpu']}: {seconds(point['whole']['seconds'])}."
+        )
+    return "\n".join(lines) or "Not measured yet."
 
 
 def _growth(result: dict[str, Any] | None) -> list[str]:
