@@ -58,10 +58,9 @@ class Trainer:
     """Trains with a method on inputs with unreliable labels.
 
     All randomness comes from one generator on the inputs' device, except for dropout, which uses PyTorch's
-    own; their states are part of a checkpoint, so that a resumed run equals an uninterrupted one. The trainer
-    is also the `TrainerContext` passed to the method.
-
-    In a group, each process makes the same decisions on whole batches; networks are applied by parts.
+    own; their states are part of a checkpoint, so that a resumed run equals an uninterrupted one. In a group,
+    each process makes the same decisions on whole batches, and networks are applied by parts. The trainer is
+    also the `TrainerContext` passed to the method.
     """
 
     def __init__(
