@@ -15,7 +15,7 @@ from ..errors import InputError, RunStopped
 from .environment import processes_here, read_place
 from .group import ALONE, Followed, Group, LostProcessError, use
 
-PATIENCE = 10.0
+GRACE = 10.0
 """Seconds that the leading process has to end by itself once another has failed."""
 LONGEST_WAIT = timedelta(minutes=30)
 """How long a process waits for the others: the slowest reads all data, and the leading one writes files."""
@@ -72,7 +72,7 @@ def _watch(group: Group, ended: threading.Event) -> None:
     """In the leading process: end it if another has failed and it hangs, as a GPU's exchange may."""
     with suppress(RuntimeError):  # the store has ended
         while not ended.wait(1):
-            if (lost := group.lost(only_with_reason=True)) is not None and not ended.wait(PATIENCE):
+            if (lost := group.lost(only_with_reason=True)) is not None and not ended.wait(GRACE):
                 os.write(2, f"graphclean: {lost}\n".encode(errors="replace"))
                 os._exit(lost.code)
 
