@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from graphclean import _files
 from graphclean._files import (
@@ -18,6 +19,7 @@ from graphclean._files import (
     check_unlocked,
     drafting,
     locked,
+    reason_of,
     replaced,
     replaced_folder,
     sweep,
@@ -347,3 +349,10 @@ def test_the_configuration_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("APPDATA", "/roaming")
     assert user_config() == Path("/roaming/graphclean")
+
+
+def test_the_reason_of_a_library_names_no_draft_of_its_own() -> None:
+    told = 'I/O error: No space left on device (os error 28) at path "/x/.run.5d96/new/.tmpe23"'
+    assert reason_of(SafetensorError(f"Error while serializing: {told}")) == "No space left on device"
+    assert reason_of(OSError(28, "x")) == "No space left on device"
+    assert reason_of(SafetensorError("odd")) == "odd"

@@ -191,8 +191,14 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file can't be written, in the operating system's words."""
+    """Why a file can't be written, in the operating system's words.
+
+    safetensors puts the system's number into text that may name its own draft.
+    """
     number = getattr(error, "errno", None)
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    if number is None and told is not None:
+        number = int(told[1])
     return os.strerror(number) if number is not None else str(error)
 
 
