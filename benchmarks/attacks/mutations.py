@@ -3,6 +3,7 @@
 import io
 import json
 import random
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def in_json(content: bytes, by: random.Random) -> bytes:
             if by.random() < 0.2:
                 del place[key]
             else:
-                place[key] = by.choice(VALUES)
+                place[key] = deepcopy(by.choice(VALUES))  # a later change must not reach it
             break
     return json.dumps(whole).encode()
 

@@ -169,6 +169,8 @@ def test_scores_of_another_kind_are_named(
         ("given_label", 7, "the labels are neither all text nor all whole numbers"),
         ("proposed_label", ["x"], "the labels are neither all text nor all whole numbers"),
         ("selected", "yes", "selected is not true or false"),
+        ("verdict", {"a": 1}, "verdict is no column of text"),
+        ("verdict", ["keep"], "verdict is no column of text"),
         ("ood_score", float("inf"), "ood_score holds inf, which is not from 0 to 1"),
         ("label_quality", 1e300, "label_quality holds 1e+300, which is not from 0 to 1"),
         ("neighbors", [["x"]], "neighbors is no column of lists of names"),

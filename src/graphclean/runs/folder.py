@@ -417,6 +417,8 @@ def _wrong_column(kinds: dict[str, pa.DataType]) -> str | None:
     labels = [name for name in ("given_label", "proposed_label") if not pa.types.is_null(kinds[name])]
     if not all(text[name] for name in labels) and not all(whole[name] for name in labels):
         return "the labels are neither all text nor all whole numbers"
+    if not text["verdict"]:
+        return "verdict is no column of text"
     if not pa.types.is_boolean(kinds["selected"]):
         return "selected is not true or false"
     numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_null)
