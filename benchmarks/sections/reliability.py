@@ -92,7 +92,7 @@ def _places(attacks: list[dict[str, Any]]) -> str:
     def cell(place: dict[str, int] | None) -> str:
         return f"{place['tried']:,} of {place['of']:,}" if place else "–"
 
-    rows = [[f"`{job}`", *(cell(places.get(job)) for places in tried.values())] for job in jobs]
+    rows = [[job, *(cell(places.get(job)) for places in tried.values())] for job in jobs]
     rows.append(["all", *(cell(place) for place in sums.values())])
     return f"\n## Places tried, by command\n\n{markdown_table(['command', *tried], rows)}"
 
@@ -130,7 +130,7 @@ def _details(attacks: list[dict[str, Any]]) -> str:
         parts.append(f"- Before reviews were killed, {kept:,} decisions had been answered as saved.")
     parts.append(_places(attacks))
     if "by reader" in fuzzed:
-        rows = [[f"`{kind}`", f"{count:,}"] for kind, count in fuzzed["by reader"].items()]
+        rows = [[kind, f"{count:,}"] for kind, count in fuzzed["by reader"].items()]
         parts.append(f"\n## Broken inputs by reader\n\n{markdown_table(['file, reader', 'inputs'], rows)}")
     failures = [(attack["name"], failure) for attack in attacks for failure in attack["failures"]]
     if failures:

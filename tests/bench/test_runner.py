@@ -29,6 +29,7 @@ from graphclean.ood import max_prototype_similarity, prototype_similarity
 from graphclean.runs.folder import in_use
 from graphclean.runs.train import train
 from graphclean.training import Trainer
+from graphclean.training.batches import ResidentInputs
 from graphclean.training.fit import finish, fit
 from graphclean.training.inference import embed_new
 from graphclean.training.model import NetworkModel
@@ -224,7 +225,7 @@ def test_the_control_is_the_auroc_of_resampled_images(sources: Sources, tmp_path
     images = torch.as_tensor(np.array(sources.test.images))
     changed = torch.as_tensor(runner.resampling_control(images.numpy()))
     s = [
-        max_prototype_similarity(trainer.embed(inputs=runner.ResidentInputs(part)).z, trained.prototypes)
+        max_prototype_similarity(trainer.embed(inputs=ResidentInputs(part)).z, trained.prototypes)
         for part in (images[: TEST // 2], changed[TEST // 2 :])
     ]
     expected = np.mean([(a > b) + 0.5 * (a == b) for a in s[0] for b in s[1]])
