@@ -60,7 +60,7 @@ processes, and counts what breaks; a short form of it is one of the tests.
 - A killed review: a decision that was answered as saved and is not on the disk.
 - An exported model: an answer that differs from PyTorch's by more than 1e-4, or a crash.
 
-{_details(attacks)}"""
+{_details(attacks, _since(result))}"""
 
 
 def _per_second(attack: dict[str, Any]) -> str:
@@ -97,7 +97,12 @@ def _places(attacks: list[dict[str, Any]]) -> str:
     return f"\n## Places tried, by command\n\n{markdown_table(['command', *tried], rows)}"
 
 
-def _details(attacks: list[dict[str, Any]]) -> str:
+def _since(result: dict[str, Any]) -> str:
+    """What became of the failures, if the record was given a note on that."""
+    return f"{result['since']}\n\n" if "since" in result else ""
+
+
+def _details(attacks: list[dict[str, Any]], since: str) -> str:
     facts = {attack["name"]: attack["facts"] for attack in attacks}
     parts = ["## Growth and coverage\n"]
     refused = facts.get("a full disk, mounted for it", {}).get("refused for lack of room")
@@ -135,5 +140,5 @@ def _details(attacks: list[dict[str, Any]]) -> str:
     failures = [(attack["name"], failure) for attack in attacks for failure in attack["failures"]]
     if failures:
         listed = "\n".join(f"- {name}: {one['case']}: {one['why']}" for name, one in failures)
-        parts.append(f"\n## Failures\n\n{listed}")
+        parts.append(f"\n## Failures\n\n{since}{listed}")
     return "\n".join(parts) + "\n"
