@@ -33,6 +33,7 @@ from graphclean.graph import (
     to_scipy,
     weight_graph,
 )
+from sections.graph import SEARCH
 
 ALPHA, TOLERANCE, DIMENSIONS = 0.5, 1e-6, 64
 GENERATOR = {
@@ -384,7 +385,7 @@ def main() -> None:
         print(save("graph-cuda", {"generator": GENERATOR, **measure_cuda()}, options.out))
         return
     result = {"generator": GENERATOR, **measure_cpu([10_000, 70_000])}
-    result["approximate"] = measure_approximate()
+    result |= {"approximate": measure_approximate(), "search": SEARCH}
     result["million"] = measure_million()
     print(save("graph-cpu", result, options.out))
 

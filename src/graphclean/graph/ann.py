@@ -1,9 +1,9 @@
 """Approximate neighbors for large sets, with recall measured on exact rows.
 
 Points are grouped around centers found by k-means. A point is compared with the points of the groups whose
-centers are nearest to it, group by group, so that each comparison is a product of matrices: on a CPU several
-times as fast as the inverted lists of faiss, which compare row by row. How many groups it takes is read off
-the groups in which the true neighbors of a sample are, so it is known before the search.
+centers are nearest to it, group by group, so that each comparison is a product of matrices, where inverted
+lists compare row by row. How many groups it takes is read off the groups in which the true neighbors of a
+sample are, so it is known before the search.
 """
 
 import math
