@@ -27,7 +27,7 @@ def exchange_plain_values(group: Group) -> dict[str, Any]:
     group.average(mean)
     led = [torch.full((3,), group.rank), torch.tensor([group.rank == 0, True])]
     group.follow(led)
-    sent = group.leader_sends({"a": rows, "b": rows > 0} if group.leads else None, torch.device("cpu"))
+    sent = group.leader_sends({"a": rows, "b": rows > 0} if group.leads else None)
     return {
         "gathered": group.gather(mine, ROWS),
         "flags": group.gather(mine > 0, ROWS),

@@ -118,12 +118,12 @@ class Group:
         self._call(dist.broadcast_object_list, values, 0)
         return values[0]  # type: ignore[return-value]
 
-    def leader_sends(self, tensors: dict[str, Tensor] | None, device: torch.device) -> dict[str, Tensor]:
-        """The leading process's tensors by name; the others pass None."""
+    def leader_sends(self, tensors: dict[str, Tensor] | None) -> dict[str, Tensor]:
+        """The leading process's tensors by name, on the CPU; the others pass None."""
         kept = tensors if tensors is not None else {}
         kinds = self.leader_says([(name, value.dtype, tuple(value.shape)) for name, value in kept.items()])
         if not self.leads:
-            kept = {name: torch.empty(shape, dtype=dtype, device=device) for name, dtype, shape in kinds}
+            kept = {name: torch.empty(shape, dtype=dtype) for name, dtype, shape in kinds}
         self.follow(list(kept.values()))
         return kept
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -113,7 +112,7 @@ def load_shared(folder: Path, expected: dict[str, Any], group: Group) -> Checkpo
     if facts is None:
         return None
     tensors = found.tensors if found is not None else None
-    return Checkpoint(group.leader_sends(tensors, torch.device("cpu")), facts)
+    return Checkpoint(group.leader_sends(tensors), facts)
 
 
 def _remove(old: Path) -> None:
